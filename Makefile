@@ -8,7 +8,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
-# Through the environment, so that quotes in ARGS reach fab as they are.
+READY := $(VENV)/.ready $(BIN)/muster
+READY_DEV := $(VENV)/.ready-dev $(BIN)/muster
+# Through the environment, so that quotes in ARGS reach muster as they are.
 export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT IN
 # Some machines forbid Python to keep what it has compiled. Tests start Python hundreds of times: they keep it.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +31,7 @@ TAKES_fuzz := SECONDS SEED COUNT
 TAKES_gpu-check := ARGS
 TAKES_rack := RACK NODES STORE JUMP DEBIAN CLOSED_TO
 TAKES_rack-down := RACK ALL
-$(foreach target,help down quick quick-tests lint check bench bench-hosts bench-scripts bench-preflight clean,$(eval TAKES_$(target) :=))
+$(foreach target,help docs reference dist pins down quick quick-tests lint check bench bench-hosts bench-preflight clean,$(eval TAKES_$(target) :=))
 GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
@@ -37,41 +39,41 @@ UNKNOWN := $(filter-out PYTHON VENV TORCH_INDEX MUSTER_% $(TAKEN),$(GIVEN))
 # Of a target that there is not, make says so.
 ifeq ($(foreach goal,$(GOALS),$(filter undefined,$(origin TAKES_$(goal)))),)
 ifneq ($(UNKNOWN),)
-$(error make $(GOALS): $(UNKNOWN): not known there. Hint: it takes $(or $(strip $(TAKEN)),nothing)$(if $(filter HOSTS,$(UNKNOWN)),; on hosts: $(BIN)/fab deploy --hosts $(HOSTS) --script train.py))
+$(error make $(GOALS): $(UNKNOWN): not known there. Hint: it takes $(or $(strip $(TAKEN)),nothing)$(if $(filter HOSTS,$(UNKNOWN)),; on hosts: $(BIN)/muster deploy --hosts $(HOSTS) train.py))
 endif
 endif
 
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-scripts bench-preflight clean rack rack-down
+.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 	@echo
 	@echo '  make up    WORKERS=2   BACKEND=auto|docker|processes   RESUME=latest|PATH   JSON=1'
 	@echo '             ARGS="--recipe text --steps 100"   SCRIPT="train.py --epochs 2" FOLDER=~/project (yours)'
-	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for fab deploy there'
+	@echo '  make preflight          for `make up`, with its WORKERS and BACKEND; HOSTS=a,b: for muster deploy there'
 	@echo '  make rack  NODES=3     STORE=classic|containerd|mixed         JUMP=1 (the last host only through the first)'
 	@echo '             DEBIAN=trixie|forky (their Docker: 26.1 or 28.5)'
 	@echo '  Where a command fails, make ends with 2; the code of the command is in the last line: `Error 75`'
 	@echo '  TORCH_INDEX=URL   an extra package index with builds of torch, for the first install (without it, uv finds the build)'
 
-up: $(VENV)/.ready ## train on this machine: master and workers, in containers or without
-	@$(BIN)/fab up $(UP_OPTIONS)
+up: $(READY) ## train on this machine: master and workers, in containers or without
+	@$(BIN)/muster up $(UP_OPTIONS)
 
-preflight: $(VENV)/.ready ## would training start here, or on HOSTS=a,b? if not: the cause, and its fix
-	@if [ -n "$$HOSTS" ]; then $(BIN)/fab preflight "--hosts=$$HOSTS" $${JSON:+--json}; \
-		else $(BIN)/fab preflight "--backend=$${BACKEND:-auto}" $${WORKERS:+"--workers=$$WORKERS"} $${JSON:+--json}; fi
+preflight: $(READY) ## would training start here, or on HOSTS=a,b? if not: the cause, and its fix
+	@if [ -n "$$HOSTS" ]; then $(BIN)/muster preflight "--hosts=$$HOSTS" $${JSON:+--json}; \
+		else $(BIN)/muster preflight "--backend=$${BACKEND:-auto}" $${WORKERS:+"--workers=$$WORKERS"} $${JSON:+--json}; fi
 
-down: $(VENV)/.ready ## stop every run of this checkout and clean up
-	@$(BIN)/fab down
+down: $(READY) ## stop every run of this checkout and clean up
+	@$(BIN)/muster down
 
-runs: $(VENV)/.ready ## list the runs
-	@$(BIN)/fab runs $${JSON:+--json}
+runs: $(READY) ## list the runs
+	@$(BIN)/muster runs $${JSON:+--json}
 
-report: $(VENV)/.ready ## build the page of RUN=latest again
-	@$(BIN)/fab report "--run=$$RUN"
+report: $(READY) ## build the page of RUN=latest again
+	@$(BIN)/muster report "--run=$$RUN"
 
 image: ## build the image for local containers
 	@images/build.sh
@@ -81,19 +83,19 @@ AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -g
 SIDE_BY_SIDE := -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
 # Of the long tests, `make test` runs those of tests/tiers.py. The laboratory measures delays: it stands alone.
-test: $(VENV)/.ready-dev ## the same tests each day, in about half an hour; and what was skipped, and left to test-all
+test: $(READY_DEV) ## the same tests each day, in about half an hour; and what was skipped, and left to test-all
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
 	@$(BIN)/python -m pytest tests/lab
 
-test-all: $(VENV)/.ready-dev ## all tests, in an hour and more; IN=tests/cluster: those of a folder or file
+test-all: $(READY_DEV) ## all tests, in an hour and more; IN=tests/cluster: those of a folder or file
 	@if [ -n "$$IN" ]; then $(BIN)/python -m pytest $(SIDE_BY_SIDE) "$$IN"; else \
 		$(BIN)/python -m pytest $(SIDE_BY_SIDE) --ignore tests/lab tests && $(BIN)/python -m pytest tests/lab; fi
 
-fuzz: $(VENV)/.ready-dev ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
+fuzz: $(READY_DEV) ## answers of hosts made wrong, for SECONDS=120, against every parser of them; SEED=, COUNT= for each
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
-quick: $(VENV)/.ready-dev ## formatting, lint, types, and the tests that need neither torch, Docker nor root
+quick: $(READY_DEV) ## formatting, lint, types, and the tests that need neither torch, Docker nor root
 	@$(MAKE) --no-print-directory -j 2 lint quick-tests
 
 lint:
@@ -106,36 +108,45 @@ lint:
 quick-tests:
 	@$(BIN)/python -m pytest -p tests.forks --forks 5 --quick -q --tb=short -p no:unraisableexception tests/lab tests/unit
 
-check: $(VENV)/.ready-dev ## formatting, lint, shellcheck, types, the order of the packages, the size rules
+check: $(READY_DEV) ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/shellcheck $$(git ls-files '*.sh' '.ci/*')
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
 # With the Python that has the torch to be tried: nothing is installed, no .venv is made.
-gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/gpu-check.md
+gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/how-to/check-gpus.md
 	@$(PYTHON) -m gpu_check $$ARGS
 
-bench: $(VENV)/.ready-dev ## measure the figures of docs/benchmarks.md
+bench: $(READY_DEV) ## measure the figures of docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks
 
-bench-scripts: $(VENV)/.ready-dev ## measure what is seen of scripts that know nothing of Muster: docs/benchmarks.md
-	@$(BIN)/python -m benchmarks scripts
-
-bench-hosts: $(VENV)/.ready-dev ## measure the figures of real hosts, on racks of containers: docs/benchmarks.md
+bench-hosts: $(READY_DEV) ## measure the figures of real hosts, on racks of containers: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts
 
-bench-preflight: $(VENV)/.ready-dev ## measure preflight in the fault laboratory (root, 20 minutes): docs/preflight-score.md
+bench-preflight: $(READY_DEV) ## measure preflight in the fault laboratory (root, 20 minutes): docs/evidence/preflight-score.md
 	@$(BIN)/python -m benchmarks.preflight_truth
 	@$(BIN)/python -m benchmarks.preflight
 
-rack: $(VENV)/.ready ## hosts to rehearse on: containers with sshd and a Docker engine of their own
+rack: $(READY) ## hosts to rehearse on: containers with sshd and a Docker engine of their own
 	@rack/up.sh
 
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
 
+reference: $(READY_DEV) ## docs/reference and the tables of figures, from the code and the data
+	@$(BIN)/python -m tests.reference
+
+dist: $(READY_DEV) ## wheel, source archive and SBOM into build/dist, built twice and compared
+	@$(BIN)/python -m release.dist --check
+
+pins: $(READY_DEV) ## take the newest of everything that is pinned, and say what changed (needs uv)
+	@$(BIN)/python -m release.renew
+
+docs: .venv-docs/.ready ## the site of docs/, with its links checked: build/docs/site
+	@.venv-docs/bin/python docs/site.py build/docs
+
 clean: ## remove .venv and caches (runs/ stays)
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf $(VENV) .venv-docs .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than the locks they were installed from, or they are made again.
@@ -156,3 +167,14 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@echo "installing the tools for tests and checks into $(VENV)" >&2
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
+
+# Without torch, and with nothing of Muster: a machine that only builds the site needs Python alone.
+.venv-docs/.ready: requirements/docs.txt
+	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
+	@echo "installing the builder of the site into .venv-docs" >&2
+	@.venv-docs/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
+	@touch $@
+
+# The command of the checkout in which it is called: several may share a .venv by a link.
+$(BIN)/muster: requirements/muster.py | $(VENV)/.ready
+	@{ printf '#!%s -P\n' "$(CURDIR)/$(BIN)/python"; cat $<; } >$@ && chmod +x $@

@@ -1,1 +1,1 @@
-"""Every figure that Muster claims, measured beside its rivals in the same run: `make bench` -> docs/benchmarks.md."""
+"""Every figure that Muster claims, measured beside its rivals: `make bench` -> docs/evidence/benchmarks.md."""

@@ -1,12 +1,12 @@
-"""`python -m benchmarks [hosts|scripts] [--quick]`, as `make bench` and its like: measure, write docs/benchmarks.md.
+"""`python -m benchmarks [hosts] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
 
-Without a word the figures of training on this machine; with `hosts` those of real hosts, which the rack stands for;
-with `scripts` those of scripts that know nothing of Muster.
+Without a word the figures of this machine; with `hosts` those of real hosts, which the rack stands for.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib
 import platform
 import subprocess
@@ -15,65 +15,36 @@ import time
 import traceback
 from typing import Any
 
-from benchmarks import venv
-from benchmarks.figure import HEAD, Row, cells, result, say, stop_like_ctrl_c, table
+from benchmarks import drills, venv
+from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
 
 FIGURES = {
     "bench": (
-        "accuracy",
         "data_parallel",
         "throughput",
         "startup",
-        "kill_all",
-        "kill_worker",
-        "going_on",
-        "losses_and_joins",
-        "partitions",
-        "disk_lost",
+        "drills all",
+        "drills rank",
+        "drills node",
+        "drills cut",
+        "drills disk",
         "exactly_once",
-        "library",
-        "slurm",
         "corruption",
         "checkpoint_stall",
-        "health",
-    ),
-    "bench-scripts": (
-        "watch_truth",
-        "scalars_truth",
         "watch_cost",
-        "hangs",
-        "mended",
-        "print_flood",
-        "print_to_screen",
-        "kept_files",
-        "commands",
     ),
-    "bench-hosts": (
-        "push",
-        "cold_push",
-        "folder",
-        "first_step",
-        "going_on_hosts",
-        "packages",
-        "status",
-        "leftovers",
-        "control_side",
-        "gpu_races",
-        "on_end",
-        "within",
-        "secrets",
-        "launch_forms",
-    ),
+    "bench-hosts": ("push", "folder", "first_step", "packages", "drills host"),
 }
-PAGE = venv.HOME / "docs" / "benchmarks.md"
-BEGIN, END = "<!-- begin: written by `make {}` -->", "<!-- end -->"
+FILE = venv.HOME / "docs/evidence/benchmarks.csv"
+COLUMNS = ["place", "date", "figure", "Muster", "rival", "ratio", "goal", "met", "benchmark", "note"]
+PLACES = {"bench": "One machine", "bench-hosts": "Real hosts"}
 
 
 def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    command.add_argument("what", nargs="?", choices=["hosts", "scripts"], help="the figures of real hosts, of scripts")
-    command.add_argument("--quick", action="store_true", help="fewer repetitions; docs/benchmarks.md stays as it is")
+    command.add_argument("what", nargs="?", choices=["hosts"], help="the figures of real hosts")
+    command.add_argument("--quick", action="store_true", help="fewer repetitions; the file stays as it is")
     options = command.parse_args()
     target = f"bench-{options.what}" if options.what else "bench"
     venv.enter()
@@ -87,19 +58,22 @@ def main() -> int:
             print(f"\n{name}\n{table(found)}", flush=True)
             sections.append((name, found))
     except KeyboardInterrupt:
-        say("stopped: docs/benchmarks.md stays as it was")
+        say("stopped: docs/evidence/benchmarks.csv stays as it was")
         return 130
     minutes = (time.monotonic() - began) / 60
     if not options.quick:
-        _write(target, _page(sections, minutes))
-    say(f"{minutes:.1f} minutes" + ("" if options.quick else f", written to {PAGE.relative_to(venv.HOME)}"))
+        _write(_rows(target, sections))
+    written = "" if options.quick else f", written to {FILE.name}; python -m tests.reference makes the page"
+    say(f"{minutes:.1f} minutes{written}")
     return int(broken > 0)
 
 
 def _measure(name: str, quick: bool) -> tuple[dict[str, Any], bool]:
     """The figure, and whether it could be measured at all: one that breaks must not take the others along."""
     try:
-        found: dict[str, Any] = importlib.import_module(f"benchmarks.{name}").measure(quick)
+        module, _, drill = name.partition(" ")
+        measure = drills.measure(drill) if drill else importlib.import_module(f"benchmarks.{module}").measure
+        found: dict[str, Any] = measure(quick)
     except Exception as fault:
         traceback.print_exc()
         said = str(fault).strip().splitlines()
@@ -107,16 +81,16 @@ def _measure(name: str, quick: bool) -> tuple[dict[str, Any], bool]:
     return found, True
 
 
-def _page(sections: list[tuple[str, dict[str, Any]]], minutes: float) -> str:
-    """What stands between the markers."""
-    lines = [f"{time.strftime('%Y-%m-%d')}, {_machine()}; {minutes:.0f} minutes in all.", ""]
-    lines += ["| " + " | ".join([*HEAD, "command"]) + " |", "|---|---|---|---|---|---|---|"]
+def _rows(target: str, sections: list[tuple[str, dict[str, Any]]]) -> list[dict[str, str]]:
+    """What was measured, as rows of the file of figures; the first of a figure has the notes."""
+    rows = []
     for name, found in sections:
-        rows = [[*cells(row), f"`python -m benchmarks.{name}`"] for row in found["rows"]]
-        lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
-    lines += ["", "Notes:", ""]
-    lines += [f"- {name}: {note}" for name, found in sections for note in found["notes"]]
-    return "\n".join(lines)
+        notes = "; ".join([_machine(), *found["notes"]])
+        for row in found["rows"]:
+            values = [PLACES[target], time.strftime("%Y-%m-%d"), *cells(row), name, notes]
+            rows.append(dict(zip(COLUMNS, values, strict=True)))
+            notes = ""
+    return rows
 
 
 def _machine() -> str:
@@ -135,11 +109,17 @@ def _machine() -> str:
     )
 
 
-def _write(target: str, page: str) -> None:
-    begin = BEGIN.format(target)
-    head, _, rest = PAGE.read_text().partition(begin)
-    _, _, tail = rest.partition(END)
-    PAGE.write_text(f"{head}{begin}\n{page}\n{END}{tail}")
+def _write(rows: list[dict[str, str]]) -> None:
+    """Put the rows in the place of older ones of the same programs."""
+    measured = {row["benchmark"] for row in rows}
+    with FILE.open(newline="") as file:
+        old = [row for row in csv.DictReader(file) if row["benchmark"] not in measured]
+    order = list(PLACES.values())
+    rows = sorted([*old, *rows], key=lambda row: order.index(row["place"]) if row["place"] in order else len(order))
+    with FILE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":

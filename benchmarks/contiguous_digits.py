@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from trainer.recipes import digits
-from trainer.recipes.digits import datasets as datasets
-from trainer.recipes.digits import loss as loss
-from trainer.recipes.digits import metrics as metrics
+from muster.trainer.recipes import digits
+from muster.trainer.recipes.digits import datasets as datasets
+from muster.trainer.recipes.digits import loss as loss
+from muster.trainer.recipes.digits import metrics as metrics
 
 DEFAULTS = {"steps": 600, "batch": 96, "lr": 5e-3}
 

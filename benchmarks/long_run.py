@@ -29,8 +29,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import nodes
-from benchmarks.break_faults import CAUSES, ON_HOSTS, Act, Hosts
-from benchmarks.breaks import FAB, Rack, first_words
+from benchmarks.breaks import CAUSES, FAULTS, Act, Hosts
+from benchmarks.breaks.hosts import as_root
+from benchmarks.breaks.trial import FAB, Rack, first_words
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
 from benchmarks.venv import HOME
 from muster.checkpoint import store
@@ -105,25 +106,13 @@ def _signal(name: str) -> Act:
     return act
 
 
-def _new_engine(hosts: Hosts, run: str, host: str) -> None:
-    stop = "kill $(pidof dockerd); while pidof dockerd; do sleep 0.2; done"
-    start = "setsid env -u AUTHORIZED_KEY dockerd >/proc/1/fd/1 2>&1 </dev/null &"
-    hosts.root(host, f"{stop}; {start}")
-
-
-def _started(hosts: Hosts, run: str, host: str) -> None:
-    hosts.root(host, f"docker start muster-{run}")
-
-
-def _emptied(hosts: Hosts, run: str, host: str) -> None:
-    hosts.root(host, f"rm -f $(ls -d /home/*/.muster/runs)/{run}/filler")
-
-
-_ON = {fault.name: fault for fault in ON_HOSTS}
+_ENGINE = "kill $(pidof dockerd); while pidof dockerd; do sleep 0.2; done"
+_NEW = "setsid env -u AUTHORIZED_KEY dockerd >/proc/1/fd/1 2>&1 </dev/null &"
+_STARTED, _EMPTIED = as_root("docker start muster-$name"), as_root("rm -f $run/filler")
 
 
 def _of(name: str, for_s: float, says: str = "", small: bool | None = None, mend: Act | None = None) -> Trouble:
-    fault = _ON[name]
+    fault = FAULTS[name]
     words = says or "|".join(CAUSES[cause] for cause in fault.cause)
     return Trouble(name, fault.outside, words, mend or fault.mend, for_s, fault.culprit == "pair", small)
 
@@ -131,13 +120,13 @@ def _of(name: str, for_s: float, says: str = "", small: bool | None = None, mend
 TROUBLES = (
     Trouble("a rank is killed", _signal("KILL"), CAUSES["killed"]),
     Trouble("a rank is stopped (SIGSTOP)", _signal("STOP"), CAUSES["stopped"]),
-    _of("docker kill", 8.0, mend=_started),
+    _of("docker kill", 8.0, mend=_STARTED),
     _of("docker pause", 12.0, f"{CAUSES['stopped']}|{CAUSES['node lost']}"),
     _of("power cut", 6.0, small=False),
     _of("two hosts cut off", 15.0),
     _of("a host cut off from both", 15.0),
-    Trouble("the engine is restarted", _new_engine, rf"engine|restart|{CAUSES['node lost']}"),
-    _of("disk full on the first host", 12.0, small=True, mend=_emptied),
+    Trouble("the engine is restarted", as_root(f"{_ENGINE}; {_NEW}"), rf"engine|restart|{CAUSES['node lost']}"),
+    _of("disk full on the first host", 12.0, small=True, mend=_EMPTIED),
     Trouble("the follower is killed", None, "follows the run from here on"),
 )
 
@@ -191,7 +180,7 @@ class Long:
 
     def start(self) -> None:
         """Deploy, and wait until all train."""
-        _ON["disk full on the first host"].before(self.rack, self.run, self.names[-1])  # type: ignore[misc]
+        FAULTS["disk full on the first host"].before(self.rack, self.run, self.names[-1])
         least = len(self.names) // 2 + 1
         image = ["--image", self.rack.image, "--folder", str(self.folder), "--min-nodes", str(least)]
         self.follow("deploy", *self.hosts, *image, "--args", TRAIN)

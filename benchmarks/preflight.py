@@ -1,8 +1,10 @@
-"""Preflight under every fault of lab/ and on healthy clusters, beside torchrun alone and a plain `nc -vz`.
+"""Preflight under every fault of lab/, beside torchrun alone and a plain `nc -vz`; and what is well and stays quiet.
 
-    make bench-preflight                             all of it, into docs/preflight-score.md
-    python -m benchmarks.preflight --only NAME ...   some faults, nothing written
-    python -m benchmarks.preflight --first-look      faults written later, before a rule is mended: kept as said
+    make bench-preflight                                      into lab/scores/ (root, a quarter of an hour)
+    python -m benchmarks.preflight --only NAME ...            some faults of lab/faults/, nothing written
+    python -m benchmarks.preflight --rack NAME [--only ...]   faults of SSH, engines and images, on a rack of three
+    python -m benchmarks.preflight --recorded                 faults of GPUs and RDMA, in recordings
+
 What torchrun does under each fault was measured before: python -m benchmarks.preflight_truth
 """
 
@@ -11,38 +13,31 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import (
-    preflight_ablation,
-    preflight_bandwidth,
-    preflight_drawn,
-    preflight_explained,
-    preflight_growth,
-    preflight_later,
-    preflight_leftovers,
-    preflight_score,
-    preflight_truth,
-)
-from deploy.preflight import judge
-from lab import fault, healthy, job, network, trial
+from benchmarks import preflight_truth
+from deploy.causes.finding import FAULT
+from lab import fault, gpu_hosts, healthy, job, network, rack_faults, trial
+from lab.rack import Rack
 
-AT_ONCE = 2
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+AT_ONCE, RACK_COUNTS = 2, (2, 3)
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
+BEGIN, END = "<!-- laboratory: begin -->\n", "<!-- laboratory: end -->\n"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault on so many hosts: what was right to say, and what was said."""
+    """One fault on so many hosts: what was right to say, what was said. `beside`: what `nc`, torchrun point at."""
 
-    id: str
     name: str
     count: int
-    truth: str
     expected: str
     where: str
     said: str
@@ -50,119 +45,204 @@ class Trial:
     right: bool
     right_where: bool
     alarm: bool
-    seconds: float
-    nc_alarms: bool
-    torchrun_names: bool
-    all_named: bool
-    later: bool
-    lost: tuple[str, ...] = ()
+    seconds: float = 0.0
+    truth: str = job.FAILS
+    nc_alarms: bool = False
+    torchrun_names: bool = False
 
 
-def try_fault(case, truth):
-    """One trial of a case; a crash of ours is an answer that is wrong."""
+def try_fault(case: fault.Case, truth: str) -> Trial:
+    """One trial of a case of lab/faults."""
     with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
         expected = fault.Expected() if truth == job.FINE else expected
-        began = time.monotonic()
-        answers = trial.answers(lab, case.fault)
-        verdict, seconds = judge(answers), time.monotonic() - began
+        verdict, seconds = trial.preflight(lab, case.fault)
         nc = trial.nc(lab, case.fault)
-        right, outside = trial.says_the_cause(verdict, expected), None
-        if right and expected.cause and preflight_ablation.differs_outside(lab):
-            outside = trial.answers(lab, case.fault, inside=False)
+    right = trial.says_the_cause(verdict, expected)
     where = right and (not expected.cause or trial.says_where(verdict, expected))
+    if expected.parts:
+        where = where and trial.says_all(verdict, expected)
     return Trial(
-        case.id, case.fault.words, case.count, truth, expected.cause, expected.where, verdict.cause,
-        ", ".join(verdict.hosts), right, where, not verdict.ok, round(seconds, 2), nc.alarms,
+        case.fault.words, case.count, expected.cause, expected.where, verdict.cause, ", ".join(verdict.hosts),
+        right, where, not verdict.ok, seconds, truth, nc.alarms,
         trial.torchrun_names(preflight_truth.output(case), expected),
-        where and trial.says_all(verdict, expected), case.fault.later,
-        tuple(preflight_ablation.lost(answers, expected, outside)) if right and expected.cause else (),
     )  # fmt: skip
 
 
-def try_healthy(cluster):
-    """Faults alarmed on a cluster that is well: (name, causes, seconds)."""
+def try_on_rack(kind: rack_faults.Trouble, rack: Rack, count: int) -> Trial:
+    """One fault of lab/rack_faults.py on so many hosts of a rack."""
+    with tempfile.TemporaryDirectory() as folder:
+        cluster = rack_faults.FaultyHosts(rack, rack.hosts[:count], folder)
+        host = cluster.hosts[kind.place(count)]
+        with kind.on_host(cluster, host) as words:
+            began = time.monotonic()
+            _, verdict = cluster.preflight(*words)
+            seconds = time.monotonic() - began
+    hosts = cluster.hosts if kind.on == "all" else [host]
+    right = rack_faults.is_right(kind, verdict)
+    return Trial(
+        kind.words, count, kind.cause, ", ".join(hosts) if kind.cause else "", verdict["cause"],
+        ", ".join(sorted(verdict["hosts"])), right, right and rack_faults.names_where(kind, verdict, hosts),
+        verdict["cause"] != "", seconds,
+    )  # fmt: skip
+
+
+def try_recordings() -> Iterable[Trial]:
+    """Each recorded fault of GPUs and RDMA (a warning is right where training would run), and what only looks odd."""
+    for number, case in enumerate(gpu_hosts.CASES):
+        for count in RACK_COUNTS:
+            verdict, hosts = gpu_hosts.tried(case, count, number % count)
+            first = gpu_hosts.first(verdict, case.level)
+            cause, where = (first.cause, first.hosts) if first else ("", ())
+            right = cause == case.cause and verdict.ok != (case.level == FAULT)
+            yield Trial(case.name, count, case.cause, ", ".join(hosts), cause, ", ".join(where), right,
+                        right and where == hosts, not verdict.ok)  # fmt: skip
+    for name, base, section, old, new in gpu_hosts.WELL:
+        well = gpu_hosts.sections(base)
+        odd = well if old == "*" and new is None else gpu_hosts.changed(well, section, old, new)
+        verdict = gpu_hosts.judged([odd, well, odd])
+        yield Trial(name, 3, "", "", verdict.cause, ", ".join(verdict.hosts), verdict.ok, verdict.ok, not verdict.ok)
+
+
+def try_healthy(cluster: healthy.Healthy) -> Trial:
+    """A cluster that is well, and only looks odd."""
     with network.Lab(cluster.count, cluster.families) as lab:
         cluster.peculiar(lab)
         verdict, seconds = trial.preflight(lab, cluster)
-    return cluster.name, [finding.cause for finding in (*verdict.faults, *verdict.unknown)], round(seconds, 2)
+    where = ", ".join(verdict.hosts)
+    return Trial(cluster.name, cluster.count, "", "", verdict.cause, where, verdict.ok, verdict.ok, not verdict.ok,
+                 seconds, job.FINE)  # fmt: skip
 
 
-def timed(count, dropped=False):
-    """Seconds of one preflight of `count` hosts, nothing else running; with the data ports dropped on one of them."""
-    run = fault.Fault("timed", "", lambda lab, host: None)
+def seconds_of(count: int, dropped: bool = False) -> float:
+    """Of one preflight of `count` hosts, nothing else running; with the data ports dropped on one of them."""
     with network.Lab(count) as lab:
         if dropped:
             lab.hosts[-1].firewall("INPUT -i eth0 -p tcp -j DROP")
-        return round(trial.preflight(lab, run)[1], 2)
+        return trial.preflight(lab, fault.Fault("timed", "", lambda lab, host: None))[1]
 
 
-def everything(cases):
-    """All trials of faults, two at a time."""
+def tried(some: Iterable[Callable[[], Trial]], at_once: int = AT_ONCE) -> list[Trial]:
+    """Trials, some at a time, a line each."""
+
+    def one(make: Callable[[], Trial]) -> Trial:
+        done = make()
+        mark = "right" if done.right_where else "where" if done.right else "WRONG"
+        print(f"{mark} {done.name:58} {done.count} wanted {done.expected or 'nothing'} {done.where}; "
+              f"said {done.said or 'nothing'} {done.said_where}, {done.seconds:.1f} s", flush=True)  # fmt: skip
+        return done
+
+    with ThreadPoolExecutor(at_once) as pool:
+        return list(pool.map(one, some))
+
+
+def of_laboratory(only: list[str]) -> list[Trial]:
+    """Every fault of lab/faults whose truth is known, or some."""
+    kinds = [kind for kind in fault.catalogue().values() if not only or kind.name in only]
     truths = preflight_truth.known()
-
-    def measured(case):
-        trial = try_fault(case, truths[case.id]["outcome"])
-        mark = "right" if trial.right_where else "where" if trial.right else "WRONG"
-        print(f"{mark} {trial.id:58} {trial.truth:5} wanted {trial.expected or 'nothing':22} {trial.where:16} "
-              f"said {trial.said or 'nothing'} {trial.said_where}", flush=True)  # fmt: skip
-        return trial
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(measured, [case for case in cases if case.id in truths]))
+    known = [case for case in fault.cases(kinds) if case.id in truths]
+    return tried(lambda case=case: try_fault(case, truths[case.id]["outcome"]) for case in known)
 
 
-def whole(faults):
-    """All measurements, and the page."""
-    trials = [asdict(each) for each in everything(fault.cases(faults))]
-    more = preflight_bandwidth.rows(preflight_bandwidth.measure())
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        well = list(pool.map(try_healthy, healthy.clusters()))
-    stops, left = preflight_leftovers.measure()
-    more += preflight_explained.rows(preflight_explained.score())
-    more.append(("stopped (Ctrl-C, `kill -9`) at 8 moments each, leftovers", f"{left} of {stops}", "0", left == 0))
-    later = preflight_later.section(preflight_later.known(), [each for each in trials if each["later"]])
-    times = {"load": os.getloadavg()[0], 8: min(timed(8) for _ in range(3)), 64: timed(64)}
-    times["dropped"] = timed(8, dropped=True)
-    times["grown"] = preflight_growth.measure(quick=False)["rows"][0]
-    drawn, lists = preflight_drawn.written(), lists_of(PAGE.read_text())
-    PAGE.write_text(preflight_score.page(trials, well, times, more, later))
-    preflight_drawn.write(drawn)
-    PAGE.write_text(with_lists(PAGE.read_text(), lists))
-    print(f"wrote {PAGE.name}")
+def of_rack(rack: Rack, only: list[str]) -> list[Trial]:
+    """Every fault of lab/rack_faults.py, or some, one after the other: they share the hosts."""
+    kinds = [kind for kind in rack_faults.TROUBLES.values() if not only or kind.name in only]
+    return tried((lambda k=k, n=n: try_on_rack(k, rack, n) for k in kinds for n in RACK_COUNTS), 1)
 
 
-def lists_of(page):
-    """What people wrote of the lists of others: it stands between the draws and the log of NCCL."""
-    return page.partition(preflight_drawn.END)[2].partition(preflight_drawn.NEXT)[0]
+def bring_image(rack: Rack) -> None:
+    """Give the hosts that lack it the image of the trials, past SSH, which would encrypt its gigabytes."""
+    for name in map(rack.container, rack.hosts):
+        inside = ["docker", "exec", "-i", name, "docker"]
+        if subprocess.run([*inside, "image", "inspect", rack_faults.IMAGE], capture_output=True).returncode:
+            save = subprocess.Popen(["docker", "save", rack_faults.BASE], stdout=subprocess.PIPE)
+            subprocess.run([*inside, "load", "--quiet"], stdin=save.stdout, check=True)
+            subprocess.run([*inside, "tag", rack_faults.BASE, rack_faults.IMAGE], check=True)
 
 
-def with_lists(page, lists):
-    """The page with that in its place."""
-    head, end, rest = page.partition(preflight_drawn.END)
-    return head + end + lists + preflight_drawn.NEXT + rest.partition(preflight_drawn.NEXT)[2]
+def share(some: list[Trial], of: list[Trial]) -> str:
+    """How many, and the part of all."""
+    return f"{len(some)} of {len(of)} ({100 * len(some) / len(of):.1f} %)" if of else "none tried"
 
 
-def main():
-    """Measure, and write the page."""
+def figures(trials: list[Trial], well: list[Trial]) -> list[str]:
+    """The rows of a table about faults and about what is well."""
+    real = [each for each in trials if each.expected]
+    well = [*well, *(each for each in trials if not each.expected)]
+    right = [each for each in real if each.right]
+    kinds = len({each.name for each in real})
+    return [
+        "| figure | measured | reach |",
+        "|---|---|---|",
+        f"| faults ({kinds} kinds), right cause named first | {share(right, real)} | ≥ 95 % |",
+        f"| right host, pair or direction, of those | {share([one for one in right if one.right_where], right)} "
+        "| ≥ 97 % |",
+        f"| well or harmless, with an alarm | {share([one for one in well if one.alarm], well)} | 0 |",
+    ]
+
+
+def misses(trials: list[Trial]) -> list[str]:
+    """What was not right, as lines of a table."""
+    lines = ["| fault | hosts | torchrun | expected | said |", "|---|---|---|---|---|"]
+    for each in trials:
+        if not each.right_where:
+            lines.append(f"| {each.name} | {each.count} | {each.truth} | {each.expected or 'nothing'} {each.where} "
+                         f"| {each.said or 'nothing'} {each.said_where} |")  # fmt: skip
+    return lines
+
+
+def section(trials: list[Trial], well: list[Trial]) -> str:
+    """The part of the page on the laboratory."""
+    real, harmless = [one for one in trials if one.expected], [one for one in trials if not one.expected]
+    names, nc = [one for one in real if one.torchrun_names], [one for one in real if one.nc_alarms]
+    eight = min(seconds_of(8) for _ in range(3))
+    return "\n".join([
+        "## Every fault of the laboratory", "",
+        f"{time.strftime('%Y-%m-%d')}, by `make bench-preflight`. Where real torchrun trains (`lab/truth.json`),",
+        "an alarm is an error of ours, whatever was broken.", "",
+        *figures(trials, well),
+        f"| 8 hosts, healthy; one of them drops all; 64 hosts | {eight:.2f}, {seconds_of(8, dropped=True):.2f}, "
+        f"{seconds_of(64):.2f} s | ≤ 2, ≤ 5 s; - |", "",
+        "| beside it | points at a fault | names the cause | harmless, alarmed |", "|---|---|---|---|",
+        f"| `muster preflight` | {share([one for one in real if one.alarm], real)} "
+        f"| {share([one for one in real if one.right], real)} "
+        f"| {share([one for one in harmless if one.alarm], harmless)} |",
+        f"| `torchrun` alone, after up to 50 s | {share(real, real)} | {share(names, real)} | - |",
+        f"| `nc -vz` to the rendezvous | {share(nc, real)} | 0 "
+        f"| {share([one for one in harmless if one.nc_alarms], harmless)} |", "",
+        "Not right:", "", *misses([*trials, *well]), ""])  # fmt: skip
+
+
+def write(text: str) -> None:
+    """Put the section into the page, at its end where it has none yet."""
+    page = PAGE.read_text()
+    page = page if BEGIN in page else f"{page}\n{BEGIN}{END}"
+    head, _, rest = page.partition(BEGIN)
+    PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
+
+
+def main() -> None:
+    """Try what is asked for; all of the laboratory goes into the page."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
-    asked.add_argument("--first-look", action="store_true")
+    asked.add_argument("--rack", default="")
+    asked.add_argument("--recorded", action="store_true")
     given = asked.parse_args()
-    if lacking := network.missing() or ("" if shutil.which("nc") else "no nc: install netcat-openbsd"):
+    if given.recorded:
+        trials = list(try_recordings())
+    elif given.rack:
+        bring_image(rack := Rack(given.rack, 3))
+        trials = of_rack(rack, given.only)
+    elif lacking := network.missing() or ("" if shutil.which("nc") else "no nc: install netcat-openbsd"):
         sys.exit(f"error: {lacking}")
-    faults = list(fault.catalogue().values())
-    if given.first_look:
-        new = [
-            case
-            for case in fault.cases(each for each in faults if each.later)
-            if case.id not in preflight_later.known()
-        ]
-        preflight_later.keep([asdict(each) for each in everything(new)])
-    elif given.only:
-        everything(fault.cases(each for each in faults if each.name in given.only))
     else:
-        whole(faults)
+        trials = of_laboratory(given.only)
+    if given.recorded or given.rack or given.only:
+        print("\n".join([*figures(trials, []), "", *misses(trials)]))
+        return
+    well = tried(lambda cluster=cluster: try_healthy(cluster) for cluster in healthy.clusters())
+    write(section(trials, well))
+    print(f"wrote {PAGE.name}, load {os.getloadavg()[0]:.0f}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Faults that nobody chose: drawn at random (lab/drawn/), tried on real torchrun, and preflight's word on each.
 
 python -m benchmarks.preflight_drawn                    a score: 50 draws that fail, 50 that train, a fresh seed
-python -m benchmarks.preflight_drawn --write            the same, into docs/preflight-score.md
+python -m benchmarks.preflight_drawn --write            the same, into docs/evidence/preflight-score.md
 python -m benchmarks.preflight_drawn --look 100         draws for looking at, recorded with the probes' answers
 python -m benchmarks.preflight_drawn --again            what today's rules say of the recorded answers
 python -m benchmarks.preflight_drawn --draw 12.34       one draw, with all that preflight says of it
@@ -27,10 +27,8 @@ from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
 EACH, AT_ONCE = 50, 4
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-score.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
 BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
-# What follows on the page: between the two stands what people wrote of the lists of others.
-NEXT = "## NCCL's own log"
 # What the figures should reach, by the question; of draws that fail, or of those that train.
 REACH = (
     ("right cause or true observation first, right host, pair or network", score.RIGHT, True, "≥ 90 %"),
@@ -118,7 +116,7 @@ Command: `python -m benchmarks.preflight_drawn --write`.
 
 
 def section(seed: int, results: Sequence[Tried], seconds: float) -> str:
-    """The part of docs/preflight-score.md that is about draws."""
+    """The part of docs/evidence/preflight-score.md that is about draws."""
     slow = sum(one.truth == job.SLOW for one in results)
     head = [
         f"Seed {seed}, {time.strftime('%Y-%m-%d')}, {len(results)} draws in {seconds / 60:.0f} minutes; {slow} of "
@@ -176,16 +174,11 @@ def show(identity: str) -> None:
     print(f"torchrun: {truth(drawn)}; mark: {score.mark(drawn.parts, truth(drawn), verdict).word}")
 
 
-def written() -> str:
-    """The section as the page has it."""
-    return PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-
-
 def write(text: str) -> None:
-    """Put the section into the page, at its top."""
+    """Put the section into the page, at its end where it has none yet."""
     page = PAGE.read_text()
     if BEGIN not in page:
-        page = page.replace(NEXT, f"{BEGIN}{END}\n{NEXT}", 1)
+        page = f"{page}\n{BEGIN}{END}"
     head, _, rest = page.partition(BEGIN)
     PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
 

@@ -1,6 +1,6 @@
 """Preflight's fixes, followed to the letter by a script: is the cluster green then?
 
-python -m benchmarks.preflight_fixes                  each fault that stops a run, into docs/preflight-fixes.md
+python -m benchmarks.preflight_fixes                  each fault that stops a run, into docs/evidence/preflight-fixes.md
 python -m benchmarks.preflight_fixes --only NAME...   some of them, and nothing is written
 python -m benchmarks.preflight_fixes --drawn 50       faults drawn at random (lab/drawn/), and nothing is written
 
@@ -26,7 +26,7 @@ from lab.drawn.draw import draw
 from lab.network import HOSTS_FILES
 
 HOME = Path(__file__).resolve().parents[1]
-PAGE, TRUTH = HOME / "docs/preflight-fixes.md", HOME / "lab/truth.json"
+PAGE, TRUTH = HOME / "lab/scores/preflight-fixes.md", HOME / "lab/truth.json"
 AT_ONCE, MOST_TIMES = 4, 3
 GREEN, RED, NONE, MISSED = "green", "not green", "no command", "no fault said"
 # The commands mended what they were for; of two faults, the other one is left, which no command on a host mends.

@@ -1,7 +1,7 @@
 """Hosts with two to four networks: does preflight choose the best one that connects everybody?
 
 python -m benchmarks.preflight_networks                 24 layouts, a fresh seed
-python -m benchmarks.preflight_networks --write         the same, into docs/preflight-networks.md
+python -m benchmarks.preflight_networks --write         the same, into docs/evidence/preflight-networks.md
 python -m benchmarks.preflight_networks --only 12.3     one layout
 
 As root. Hosts are network namespaces; each network has a rate by tbf, and some are closed between some hosts, or not
@@ -25,7 +25,7 @@ from lab import trial
 from lab.fault import MUSTER, Fault
 from lab.network import Lab, must
 
-PAGE = Path(__file__).resolve().parents[1] / "docs/preflight-networks.md"
+PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-networks.md"
 # The page goes on with what was tried by hand.
 BY_HAND = "## Behind 1:1 address translation"
 COUNT = 24

@@ -44,22 +44,6 @@ class Rack:
         """Bytes that came in over the host's network, packet headers included."""
         return int(self.on(name, "cat", "/sys/class/net/eth0/statistics/rx_bytes"))
 
-    def empty(self) -> None:
-        """Remove every image from every host."""
-        for name in self.names:
-            self.on(name, "docker image ls -aq | sort -u | xargs -r docker image rm -f >&2; docker image prune -af >&2")
-
-    @contextmanager
-    def uplink(self, mbit: int) -> Iterator[None]:
-        """This machine sends to all hosts together at most so much. Needs root."""
-        bridge = "br-" + _output(["docker", "network", "inspect", "--format", "{{.Id}}", f"muster-{_NAME}"])[:12]
-        shape = ["rate", f"{mbit}mbit", "burst", "128kb", "latency", "50ms"]
-        subprocess.run(["tc", "qdisc", "add", "dev", bridge, "root", "tbf", *shape], check=True)
-        try:
-            yield
-        finally:
-            subprocess.run(["tc", "qdisc", "del", "dev", bridge, "root"], check=True)
-
 
 @contextmanager
 def rack(nodes: int, store: str) -> Iterator[Rack]:

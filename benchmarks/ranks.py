@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataloader", "trainer.train.run"]
+_PRELOAD = ["torch", "torch._dynamo", "accelerate", "torchdata.stateful_dataloader", "muster.trainer.train.run"]
 _LIMIT_S = 180.0
 
 

@@ -61,7 +61,7 @@ def numbers(folder: Path, output: str, fab: Fab) -> Iterator[Number]:
         yield "page", "loss", loss, int(step.replace(",", "") or 0)
         if reached:
             yield "page", "steps", reached, 0
-    for steps in re.findall(r"\b steps?(?:, of all starts with repeats)? ([\d,]+) nodes?", page):
+    for steps in re.findall(r"\b steps?(?:, including repeated steps)? ([\d,]+) nodes?", page):
         yield "page", "steps", steps, 0
     rows = {row["name"]: row["first"] for row in _answer(fab("compare", folder.name, folder.name, "--json"))["numbers"]}
     yield "compare", "steps", rows.get("steps", "none"), 0

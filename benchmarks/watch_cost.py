@@ -2,7 +2,7 @@
 
     python -m benchmarks.watch_cost [--quick]
 
-Two ranks train `benchmarks/watched/images.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both
+Two ranks train `benchmarks/images.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both
 are started, and then take turns of half a second with the other stopped (SIGSTOP), in a changing order: two turns are
 a pair. The figure is the median of all pairs' ratios; its interval (95 %) is found by drawing from the starts again,
 because two starts of the same program differ by several percent for as long as they live. In half of the
@@ -77,12 +77,12 @@ def _interval(starts: Sequence[Sequence[tuple[float, float]]]) -> tuple[float, f
 @contextmanager
 def _run(folder: Path, observe: str, steps: int) -> Iterator[subprocess.Popen[bytes]]:
     folder.mkdir(parents=True)
-    (folder / "train.py").write_text((HOME / "benchmarks" / "watched" / "images.py").read_text())
+    (folder / "train.py").write_text((HOME / "benchmarks" / "images.py").read_text())
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
     environment |= {"PET_NPROC_PER_NODE": str(RANKS), "PET_MASTER_PORT": "0", "MUSTER_RUN_DIR": str(folder / "run")}
     environment |= {"PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "MUSTER_NODE": "here"}
     environment |= {"OWN": str(folder), "STEPS": str(steps), "MUSTER_OBSERVE": observe}
-    command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+    command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     with (folder / "console").open("w") as console:
         agent = subprocess.Popen(command, cwd=folder, env=environment, stdout=console, stderr=console)
     try:

@@ -100,11 +100,11 @@ class Cluster:
         return verdict.json()
 
     def deploy(self, script: str | Sequence[str] = "", *, show: bool = False, **options: Any) -> Run:
-        """Start a run and return at once. The options are those of `fab deploy`, and so is what is refused.
+        """Start a run and return at once. The options are those of `muster deploy`, and so is what is refused.
 
-        script: a command as you type it, or its words. options: any other, by its name in Python (docs/options.md):
+        script: a command as you type it, or its words. options: any other, by its Python name (reference/options.md):
         `folder=`, `env={"A": 1}`, `secrets=["TOKEN"]`, `mounts=["/data:/data:ro"]`, `max_hours=2.5`.
-        On Slurm the options are those of `fab deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
+        On Slurm the options are those of `muster deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
         Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
         """
         text = script if isinstance(script, str) else shlex.join(script)
@@ -122,15 +122,15 @@ class Cluster:
         return Run(self, run)
 
     def runs(self) -> list[Event]:
-        """The runs that have a folder or a container on the hosts, as `fab runs --hosts --json`."""
+        """The runs that have a folder or a container on the hosts, as `muster runs --hosts --json`."""
         return self._recorded(lambda console: status.runs(self._inventory(), console))
 
     def status(self) -> list[Event]:
-        """What runs on each host, as `fab status --json`; a host that does not answer has the key `error`."""
+        """What runs on each host, as `muster status --json`; a host that does not answer has the key `error`."""
         return self._recorded(lambda console: status.status(self._inventory(), "", console))
 
     def gpus(self) -> list[Event]:
-        """Who holds which GPU, as `fab gpus --json`."""
+        """Who holds which GPU, as `muster gpus --json`."""
         return self._recorded(lambda console: status.gpus(self._inventory(), console))
 
     def down(self, run: str = "") -> None:
@@ -164,7 +164,7 @@ class Cluster:
         return Options(self._hosts, self._file, run)
 
     def _deploy_options(self, given: Mapping[str, Any]) -> Options:
-        """Options of `fab deploy` by their names in Python. Raises UsageError for one that there is not."""
+        """Options of `muster deploy` by their names in Python. Raises UsageError for one that there is not."""
         known = {name: each for name, each in _IN_PYTHON.items() if self._slurm or not row_of(each).slurm_alone}
         spelled = {each.name: each for each in known.values()} | known
         if strange := sorted(given.keys() - spelled):
@@ -203,7 +203,7 @@ class Run:
         check: bool = True,
         show: bool = False,
     ) -> Outcome:
-        """Follow the run to its end, and remove its containers. each: gets every event (docs/contract.md).
+        """Follow the run to its end, and remove its containers. each: gets every event (contract.md).
 
         Raises RunFailed for a failed run (not with check=False), TimeoutError after `timeout` seconds and
         KeyboardInterrupt after Ctrl-C (the run continues after both), DeployError.

@@ -1,4 +1,4 @@
-"""`ddp.py` with `muster.Training` (docs/library.md): killed at any moment, it continues where it was.
+"""`ddp.py` with `muster.Training` (docs/how-to/survive-a-kill.md): killed at any moment, it continues where it was.
 
 torchrun --nproc-per-node 2 ddp_that_resumes.py --epochs 3
 fab deploy --hosts a,b --folder examples --restarts 3 -- ddp_that_resumes.py --epochs 3

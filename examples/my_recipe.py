@@ -1,6 +1,6 @@
 """A recipe of your own: three spirals of points to tell apart. Copy it and change what differs.
 
-    torchrun --nproc-per-node 2 -m trainer --recipe examples/my_recipe.py
+    torchrun --nproc-per-node 2 -m muster.trainer --recipe examples/my_recipe.py
 
 Every rank runs this file. Weights start from the run's seed; data must come out the same on every rank, so what is
 drawn here is drawn from a seed of its own.

@@ -1,4 +1,7 @@
-"""`python -m gpu_check`: try Muster on this machine's GPUs; without one, the same on the CPU. See docs/gpu-check.md."""
+"""`python -m gpu_check`: try Muster on this machine's GPUs; without one, the same on the CPU.
+
+docs/how-to/check-gpus.md says what it tries.
+"""
 
 from __future__ import annotations
 

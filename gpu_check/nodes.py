@@ -56,7 +56,7 @@ class Run:
         restarts: int | None = None,
     ) -> None:
         self.folder, self._places = folder, places
-        starter = ["torch.distributed.run", "-m", module] if module else ["trainer.node.agent"]
+        starter = ["torch.distributed.run", "-m", module] if module else ["muster.trainer.node", "agent"]
         self._command = [sys.executable, "-m", *starter, *arguments]
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)

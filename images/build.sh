@@ -49,7 +49,7 @@ choose_cpu_base() {
 docker info >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker, or train without it: make up BACKEND=processes"
 docker buildx version >/dev/null 2>&1 || fail "docker buildx is missing" "install your distribution's docker-buildx package"
 
-arguments=()
+arguments=(--build-arg "FLAVOUR=$target")
 if [ "$target" = cpu ]; then
     base=$(choose_cpu_base)
     arguments+=(--build-arg "CPU_BASE=$base" --build-arg "TORCH_INDEX=${TORCH_INDEX:-}")
@@ -62,9 +62,8 @@ before=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null || true)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 started=$SECONDS
-# To the bash 3.2 of macOS an empty array is an unset one.
 # shellcheck disable=SC2046  # secrets.sh prints words
-if ! DOCKER_BUILDKIT=1 docker build --progress plain --target "$target" --tag "$tag" $(images/secrets.sh) ${arguments[@]+"${arguments[@]}"} . >"$log" 2>&1; then
+if ! DOCKER_BUILDKIT=1 docker build --progress plain --tag "$tag" $(images/secrets.sh) ${arguments[@]+"${arguments[@]}"} . >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     fail "$tag was not built" "the lines above are the build's last words; behind a proxy set PIP_CERT and pip's own configuration"
 fi

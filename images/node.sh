@@ -23,7 +23,7 @@ last=/tmp/muster-last-words
 : >"$last"
 
 trap : TERM INT HUP # tini -g tells the agent too; its code is still to come
-python -m trainer.node.agent "$@"
+python -m muster.trainer.node agent "$@"
 code=$?
 for verdict in "${MUSTER_RUN_DIR:-/none}"/outcome/"$MUSTER_NODE"-*.json; do
     if [ "$code" = 2 ] || [ "$code" = 75 ] || [ -n "$(find "$verdict" -newer "$last" 2>/dev/null)" ]; then

@@ -6,7 +6,7 @@
 
 The function gets the laboratory and the host to break. It gives nothing where that host is to be named, or else the
 hosts to be named, or a Link; where it breaks two things, two Expected. Whether it is a fault at all is not its opinion:
-real torchrun says so (truth.json). `@later` is a fault that was written when the rules stood: its first look counts.
+real torchrun says so (truth.json).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import importlib
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
 from lab.network import Lab
@@ -48,7 +47,6 @@ class Fault:
     net4: str = "10.77.0"
     also: tuple[str, ...] = ()
     counts: tuple[int, ...] = (2, 3)
-    later: bool = False
 
     @property
     def words(self):
@@ -98,9 +96,6 @@ def fault(cause, **how):
         return inject
 
     return add
-
-
-later = partial(fault, later=True)
 
 
 def catalogue():

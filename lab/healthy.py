@@ -8,9 +8,9 @@ from itertools import cycle
 
 from lab.fault import MUSTER, TORCHRUN
 from lab.faults.firewall import only
-from lab.faults.later_paths import routed
 from lab.faults.limits import clock
 from lab.faults.names import book
+from lab.faults.network import routed
 from lab.network import PORT
 
 OPEN_RANGE = "50000 50400"

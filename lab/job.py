@@ -1,4 +1,4 @@
-"""Real torchrun on the hosts of a laboratory, started as a user does or as `fab deploy` does; how it went.
+"""Real torchrun on the hosts of a laboratory, started as a user does or as `muster deploy` does; how it went.
 
 Shorter patience than torch's own, so that a fault is over in half a minute: 15 s instead of 60 s for the rendezvous
 store, 15 s instead of 30 minutes for the process group.
@@ -53,7 +53,7 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
         variables = {**every, **_as_muster(host, place, meet, at), **host.environment}
         variables["PYTHONPATH"] = ":".join(filter(None, [host.environment.get("PYTHONPATH"), str(HERE.parent)]))
         # As trainer/node/agent.py starts it.
-        return [sys.executable, "-u", "-P", "-m", "trainer.elastic.torchrun", *line[3:], *script], variables
+        return [sys.executable, "-u", "-P", "-m", "muster.trainer.elastic.torchrun", *line[3:], *script], variables
     if fault.rendezvous == "static":
         line += ["--node-rank", str(place), "--master-addr", meet, "--master-port", str(PORT)]
         return [*line, *script], {**every, **host.environment}

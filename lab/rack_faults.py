@@ -6,8 +6,9 @@
         yield
         ...mend it
 
-What it yields are words for `fab preflight`, or nothing. `on`: which host is broken, as in lab/fault.py. Without
-a cause nothing may be alarmed: the run would start.
+What two lines of shell make and mend on a host is a row of lab/machines/. Here is what needs more: the settings of the
+control side, several hosts, or words of its own. What it yields are words for `muster preflight`, or nothing. `on`:
+which host is broken, as in lab/fault.py. Without a cause nothing may be alarmed: the run would start.
 """
 
 import json
@@ -70,17 +71,6 @@ def trouble(cause, **how):
     return add
 
 
-def _by_commands(name, cause, breaks, mends, **how):
-    """Puts a fault into TROUBLES that two shell scripts make and mend, as root on the host."""
-
-    def inject(cluster, host):
-        cluster.root(host, "sh", "-ec", breaks)
-        yield
-        cluster.root(host, "sh", "-ec", mends)
-
-    TROUBLES[name] = Trouble(name, cause, inject, **how)
-
-
 class FaultyHosts:
     """Hosts of a rack, and SSH settings of our own for them. `rack` has `ssh_config` and `container(host)`."""
 
@@ -137,89 +127,18 @@ def names_where(trouble, verdict, hosts):
     return not trouble.cause or named == set(hosts)
 
 
-_KEYS, _RUNS, _ENGINES = "/home/muster/.ssh/authorized_keys", "/home/muster/.muster", "/var/lib/docker/containers"
-_SMI, _DOCKER, _PYTHON = "/usr/local/bin/nvidia-smi", "/usr/bin/docker", "/usr/bin/python3"
-_BACK = f"docker tag {SAVED} {IMAGE}; docker rmi {SAVED}"
+@trouble("docker-permission")
+def user_is_not_in_the_docker_group(cluster, host):
+    cluster.root(host, "gpasswd", "-d", "muster", "docker")
+    yield
+    cluster.root(host, "gpasswd", "-a", "muster", "docker")
 
 
-def _dropped(name, cause, rule, **how):
-    _by_commands(name, cause, f"iptables -I INPUT -p tcp {rule}", f"iptables -D INPUT -p tcp {rule}", **how)
-
-
-def _stopped(name, cause, program):
-    _by_commands(name, cause, f"pkill -STOP -x {program}", f"pkill -CONT -x {program}")
-
-
-def _away(name, cause, path):
-    _by_commands(name, cause, f"mv {path} {path}.kept", f"mv {path}.kept {path}")
-
-
-def _first_line(name, cause, line):
-    """What every shell of the user's reads first."""
-    breaks = f"cd /home/muster; cp .bashrc .kept; (echo '{line}'; cat .kept) >.bashrc"
-    _by_commands(name, cause, breaks, "mv /home/muster/.kept /home/muster/.bashrc")
-
-
-_dropped("ssh_port_is_dropped", "ssh-timeout", "--dport 22 -j DROP")
-_dropped("rendezvous_port_is_dropped", "rendezvous-dropped", f"--dport {PORT} -j DROP", on="first")
-_dropped("data_ports_are_rejected", "data-ports-rejected", "--syn --dport 30000:65535 -j REJECT", on="first")
-_stopped("sshd_stands_still", "ssh-silent", "sshd")
-_stopped("engine_stands_still", "docker-silent", "dockerd")
-_stopped("engine_starts_nothing", "docker-silent", "containerd")
-_away("key_is_not_accepted", "ssh-key", _KEYS)
-_away("docker_is_not_installed", "docker-missing", _DOCKER)
-_first_line("shell_is_talkative", "", "echo welcome to this machine; echo quota: 93 percent >&2")
-_first_line("shell_is_slow", "", "sleep 2")
-_first_line("shell_leaves_at_once", "ssh-shell", "exit 0")
-_first_line("engine_is_looked_for_elsewhere", "docker-down", "export DOCKER_HOST=unix:///run/none.sock")
-_first_line("docker_context_is_unknown", "docker-down", "export DOCKER_CONTEXT=cloud")
-_by_commands("user_has_no_shell", "ssh-shell", "usermod -s /usr/sbin/nologin muster", "usermod -s /bin/bash muster")
-_by_commands("account_has_expired", "ssh-key", "chage -E 0 muster", "chage -E -1 muster", also=("ssh", "ssh-shell"))
-_by_commands(
-    "only_one_command_is_allowed", "ssh-shell",
-    f"sed -i 's|^|command=\"/bin/false\" |' {_KEYS}", f"sed -i 's|^command=\"/bin/false\" ||' {_KEYS}",
-)  # fmt: skip
-_by_commands(
-    "user_is_not_in_the_docker_group", "docker-permission", "gpasswd -d muster docker", "gpasswd -a muster docker"
-)
-_by_commands(
-    "engine_has_no_runtime", "docker-refused",
-    "which runc >/run/was; mv $(cat /run/was) /run/runc.kept", "mv /run/runc.kept $(cat /run/was)",
-)  # fmt: skip
-_by_commands(
-    "dockers_settings_of_the_user_are_broken", "",
-    "mkdir -p /home/muster/.docker; echo '{' >/home/muster/.docker/config.json", "rm -r /home/muster/.docker",
-)  # fmt: skip
-_by_commands("dockers_folder_is_full", "disk-full", f"mount -t tmpfs -o size=4k none {_ENGINES}", f"umount {_ENGINES}")
-_by_commands(
-    "folder_of_the_runs_is_full", "disk-full",
-    f"mkdir -p {_RUNS}; mount -t tmpfs -o size=64k,mode=0777 none {_RUNS}; cat /dev/zero >{_RUNS}/full || true",
-    f"umount {_RUNS}",
-)  # fmt: skip
-_by_commands(
-    "home_is_read_only", "home-readonly",
-    "mount --bind /home/muster /home/muster; mount -o remount,bind,ro /home/muster", "umount /home/muster",
-)  # fmt: skip
-_by_commands(
-    "temporary_folder_is_noexec", "", "mount -t tmpfs -o noexec,mode=1777 none /tmp", "umount /tmp"
-)  # fmt: skip
-_by_commands("image_is_not_there_yet", "", f"docker tag {IMAGE} {SAVED}; docker rmi {IMAGE}", _BACK)
-_by_commands(
-    "neither_image_nor_python", "no-python",
-    f"mv {_PYTHON} {_PYTHON}.kept; docker tag {IMAGE} {SAVED}; docker rmi {IMAGE}",
-    f"mv {_PYTHON}.kept {_PYTHON}; {_BACK}",
-)  # fmt: skip
-_by_commands(
-    "another_image_under_the_name", "",
-    f"docker tag {IMAGE} {SAVED}; docker run --name muster-made --entrypoint touch {IMAGE} /tmp/other; "
-    f"docker commit muster-made {IMAGE}",
-    f"docker rm muster-made; {_BACK}",
-)  # fmt: skip
-_by_commands(
-    "gpus_without_their_container_toolkit", "gpu-runtime",
-    f"printf '%s\\n' '#!/bin/sh' 'echo 0, GPU-5d5ba0d6, 412, 81920, 97, NVIDIA A100' >{_SMI}; chmod 755 {_SMI}",
-    f"rm {_SMI}",
-)  # fmt: skip
+@trouble("docker-missing")
+def docker_is_not_installed(cluster, host):
+    cluster.root(host, "mv", "/usr/bin/docker", "/usr/bin/docker.kept")
+    yield
+    cluster.root(host, "mv", "/usr/bin/docker.kept", "/usr/bin/docker")
 
 
 @trouble("ssh-refused")

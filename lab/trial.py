@@ -52,7 +52,7 @@ OF_A_PATH = (
 
 
 def request(lab, run):
-    """What `fab preflight` would be asked about this run."""
+    """What `muster preflight` would be asked about this run."""
     meet = endpoint(lab, run) if run.style == TORCHRUN or run.endpoint != "address" else ""
     return PreflightRequest(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 

@@ -13,7 +13,7 @@ _MUCH_S = 30
 def until(condition, what, seconds=120.0):
     """The first true value of `condition()`; fails naming `what` after `seconds`.
 
-    A condition that computes for long, such as a whole `fab status`, gets half of the time: what it waits for needs the
+    A condition that computes for long, such as a `muster status`, gets half of the time: what it waits for needs the
     cores as well.
     """
     end = time.monotonic() + seconds
@@ -23,16 +23,6 @@ def until(condition, what, seconds=120.0):
             return value
         time.sleep(max(0.02, time.monotonic() - began))
     raise AssertionError(f"waited {seconds:.0f} s for {what}, which did not come")
-
-
-def holds_within(condition, seconds):
-    """Whether `condition()` is true within `seconds`."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return False
 
 
 @contextmanager

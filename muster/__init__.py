@@ -1,6 +1,6 @@
 """What a training script may import, and the Python API of the control side.
 
-For a script (docs/library.md); each module works alone, without the trainer and the control side:
+For a script (docs/how-to/survive-a-kill.md); each module works alone, without the trainer and the control side:
 
 `muster.Training`    a plain loop that neither repeats nor misses a sample: all of the following, in a few lines
 `muster.data`        data exactly once: a stream of samples whose position is one number
@@ -10,12 +10,19 @@ For a script (docs/library.md); each module works alone, without the trainer and
 `muster.files`       files that survive a kill and a full disk
 `muster.errors`      faults with a hint and an exit code
 
-For a program that starts runs: `from muster import Cluster` (docs/python.md). It loads the control side at that moment,
-where that is installed; `import muster` alone loads nothing.
+For a program that starts runs: `from muster import Cluster` (docs/how-to/use-it-from-python.md). It loads the control
+side at that moment, where that is installed; `import muster` alone loads nothing.
 """
+
+from os import path as _path
 
 _LIBRARY = {"Training": ".training"}
 _API = ("Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError")
+
+# A wheel and an image have the other halves in here. In a checkout they lie beside this folder, also behind a link.
+_CHECKOUT = _path.dirname(_path.dirname(_path.realpath(__file__)))
+if _path.isfile(_path.join(_CHECKOUT, "fabfile.py")):
+    __path__.append(_CHECKOUT)
 
 
 def __getattr__(name: str) -> object:
@@ -27,20 +34,11 @@ def __getattr__(name: str) -> object:
 
     if name in _LIBRARY:
         return getattr(import_module(_LIBRARY[name], __name__), name)
-    return getattr(import_module(_control_side()), name)
-
-
-def _control_side() -> str:
-    """`muster.deploy` in a wheel; in a checkout `deploy`, which must be the one beside this package."""
-    from importlib.util import find_spec
-    from pathlib import Path
-
-    if find_spec(f"{__name__}.deploy"):
-        return f"{__name__}.deploy.api"
-    beside = Path(__file__).resolve().parents[1] / "deploy"
-    spec = find_spec("deploy")
-    if spec is None or str(beside) not in [
-        str(Path(place).resolve()) for place in spec.submodule_search_locations or ()
-    ]:
-        raise ImportError("the control side of Muster is not installed here: pip install muster-train's checkout")
-    return "deploy.api"
+    try:
+        return getattr(import_module(".deploy.api", __name__), name)
+    except ModuleNotFoundError as missing:
+        if missing.name != f"{__name__}.deploy":
+            raise
+        raise ImportError(
+            "the control side of Muster is not installed here: pip install muster-train's checkout"
+        ) from missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Exit codes of a node (docs/contract.md). deploy/core/errors.py has the control side's.
+# Exit codes of a node (contract.md). deploy/core/errors.py has the control side's.
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
 # A shell's and an engine's for a program that cannot be run, and for one that is not there.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127

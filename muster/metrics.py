@@ -1,4 +1,4 @@
-"""Training metrics: one line for each log step, and the same as TensorBoard events. docs/contract.md has the fields."""
+"""Training metrics: one line for each log step, and the same as TensorBoard events. contract.md has the fields."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make rack`: containers that each run a real sshd and a real Docker engine, on a network of their own. To `fab` they
-# are hosts. All that is made carries the label muster.rack; docs/rack.md has the options.
+# are hosts. All that is made carries the label muster.rack; docs/develop/rack.md has the options.
 set -euo pipefail
 cd "$(dirname "$0")"
 nodes=${NODES:-3}
@@ -176,8 +176,8 @@ say "$nodes nodes in $((SECONDS - started)) s: rack-1 $(address 1)$([ "$nodes" -
     ! is_behind "$nodes" || echo ", rack-$nodes only through rack-1")"
 cat <<USE
 export MUSTER_SSH_CONFIG=$config
-.venv/bin/fab preflight --hosts ${hosts%,}
-.venv/bin/fab deploy --hosts ${hosts%,} --args="--recipe digits"
+.venv/bin/muster preflight ${hosts%,}
+.venv/bin/muster deploy --hosts ${hosts%,} --args="--recipe digits"
 ssh -F $config rack-1
 make rack-down$(rack_option)
 USE

@@ -22,9 +22,9 @@ lock() {
 lock control
 lock trainer torch.in
 lock dev
+lock docs
 lock uv
 lock bench
-lock rivals
 
 # Hosts install packages with the same one, also for an installed Muster: deploy/send/packages/uv.py.
 cp uv.txt ../deploy/send/packages/uv.txt

@@ -39,7 +39,7 @@ class Checkout:
         self.runs.mkdir()
 
     def start(self, *options, backend="processes"):
-        """`fab up` in the background."""
+        """`muster up` in the background."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
         return subprocess.Popen(
             [FAB, "up", f"--backend={backend}", *options],
@@ -51,7 +51,7 @@ class Checkout:
         )
 
     def up(self, *options, backend="processes"):
-        """`fab up` to its end: exit code, standard output, standard error."""
+        """`muster up` to its end: exit code, standard output, standard error."""
         started = self.start(*options, backend=backend)
         out, err = started.communicate(timeout=150)
         return started.returncode, out, err

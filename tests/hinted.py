@@ -15,6 +15,8 @@ from deploy.core.errors import DeployError
 _COMMAND = re.compile(
     r"(?:^|(?<=[\s`(]))(?:muster|fab) ([a-z]+)((?: +(?:'[^']*'|\"[^\"]*\"|(?:[^\s`,;():]|[,:](?=\S))+))*)"
 )
+# Where the user's own program begins: what stands behind it is not ours.
+_PROGRAM = re.compile(r" (?:--|[\w./-]+\.(?:py|sh)|torchrun|python|accelerate|deepspeed|bash)(?= |$)")
 _OPTION = re.compile(r"(?<=\s)--[a-z][\w-]*")
 _met: set[tuple[str, str]] = set()
 
@@ -48,7 +50,7 @@ def _faults_of(hint: str) -> Iterator[str]:
         if known is None:
             yield f"no command {command}"
         else:
-            ours = words.partition(" -- ")[0]
+            ours = _PROGRAM.split(words)[0]
             yield from (f"{command} has no {each}" for each in _OPTION.findall(ours) if each not in known)
 
 

@@ -23,7 +23,7 @@ def run(*command, cwd=None, **more):
 def wheel(folder):
     """The wheel, built in `folder` from a copy, so that what setuptools leaves behind is not in the checkout."""
     copy = folder / "copy"
-    for name in ("deploy", "trainer", "muster", "requirements"):
+    for name in ("deploy", "trainer", "muster", "requirements", "docs/how-to", "docs/tutorial"):
         shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(HOME / name, copy)

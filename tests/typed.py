@@ -16,6 +16,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import click
+
 HOME = Path(__file__).resolve().parents[1]
 # No host is called so, and no engine answers there: a command that comes so far was understood.
 NOWHERE, NO_ENGINE = "nowhere.invalid", "unix:///nowhere/docker.sock"
@@ -176,9 +178,26 @@ def _line(part: str, answer: Said, typed: list[str]) -> str:
     return shlex.join(["muster", *_with(typed, shlex.split(text)[3:])]) if " ... " in text else text
 
 
+def split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words of the command itself, its name first, and those of the program behind it."""
+    from deploy.commands.main import TREE
+
+    command = TREE.get_command(None, words[0])
+    assert command, words
+    context = command.context_class(command, **command.context_settings)
+    own, program = command.split(context, words[1:])
+    return [words[0], *(own[:-1] if own[-1:] == ["--"] else own)], program
+
+
 def _parts(typed: list[str]) -> tuple[list[str], list[str]]:
-    at = typed.index("--") if "--" in typed else len(typed)
-    return typed[:at], typed[at:]
+    if "--" in typed or typed[0].startswith("-"):
+        at = typed.index("--") if "--" in typed else len(typed)
+        return typed[:at], typed[at:]
+    try:
+        own, program = split(typed)
+    except click.UsageError:
+        return typed, []
+    return own, ["--", *program] if program else []
 
 
 def _without(typed: list[str], option: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""`torchrun -m trainer ARGS`: one rank of a run, from its environment to its exit code."""
+"""`torchrun -m muster.trainer ARGS`: one rank of a run, from its environment to its exit code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORDS_S = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank and return its exit code (docs/contract.md)."""
+    """Run one rank and return its exit code (contract.md)."""
     try:
         config = parse(sys.argv[1:] if arguments is None else arguments)
         ranks = discover()

@@ -74,7 +74,12 @@ def parser() -> argparse.ArgumentParser:
         "Exit codes: 0 done, 1 failed, 2 refused, 75 stopped with a checkpoint.",
     )
     what = command.add_argument_group("what to train")
-    _add(what, "--recipe", "digits, text, or a Python file of yours (docs/recipes.md)", metavar="NAME|FILE")
+    _add(
+        what,
+        "--recipe",
+        "digits, text, or a Python file of yours (muster docs train-with-a-recipe)",
+        metavar="NAME|FILE",
+    )
     _add(what, "--data", "the folder that the recipe's datasets() gets", metavar="FOLDER")
     _add(what, "--steps", "total number of optimizer steps", type=_number(int, 1))
     _add(what, "--batch", "samples in a step, over all ranks together", type=_number(int, 1))
@@ -90,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
     _add(
         how,
         "--mesh",
-        "how the ranks share the model, such as dp_shard=-1; without it DDP (docs/parallel.md)",
+        "how the ranks share the model, such as dp_shard=-1; without it DDP (muster docs which-mesh)",
         metavar="AXES",
     )
     _add(how, "--trust-plan", "do not try the recipe's tensor_plan before the first step", action="store_true")

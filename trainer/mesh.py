@@ -58,7 +58,7 @@ def sizes(text: str) -> dict[str, int]:
     for part in filter(None, text.split(",")):
         axis, equals, number = (word.strip() for word in part.partition("="))
         if axis in _LATER:
-            raise Refused(f"--mesh {axis}: the trainer has no {_LATER[axis]} parallelism", "docs/parallel.md")
+            raise Refused(f"--mesh {axis}: the trainer has no {_LATER[axis]} parallelism", "muster docs which-mesh")
         if axis not in AXES or not equals:
             raise Refused(f"--mesh: unknown part {part!r}; the axes are {', '.join(AXES)}", EXAMPLE)
         if axis in given:

@@ -1,4 +1,6 @@
-"""Find, check, load and call a recipe: a plain Python file of functions that says what to train (docs/recipes.md).
+"""Find, check, load and call a recipe: a plain Python file of functions that says what to train.
+
+docs/reference/recipes.md has the functions.
 
 The agent uses `check` and `defaults`, which read the file without executing it and without torch. So it refuses a bad
 recipe in milliseconds, before ranks start. A rank uses `load`, and calls the recipe's functions through `build_model`
@@ -36,7 +38,10 @@ OPTIONAL = {
     "collate": "collate(samples)",
     "tensor_plan": "tensor_plan(model)",
 }
-GUIDE = f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTIONAL.values())}: see docs/recipes.md"
+GUIDE = (
+    f"a recipe has {', '.join(NEEDED.values())}; it may have {', '.join(OPTIONAL.values())}: "
+    "see muster docs train-with-a-recipe"
+)
 
 
 @dataclass(frozen=True)
@@ -209,7 +214,7 @@ def _blame(path: Path, action: str) -> Iterator[None]:
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{_display(path)}:{lines[-1]}" if lines else _display(path)
-        hint = "correct the recipe; docs/recipes.md says what each function gets and returns"
+        hint = "correct the recipe; muster docs train-with-a-recipe says what each function gets and returns"
         if isinstance(error, ModuleNotFoundError):
             hint = f"install {error.name} where the ranks run: in the image, or in this Python environment"
         raise TrainError(f"{where}: {action}: {type(error).__name__}: {error}", hint) from error

@@ -1,7 +1,8 @@
 """Rehearse a run where it will run: start threads, write where checkpoints go, load data, meet and sum with the others.
 
-`python -m trainer.rehearsal` does it in a node, before the node starts, by the variables of docs/contract.md. It prints
-a JSON line for each phase, and exits with 0 if all went well, else with 1. All nodes of the run must do it at once.
+`python -m muster.trainer.node rehearsal` does it in a node, before the node starts, by the variables of
+docs/develop/contract.md. It prints a JSON line for each phase, and exits with 0 if all went well, else with 1. All
+nodes of the run must do it at once.
 
 The control side sends this file, with rehearsal_steps.py in it, as text into any image that has torch.
 It asks for one phase after the other on standard input: `alone`, then `together` (deploy/preflight/probe/rehearsal.py).

@@ -1,4 +1,4 @@
-"""What a rank writes to the run folder: its events and its output. docs/contract.md has the paths and formats."""
+"""What a rank writes to the run folder: its events and its output. contract.md has the paths and formats."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from typing import Any
 
 from muster.files import Lines
 
+FIRST_RANK = "MUSTER_FIRST_RANK"
+
+
+def in_run(rank: int) -> int:
+    """The number that a rank has in the run: the ranks of a role follow those of the roles before it."""
+    return rank + int(os.environ.get(FIRST_RANK) or 0)
+
 
 class RankFolder:
     """The files of one rank in the run folder. `file`: the number of its files, where it is another than the rank's.
@@ -24,8 +31,8 @@ class RankFolder:
         self, path: Path, rank: int, node: str, file: int | None = None, shown: Callable[[str], str] = str
     ) -> None:
         self._shown = shown
-        self.path, self.rank, self.node = path, rank, node
-        self.file = rank if file is None else file
+        self.path, self.rank, self.node = path, in_run(rank), node
+        self.file = in_run(rank if file is None else file)
         self.metrics = f"metrics-{node}.jsonl" if file else "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
         self._events = Lines(path / "ranks" / f"rank-{self.file}.jsonl")

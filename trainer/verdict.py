@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import read_object, replace, surely
 
-from .run_dir import RankFolder
+from .run_dir import RankFolder, in_run
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -31,7 +31,7 @@ class Verdict:
     """The end of a run; `rank` and `node` name the culprit, not the reporter.
 
     `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
-    `cause` is one of docs/contract.md, where the message is not the words of an exception.
+    `cause` is one of contract.md, where the message is not the words of an exception.
     """
 
     verdict: str
@@ -59,7 +59,7 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
     with suppress(OSError):  # the agent's reason, if it is not a user who asked
         message = f"{(Path(os.environ.get('MUSTER_OUTCOME_DIR', '')) / 'limit').read_text()}: {message}"
-    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` goes on from here")
+    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 
 def read_verdict(path: Path) -> Verdict | None:
@@ -129,7 +129,7 @@ def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path 
 
     A rank's `private` is MUSTER_OUTCOME_DIR. Returns False if a file could not be written, for example on a full disk.
     """
-    text = json.dumps(verdict.row())
+    text = json.dumps({**verdict.row(), "rank": in_run(verdict.rank)})
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(agent)
     folders = [folder for folder in (private, run_folder / "outcome" if run_folder else None) if folder]

@@ -1,4 +1,4 @@
-"""The closed list of why a run broke: for the inquest over a run's own facts, and for `fab explain`. Pure.
+"""The closed list of why a run broke: for the inquest over a run's own facts, and for `muster explain`. Pure.
 
 A slug never changes its meaning: records, `--json` and the benchmark compare it.
 """

@@ -12,7 +12,7 @@ REFUSED = frozenset({"refused", "unreachable", "forbidden", "reset"})
 AIMLESS = frozenset({"no-route", "no-family", "no-scope"})
 HALVED = frozenset({"stall-send", "stall-receive", "cut", "slow", "reset", "silent", "mute"})
 # Sources that several rows have.
-LAB = "measured in the laboratory (docs/preflight-score.md)"
+LAB = "measured in the laboratory (docs/evidence/preflight-score.md)"
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Row:
     """One cause. A slug never changes its meaning: records, `--json` and the benchmarks compare it."""
 
     slug: str
-    # Its entry in docs/troubleshooting.md: what one sees, how to check it, what mends it, who says so.
+    # Its entry in docs/reference/causes.md: what one sees, how to check it, what mends it, who says so.
     meaning: str
     by_hand: str = ""
     fix: str = ""

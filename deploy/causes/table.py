@@ -1,14 +1,13 @@
 """THE table of causes: the rows of rows/, and what is made of them. Pure.
 
-To add a cause, add a row to a file in rows/, and let a check or a sign name its slug. `python -m tests.causes_page`
-makes docs/troubleshooting.md from the rows, and `fab explain CAUSE` prints one.
+To add a cause, add a row to a file in rows/, and let a check or a sign name its slug. `python -m tests.reference`
+makes docs/reference/causes.md from the rows, and `muster explain CAUSE` prints one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..core.program import FAB
 from .ends import Cause
 from .row import Row, Section
 from .rows import (
@@ -26,7 +25,9 @@ from .rows import (
     surroundings,
 )
 
-DOCS = "docs/troubleshooting.md"
+DOCS = "docs/reference/causes.md"
+# Before a slug: the command that prints its entry, without a page or a network.
+READ = "muster explain"
 SECTIONS: tuple[Section, ...] = tuple(
     section
     for theme in (
@@ -53,7 +54,7 @@ EXPLAINS: Mapping[str, frozenset[str]] = {slug: frozenset(row.explains.split()) 
 def row_of(slug: str) -> Row:
     """The row of a cause. Raises ValueError for a slug that has none, as a recording of another version may have."""
     if slug not in ROWS:
-        raise ValueError(f"{slug}: no such cause; add a row to deploy/causes/rows/ ({DOCS} is made of them)")
+        raise ValueError(f"{slug}: no such cause; add a row to deploy/causes/rows/")
     return ROWS[slug]
 
 
@@ -79,4 +80,4 @@ def lines_of(row: Row) -> Iterator[str]:
         "explains": ", ".join(row.explains.split()),
         "source": row.source,
     }
-    yield from (f"{name:<10}{text.replace('`fab ', f'`{FAB} ')}" for name, text in parts.items() if text)
+    yield from (f"{name:<10}{text}" for name, text in parts.items() if text)

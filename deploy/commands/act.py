@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE, UsageError
-from ..core.program import FAB
 from ..job.again import command_of
 from ..job.load import load_cluster, read_run
 from ..job.options import FLAG, Options
-from ..report.console import Console
 from .command import command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 
 @command(
@@ -16,7 +19,7 @@ from .command import command
     codes={
         DONE: "the run is done",
         FAILED: "the run failed, or a host did",
-        STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
+        STOPPED: "stopped on request (muster stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
 )
@@ -85,7 +88,7 @@ def fetch(options: Options, console: Console) -> int:
 
 @command(
     example=(
-        f"{FAB} down",
+        "muster down",
         command_of("down", hosts="gpu-a,gpu-b"),
         command_of("down", hosts="gpu-a", run="ID", delete=True),
     ),
@@ -106,7 +109,7 @@ def down(options: Options, console: Console) -> int:
     from ..local import up as launch
 
     if options.delete and not options.run:
-        again = f"{FAB} down ... {FLAG.run} ID {FLAG.delete}"
+        again = f"muster down ... {FLAG.run} ID {FLAG.delete}"
         raise UsageError(f"{FLAG.delete}: no run is named; nothing was deleted", again)
     # Without --run it is about this machine, and what --delete removes must be named.
     asked = recorded.or_here(options, console) if options.run and not options.delete else options
@@ -131,7 +134,7 @@ def down(options: Options, console: Console) -> int:
 def leave(options: Options, console: Console) -> int:
     """Take hosts out of a run with --min-nodes, which goes on.
 
-    The others agree at once, and train on from the newest checkpoint;
+    The others agree at once, and continue from the newest checkpoint;
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """

@@ -6,22 +6,23 @@ The help has one form for all: what it does, an example, the exit codes, the opt
 from __future__ import annotations
 
 import inspect
-import re
 import shlex
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import Field, fields
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError
-from ..core.program import FAB
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
 from ..job import consent
 from ..job import options as table
-from ..job.options import Options
-from ..report.console import Console
+from ..job.options import FLAG, Options
+from . import typos
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 # The meaning of a code if the command gives none of its own. Every command can end with each of these.
 MEANINGS = {
@@ -31,6 +32,8 @@ MEANINGS = {
     STOPPED: "stopped by Ctrl-C",
 }
 _WIDEST, _NO_BREAK = 120, "\u2011"
+# More options than these do not all stand on the first screen of a help.
+_MANY = 14
 
 
 class HelpFormatter(click.HelpFormatter):
@@ -52,37 +55,88 @@ class Context(click.Context):
 
 
 class Command(click.Command):
-    """A command that opens the door to what a folder asks for (job/consent.py), and returns its exit code."""
+    """A command that opens the door to what a folder asks for (job/consent.py), and returns its exit code.
+
+    What stands behind the options is the program that it runs, or the run and the hosts that it is about.
+    """
 
     context_class = Context
 
     def __init__(
-        self, name: str, work: Callable[..., int], doc: str, words: Mapping[str, str], takes_more: bool
+        self, name: str, work: Callable[..., int], doc: str, words: Mapping[str, str], takes_more: bool, place: str
     ) -> None:
         own = [_argument(word, text) for word, text in words.items()]
-        # An unknown word is refused before what follows it: `deploy train.py --lr 3` is about the script.
+        rows = table.options_of(name)
+        names = {each.name for each in rows}
+        self.work, self._runs_script, self._takes_more = work, "script" in names, takes_more
+        # The options that a word without a dash may stand for.
+        self._bare = () if self._runs_script else tuple(each for each in (place, "run", "hosts") if each in names)
         reads = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST, "allow_extra_args": True,
-                 "allow_interspersed_args": bool(own)}  # fmt: skip
-        rows = [_option(each, name) for each in table.options_of(name)]
+                 "allow_interspersed_args": not (self._runs_script or takes_more)}  # fmt: skip
+        self._is_long = len(rows) > _MANY
+        options = [_option(each, name) for each in rows]
         first = doc.partition("\n")[0]
-        super().__init__(name, context_settings=reads, params=[*own, *rows], help=doc, short_help=first)
-        self.work, self._takes_more = work, takes_more
+        super().__init__(name, context_settings=reads, params=[*own, *options], help=doc, short_help=first)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """What may stand behind the command, in the order of typing."""
+        places = [f"[{'|'.join(self._bare).upper()}]"] * bool(self._bare)
+        program = ["SCRIPT [ARGS]..."] * self._runs_script + ["COMMAND [ARGS]..."] * self._takes_more
+        return [*super().collect_usage_pieces(ctx), *places, *program]
+
+    def split(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
+        """The options, also those for which words without a dash stand, and the words of the program behind them."""
+        given, own, left = self._cut(ctx, args)
+        places = list[str]()
+        if self._takes_more and left and own[-1:] != ["--"]:
+            is_place = self.name == "shell" or left[1:2] == ["--"] or typos.is_place(left[0])
+            places = left[:is_place]
+            given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
+        elif ctx.allow_interspersed_args:
+            places, left = left, []
+        pairs = typos.options_of(places, self._bare, given)
+        if "" in pairs:
+            raise click.NoSuchOption(pairs[""], ctx=ctx)
+        return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left
+
+    def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Container[str], list[str], list[str]]:
+        """The names of the options that are given, their words, and those behind them."""
+        given, left, _ = self.make_parser(ctx).parse_args(list(args))
+        behind = 0 if ctx.allow_interspersed_args else len(left)
+        return given, list(args[: len(args) - behind]), left
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the words. Raises click.UsageError, also for an option in the place of another one's value."""
         flags = {flag: each for each in self.get_params(ctx) for flag in each.opts}
-        for flag, value in pairwise(args):
-            each = flags.get(flag)
-            if value in flags and isinstance(each, click.Option) and not each.is_flag:
-                raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
         try:
-            left = super().parse_args(ctx, args)
+            own, left = self.split(ctx, args)
+            super().parse_args(ctx, list(own))
         except click.UsageError as fault:
             fault.ctx = ctx  # its parser does not say whose option it is
             raise
-        if left:
-            raise click.NoSuchOption(left[0], ctx=ctx)
-        return left
+        for flag, value in pairwise(own):
+            each = flags.get(flag)
+            if value in flags and isinstance(each, click.Option) and not each.is_flag:
+                raise click.BadOptionUsage(flag, f"Option {flag!r} requires an argument.", ctx)
+        if self._takes_more:
+            ctx.params["words"] = left
+        elif left:
+            self._read_script(ctx, left, own[-1:] == ["--"])
+        return []
+
+    def _read_script(self, ctx: click.Context, program: Sequence[str], dashed: bool) -> None:
+        """Keep the words of a program as --script. Raises UsageError for hosts among them, and for two scripts."""
+        given = ctx.params
+        if given["script"]:
+            raise UsageError(f"two scripts: {program[0]}, and one with {FLAG.script}", f"leave out {FLAG.script}")
+        typed = list(ctx.find_root().obj or ())
+        own = typed[: len(typed) - len(program)]
+        if given.get("hosts", "").endswith(",") and not dashed:
+            again = shlex.join(["muster", *own[:-1], own[-1] + program[0], *program[1:]])
+            raise UsageError(f"{own[-1]} {program[0]}: no blank stands behind a comma", again)
+        if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
+            typos.refuse_hosts_behind(own, program)
+        given["script"] = shlex.join(program)
 
     def invoke(self, ctx: click.Context) -> int:
         """Do its work."""
@@ -90,16 +144,36 @@ class Command(click.Command):
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
-        if self._takes_more:
-            given["words"] = typed[typed.index("--") + 1 :] if "--" in typed else []
-        how = shlex.join([*FAB.split(), *typed[:1], table.flag_of("allow_folder"), *typed[1:]])
-        console = Console(options.json)
+        how = shlex.join(["muster", *typed[:1], table.flag_of("allow_folder"), *typed[1:]])
+        console = Command.asker(self, options.json)
         with consent.asking(consent.Door(lambda: self.asker(options.json), allow, how)):
             return code_of(console, lambda: self.work(options, console, **given))
 
     def asker(self, as_json: bool) -> Console:
         """Where the door shows and asks."""
+        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
+
         return Console(as_json)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Its arguments and options; where these are many, also --help-all, which shows them all."""
+        return [*super().get_params(ctx), *[_HELP_ALL] * self._is_long]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options; where they are many, in sections, and on the first screen those that people need first."""
+        if not self._is_long:
+            super().format_options(ctx, formatter)
+            return
+        every = bool(ctx.meta.get(_HELP_ALL.name or ""))
+        rows = {each.name: row for each in self.params if (row := each.get_help_record(ctx))}
+        for title, words in table.SECTIONS.items():
+            first, _, more = words.partition(" | ")
+            shown = [rows[name] for name in f"{first} {more * every}".split() if name in rows]
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+        if not every:
+            formatter.write(f"\n`muster {self.name} --help-all` shows all options.\n")
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """What it does, the example and the exit codes, as they are written."""
@@ -113,20 +187,20 @@ def command(
     klass: type[Command] = Command,
     name: str = "",
     takes_more: bool = False,
+    place: str = "",
 ) -> Callable[[Callable[..., int]], Command]:
     """Make a function a command, which ends with the exit code that it returns.
 
     The function gets the options which the table has for this command, a console, and the words of its own, which are
-    no options. `words`: what each of these means; one whose name ends with `...` is several. `takes_more`: it gets what
-    stands behind `--`, too. `codes`: what its exit codes mean, if MEANINGS does not say it.
-
-    Options have no one-letter forms: a new option would change the meaning of an old letter.
+    no options. `words`: what each of these means; one whose name ends with `...` is several. `takes_more`: it gets
+    the words behind its options, too. `place`: the option for which a word without a dash stands, beside --run and
+    --hosts. `codes`: what its exit codes mean, if MEANINGS does not say it.
     """
     examples = [example] if isinstance(example, str) else example
 
     def made(work: Callable[..., int]) -> Command:
         doc = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
-        return klass(name or work.__name__, work, doc, words or {}, takes_more)
+        return klass(name or work.__name__, work, doc, words or {}, takes_more, place)
 
     return made
 
@@ -164,8 +238,24 @@ def _option(each: Field[Any], takes: str) -> click.Option:
     several = each.default == () and row.single != takes
     start = () if several else False if switch else ""
     return click.Option(
-        [table.flag_of(each.name)], is_flag=switch, multiple=several, default=start, help=row.helps[takes]
+        [table.flag_of(each.name), *[f"-{row.letter}"] * bool(row.letter)],
+        is_flag=switch,
+        multiple=several,
+        default=start,
+        help=row.helps[takes],
     )
+
+
+def _show_all(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
+    if asked:
+        ctx.meta[param.name or ""] = True
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"], is_flag=True, is_eager=True, expose_value=False, callback=_show_all, help="show all options"
+)
 
 
 def _argument(word: str, text: str) -> click.Argument:
@@ -179,5 +269,4 @@ def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
         textwrap.fill(meaning, 76, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6, break_on_hyphens=False)
         for code, meaning in sorted(codes.items())
     ]
-    doc = re.sub(r"\bfab (?=[a-z])", f"{FAB} ", inspect.cleandoc(doc))
-    return "\n".join([doc, "", "Example:", *shown, "", "Exit codes:", *ends])
+    return "\n".join([inspect.cleandoc(doc), "", "Example:", *shown, "", "Exit codes:", *ends])

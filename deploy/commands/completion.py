@@ -1,4 +1,4 @@
-"""`fab completion`: what a shell needs to complete commands, options, hosts and runs, as a text to install.
+"""`muster completion`: what a shell needs to complete commands, options, hosts and runs, as a text to install.
 
 The text holds the commands and their options as they are now. At the Tab key the shell itself reads cluster.toml, SSH's
 settings and runs/: a Python that imports the commands would take half a second.
@@ -9,14 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..core.errors import DONE, UsageError
 from ..job.again import command_of
 from ..job.options import FLAG, Options
-from ..report.console import Console
 from .command import Command, command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 _COMMANDS = " ".join(("fab", "muster"))
 # How each shell calls `_muster_words`. bash takes `=` for a word of its own.
@@ -56,8 +59,9 @@ _INSTALL = {
 
 
 @command(
-    example=command_of("completion", shell="zsh", more="> ~/.muster.zsh"),
+    example="muster completion zsh > ~/.muster.zsh",
     codes={DONE: "the text is on standard output"},
+    place="shell",
 )
 def completion(options: Options, console: Console) -> int:
     """Print what a shell needs to complete commands, options, hosts and runs.

@@ -1,4 +1,4 @@
-"""`fab explain FILE...|FOLDER|-|RUN|CAUSE`: read the output of a failed run, name its cause; or say what one is."""
+"""`muster explain FILE...|FOLDER|-|RUN|CAUSE`: read what a failed run printed, name its cause; or say what one is."""
 
 from __future__ import annotations
 
@@ -14,23 +14,20 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ..causes.row import Row
-from ..causes.table import DOCS, ROWS
+from ..causes.table import DOCS, READ, ROWS
 from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.near import near
 from ..core.printable import visible
-from ..core.program import FAB
 from ..core.text import amount, several
 from ..explain import sources
 from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
-from ..job.options import Options
 from ..report.console import Console
 from ..run import folders, record
 from ..run.own_run import OwnRun, of_run
-from .command import command
 
 SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
@@ -41,25 +38,7 @@ _HOST = re.compile(
     r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
     r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
 )
-_STDIN, _HINT = "-", f"name files, a folder of logs, a run (`{FAB} runs`), a cause, or - for standard input"
-
-
-@command(
-    example=(f"{FAB} explain slurm-4711.out", f"{FAB} explain latest", f"torchrun train.py 2>&1 | {FAB} explain -"),
-    codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
-    words={
-        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
-    },
-    name="explain",
-)
-def explain_task(options: Options, console: Console, what: tuple[str, ...]) -> int:
-    """Name the cause of a failed run, from its output, or what to check.
-
-    WHAT is one or more files, a folder of logs, a run, or - for standard
-    input. The output may come from Muster or from any torchrun. A cause that
-    Muster names, as gpu-xid, may stand there too: its meaning and its fix.
-    """
-    return tell(what, console)
+_STDIN, _HINT = "-", "name files, a folder of logs, a run (`muster runs`), a cause, or - for standard input"
 
 
 def tell(whats: Sequence[str], console: Console) -> int:
@@ -162,17 +141,17 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     if then:
         lines.append(f"next      {visible(then)}")
     if explanation.cause:
-        lines.append(f"more      {DOCS}#{explanation.cause}")
+        lines.append(f"more      {READ} {explanation.cause}")
     return lines
 
 
 def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
     """What was not opened, or not looked at because its lines take too much time, and how to ask for it."""
-    many = f"name some of them: {FAB} explain FILE..."
+    many = "name some of them: muster explain FILE..."
     lines = [f"not read  {visible(left)}: a folder has more than is read; {many}" for left in explanation.left_out]
     for node, (number, end) in list(explanation.unread.items())[:3]:
         parts = [several(number, "line")] * bool(number) + [f"all from line {end:,} on"] * bool(end)
-        again = f"; its end: tail -c 10M {shlex.quote(files[node])} | {FAB} explain -" if end and node in files else ""
+        again = f"; its end: tail -c 10M {shlex.quote(files[node])} | muster explain -" if end and node in files else ""
         left = f"{node}: {' and '.join(parts)}: the time for this output is used up{again}"
         lines.append(f"not read  {visible(left)}")
     return lines
@@ -193,7 +172,7 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
     # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
-    of_rank = then.startswith(f"{FAB} logs ")
+    of_rank = then.split()[:2] == ["muster", "logs"]
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and log and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {log}"
@@ -259,7 +238,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
         folder = record.find(folders.RUNS, what)
     except UsageError:
         cause = near(what, ROWS)
-        hint = f"did you mean `{FAB} explain {cause}`?" if cause else _HINT
+        hint = f"did you mean `muster explain {cause}`?" if cause else _HINT
         raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None
     return _in_folder(folder, what)
 

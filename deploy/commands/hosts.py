@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
-from ..core.program import FAB
 from ..core.results import all_faults
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import FLAG, Options
-from ..report.console import Console
 from .command import command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 _HOSTS = "gpu-a,gpu-b"
 
@@ -77,7 +79,7 @@ def trust(options: Options, console: Console) -> int:
 
     def ask(question: str) -> bool:
         if not sys.stdin.isatty():
-            raise UsageError("no terminal to ask on whether to trust a host", f"run `{FAB} trust` on a terminal")
+            raise UsageError("no terminal to ask on whether to trust a host", "run `muster trust` on a terminal")
         return console.ask(question)
 
     for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():

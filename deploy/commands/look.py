@@ -1,16 +1,18 @@
-"""Commands that change nothing: status, gpus, logs, why, runs, report, compare."""
+"""Commands that change nothing: status, gpus, logs, why, runs, report, compare, docs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..core.program import FAB
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import FLAG, Options
-from ..report.console import Console
-from .command import command
+from .command import Command, command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 
 @command(
@@ -77,7 +79,7 @@ def logs(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(command_of("why", hosts="gpu-a,gpu-b"), f"{FAB} why"),
+    example=(command_of("why", hosts="gpu-a,gpu-b"), "muster why"),
     codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
 )
 def why(options: Options, console: Console) -> int:
@@ -95,7 +97,7 @@ def why(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(f"{FAB} runs", command_of("runs", hosts="gpu-a,gpu-b")),
+    example=("muster runs", command_of("runs", hosts="gpu-a,gpu-b")),
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
 )
 def runs(options: Options, console: Console) -> int:
@@ -110,7 +112,7 @@ def runs(options: Options, console: Console) -> int:
 
 
 @command(
-    example=command_of("report", run="latest"),
+    example="muster report latest",
     codes={DONE: "the page is written; its path is on standard output"},
 )
 def report(options: Options, console: Console) -> int:
@@ -124,7 +126,7 @@ def report(options: Options, console: Console) -> int:
 
 
 @command(
-    example=f"{FAB} compare first latest",
+    example="muster compare first latest",
     codes={DONE: "the comparison is printed"},
     words={
         "first": "a run: latest, an id or a path (required)",
@@ -138,4 +140,32 @@ def compare(options: Options, console: Console, first: str, second: str) -> int:
 
     comparison = comparing.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
+    return DONE
+
+
+class _Docs(Command):
+    """It lists the pages where none is named."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.params[0].required = False
+
+
+@command(
+    example=("muster docs", "muster docs resume", "muster docs it-hangs"),
+    codes={},
+    words={"page...": "the name of a page (default: list them)"},
+    klass=_Docs,
+)
+def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
+    """Print a page of the tutorial or the how-to guides, without a network.
+
+    Without a name, it lists the pages.
+    """
+    from ..report import pages
+
+    if page:
+        console.page(pages.read_page(page))
+    else:
+        console.block(pages.list_pages())
     return DONE

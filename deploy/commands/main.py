@@ -1,4 +1,4 @@
-"""The tree of commands, under two names: `fab` in the checkout, `muster` where it is installed (`pip install .`).
+"""The tree of commands: `muster`, and the tasks of `fab` in the checkout.
 
 Each command is a function in another module of this package; name a new one in `_GROUPS`.
 """
@@ -6,36 +6,34 @@ Each command is a function in another module of this package; name a new one in 
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Any
 
 import click
 
 from ..core.errors import UsageError
-from ..core.program import FAB
 from ..job.again import command_of
-from ..job.options import FLAG
-from ..report.console import Console
 from . import typos
 from .command import Command, Context
 
 # The name of this package for pip; `muster` is another project there (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
-_EXAMPLE = command_of("deploy", hosts="a,b", more="-- train.py --lr 3e-4")
+_EXAMPLE = command_of("deploy", hosts="a,b", more="train.py --lr 3e-4")
 # By title, the modules with their commands: only the module of the command that is typed is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
-    "Start": {"start": ("deploy", "up")},
-    "Look": {"look": ("status", "logs", "why", "gpus", "runs", "report", "compare"), "explain": ("explain",)},
-    "Act": {"act": ("attach", "stop", "fetch", "down", "leave", "join")},
-    "Beside the ranks": {"within": ("exec", "shell", "port", "tensorboard")},
-    "Hosts": {"preflight": ("preflight",), "hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},
-    "For other programs": {"start": ("agent",), "export": ("export",), "completion": ("completion",)},
+    "Start": {"start": ("up", "deploy", "resume", "demo")},
+    "Look": {
+        "look": ("status", "logs", "why", "gpus", "runs", "report", "compare", "docs"),
+        "within": ("tensorboard",),
+    },
+    "Act": {"act": ("attach", "stop", "fetch", "down"), "within": ("exec", "shell", "port")},
+    "Check": {"check": ("preflight", "explain")},
+    "Hosts": {"hosts": ("bootstrap", "login", "trust", "push", "clean", "unlock")},
+    "Advanced": {"act": ("leave", "join"), "start": ("agent", "export"), "completion": ("completion",)},
 }
 _HOMES = {name: module for group in _GROUPS.values() for module, names in group.items() for name in names}
 
@@ -58,13 +56,13 @@ class Tree(click.Group):
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands, and the options that stand before them."""
-        formatter.write(f"Usage: {FAB} COMMAND [--options]\n\n  {_EXAMPLE}\n")
+        formatter.write(f"Usage: muster COMMAND [--options]\n\n  {_EXAMPLE}\n")
         known = {each.name: each.short_help or "" for each in every_command()}
         wide = max(map(len, _HOMES))
         for title, group in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{wide}}", known[name]) for names in group.values() for name in names])
-        formatter.write(f"\n`{FAB} COMMAND --help` shows its options; `{FAB} --version` shows the version.\n")
+        formatter.write("\n`muster COMMAND --help` shows its options; `muster --version` shows the version.\n")
 
 
 def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
@@ -75,6 +73,8 @@ def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
 
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked:
+        from importlib.metadata import PackageNotFoundError, version
+
         with suppress(PackageNotFoundError):
             click.echo(f"muster {version(DISTRIBUTION)}")
             ctx.exit()
@@ -100,11 +100,12 @@ def every_command() -> list[Command]:
 
 def run(typed: Sequence[str]) -> int:
     """Do what these words say, as they were typed behind the program's name. Returns the exit code."""
-    words = list(typed) or ["--list"]
+    words = list(typed) or ["--help"]
+    words[0] = {"help": "--help", "version": "--version"}.get(words[0], words[0])
     if words[1:] and words[0] in ("--help", "-h"):
         words = [words[1], words[0], *words[2:]]
     try:
-        with TREE.make_context(FAB, with_script(words), obj=words) as context:
+        with TREE.make_context("muster", list(words), obj=words) as context:
             code: int = TREE.invoke(context) or 0
             return code
     except click.exceptions.Exit as end:
@@ -113,12 +114,14 @@ def run(typed: Sequence[str]) -> int:
         refused = _refused(fault, words)
     except UsageError as fault:
         refused = fault
+    from ..report.console import Console
+
     Console().error(refused)
     return refused.code
 
 
 def end_quietly_when_nobody_reads() -> None:
-    """Let `fab --list | head` end without a traceback: the reader closed the pipe on purpose.
+    """Let `muster --list | head` end without a traceback: the reader closed the pipe on purpose.
 
     This is for what click prints. In a run, Console notices the closed pipe and continues silently.
     """
@@ -147,29 +150,6 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def with_script(words: Sequence[str]) -> list[str]:
-    """Turn the words after `--`, a script and its arguments, into the option --script of deploy or up.
-
-    exec and shell get theirs as they are (`takes_more`). Raises UsageError for another task, for --script beside it,
-    and if nothing follows.
-    """
-    if "--" not in words:
-        return list(words)
-    at = list(words).index("--")
-    if words[0] in ("exec", "shell"):
-        return list(words[:at])
-    options, script = list(words[:at]), list(words[at + 1 :])
-    if options[:1] not in (["deploy"], ["up"], ["agent"], ["export"]):
-        if options and options[0] not in _HOMES and not options[0].startswith("-"):
-            raise typos.no_command(options[0], _HOMES, words)
-        raise UsageError("only `deploy`, `up`, `agent` and `export` accept a script after --", _EXAMPLE)
-    if any(word.partition("=")[0] == FLAG.script for word in options):
-        raise UsageError(f"two scripts: one after --, one with {FLAG.script}", f"give one of them: {_EXAMPLE}")
-    if not script or script == ["-m"]:
-        raise UsageError("no script after --", _EXAMPLE)
-    return [*options, f"{FLAG.script}={shlex.join(script)}"]
-
-
 def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
     """What click refuses, in our words, with what its user may have meant."""
     command = fault.ctx.command if fault.ctx else TREE
@@ -179,4 +159,4 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
         return typos.refusal(fault.option_name, task, options, _HOMES, typed)
     if isinstance(fault, click.exceptions.NoSuchCommand):
         return typos.no_command(fault.command_name, _HOMES, typed)
-    return UsageError(fault.format_message(), f"{FAB} --help {task}" if task else f"{FAB} --list")
+    return UsageError(fault.format_message(), f"muster {task} --help" if task else "muster --help")

@@ -1,4 +1,4 @@
-"""`fab preflight`: its options, output and exit codes. hosts/preflight.py does the work."""
+"""What `muster preflight` refuses and prints. hosts/preflight.py does the work; check.py has its help."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE, FAILED, REFUSED, USAGE, DeployError, UsageError
+from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from ..core.near import near
-from ..core.program import FAB
 from ..hosts import preflight as preflight_launch
 from ..hosts.preflight import PreflightOptions
-from ..job.again import command_of
 from ..job.cluster import find_cluster
 from ..job.load import value_of
 from ..job.options import FLAG, Options
@@ -26,44 +24,20 @@ from ..preflight.verdict import Verdict
 from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
-from .command import Command, command
 
 COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
 _LOADED = time.monotonic()
 
 
-class _OneObject(Command):
-    """With --json, standard output is the verdict alone."""
-
-    def asker(self, as_json: bool) -> Console:
-        """What the folder asks for stands on standard error."""
-        console = Console(as_json)
-        console.data = lambda value: None  # type: ignore[method-assign]
-        return console
-
-
-@command(
-    klass=_OneObject,
-    example=(
-        command_of("preflight", hosts="gpu-a,gpu-b"),
-        f"{FAB} preflight {FLAG.backend} auto {FLAG.workers} 2",
-    ),
-    codes={
-        DONE: "ready: the nodes will find each other",
-        FAILED: f"a file could not be written; with {FLAG.strict}, there are warnings",
-        USAGE: "an option was refused: no host was asked",
-        REFUSED: "training would not start: the output names the one cause and its fix",
-    },
-)
 def preflight(options: Options, console: Console) -> int:
-    """Say whether training would start; if not, name the one cause and its fix."""
+    """Look, rehearse, judge, and print: the exit code."""
     files = {name: path for name, path in (("keep", "".join(options.keep)), ("html", options.html)) if path}
     here = bool(options.backend or options.workers)
     request = _request(options)
     size = value_of(options, "size") or LONG
     if options.python and request.style == MUSTER:
-        why = f"{FLAG.python} {options.python}: {FAB} deploy starts the image's Python"
+        why = f"{FLAG.python} {options.python}: muster deploy starts the image's Python"
         raise UsageError(why, " or ".join(f"{FLAG.style} {style}" for style in STYLES[1:]))
     for name, path in files.items():
         _refuse_unwritable(getattr(FLAG, name), path)

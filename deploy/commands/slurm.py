@@ -1,4 +1,4 @@
-"""`fab deploy --slurm`: its options, and the other commands for a run on Slurm, which they know by its record here."""
+"""`muster deploy --slurm`: its options, and other commands for a run on Slurm, which they know by its record here."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
 from ..slurm.known import Known
-from .planned import COMMAND, agent_of, planned
+from ..slurm.planned import COMMAND, agent_of, planned
 
 
 def deploy(options: Options, console: Console) -> int:
-    """Submit a job for the options of `fab deploy`. Raises UsageError for those that a job does not have."""
+    """Submit a job for the options of `muster deploy`. Raises UsageError for those that a job does not have."""
     refuse_on_slurm(options)
     options, resumed = continued(options)
     if Path("cluster.toml").is_file():

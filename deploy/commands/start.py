@@ -1,43 +1,46 @@
-"""Commands that start a run: deploy, up, agent.
+"""Commands that start a run, or another program that does: deploy, up, resume, demo, agent, export.
 
-In the files of commands, each imports what it calls when it is called: `fab --list` waits for none of it.
+In the files of commands, each imports what it calls when it is called: `muster --list` waits for none of it.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
-from ..core.program import FAB
 from ..job import secrets
 from ..job.again import command_of
 from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
-from ..job.options import FLAG, Options
-from ..report.console import Console
+from ..job.options import FLAG, Options, flag_of, options_of
 from .command import command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 
 @command(
     example=(
-        command_of("deploy", hosts="gpu-a,gpu-b", more=f'{FLAG.script} "train.py --lr 3e-4"'),
-        command_of("deploy", hosts="gpu-a,gpu-b", resume="latest", more="-- train.py"),
-        command_of("deploy", slurm="login.cluster", nodes="2", script="train.py"),
+        command_of("deploy", hosts="gpu-a,gpu-b", more="train.py --lr 3e-4"),
+        command_of("deploy", hosts="gpu-a,gpu-b", resume="latest", more="train.py"),
+        command_of("deploy", slurm="login.cluster", nodes="2", more="train.py"),
     ),
     codes={
         DONE: f"the run is done; with {FLAG.detach}, it has started",
         FAILED: "the run failed, or a host did",
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
-        STOPPED: f"stopped on request ({FAB} stop); Muster's own trainer has written a checkpoint",
+        STOPPED: "stopped on request (muster stop); Muster's own trainer has written a checkpoint",
         DETACHED: "Ctrl-C left the run, which continues",
     },
 )
 def deploy(options: Options, console: Console) -> int:
     """Train on real hosts: preflight, push, start, follow to the end.
 
-    Ctrl-C leaves the run, which continues; fab attach comes back to it.
+    Ctrl-C leaves the run, which continues; muster attach comes back to it.
     With --slurm, it submits a job instead, and follows that.
     """
     from ..hosts import deploy as hosts_deploy
@@ -54,9 +57,9 @@ def deploy(options: Options, console: Console) -> int:
 
 @command(
     example=(
-        f"{FAB} up -- train.py --epochs 2",
-        command_of("up", workers="1", more="-- torchrun --nproc-per-node 2 train.py"),
-        f'{FAB} up {FLAG.args}="--recipe text --data notes --steps 100"',
+        "muster up train.py --epochs 2",
+        command_of("up", workers="1", more="torchrun --nproc-per-node 2 train.py"),
+        f'muster up {FLAG.args}="--recipe text --data notes --steps 100"',
         command_of("up", resume="latest"),
     ),
     codes={
@@ -77,7 +80,64 @@ def up(options: Options, console: Console) -> int:
 
 
 @command(
-    example=(f"{FAB} agent -- train.py --lr 3e-4", command_of("agent", nproc="2", more=f"{FLAG.script} train.py")),
+    example=("muster resume", "muster resume 2026-11-28-0930-train"),
+    codes={
+        DONE: f"the run is done; with {FLAG.detach}, it goes on",
+        FAILED: "the run failed, or a host did",
+        USAGE: "an option was refused, or there is no such run: nothing was started",
+        REFUSED: "preflight found what keeps the nodes from training: nothing was started",
+        STOPPED: "stopped on request, or by Ctrl-C on this machine",
+        DETACHED: "Ctrl-C left the run, which continues",
+    },
+)
+def resume(options: Options, console: Console) -> int:
+    """Continue a run where its files are: on its hosts, on Slurm or here.
+
+    Without RUN it is the newest. What it ran, and its options, are as the
+    record in runs/ has them.
+    """
+    from ..hosts import recorded
+    from ..run import folders, record
+
+    run_dir = record.find(folders.RUNS, options.run or "latest")
+    own = record.own(run_dir)
+    again = replace(options, run="", resume=run_dir.name)
+    if own.get("backend") == record.SLURM:
+        return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)
+    if own.get("backend") == record.HOSTS:
+        known = recorded.filled(replace(options, run=run_dir.name), console)
+        return deploy.work(replace(again, hosts=known.hosts, cluster=known.cluster), console)
+    return up.work(_taken(again, "up"), console)
+
+
+def _taken(options: Options, task: str) -> Options:
+    """The options, all of which that command takes. Raises UsageError."""
+    known = {each.name for each in options_of(task)}
+    if strange := [name for name, value in vars(options).items() if value and name not in known]:
+        flag = flag_of(strange[0])
+        raise UsageError(f"{flag}: {options.resume} is not a run on hosts", f"leave out {flag}")
+    return options
+
+
+@command(
+    example=("muster demo", command_of("demo", workers="1")),
+    codes={
+        DONE: "it has trained, and its page is written",
+        FAILED: "it failed: the error names the rank",
+        STOPPED: "stopped by Ctrl-C, with a checkpoint",
+    },
+)
+def demo(options: Options, console: Console) -> int:
+    """Train handwritten digits on this machine, to see what a run looks like.
+
+    Three nodes, in containers if a Docker engine answers, else processes.
+    In the checkout, `make up` does the same.
+    """
+    return up.work(replace(options, args="--recipe digits"), console)
+
+
+@command(
+    example=("muster agent train.py --lr 3e-4", command_of("agent", nproc="2", more="train.py")),
     codes={
         DONE: "the node's ranks are done",
         FAILED: "a rank failed: the error names it",
@@ -88,13 +148,13 @@ def up(options: Options, console: Console) -> int:
 def agent(options: Options, console: Console) -> int:
     """Be one node of a run that srun, or another launcher, starts.
 
-    Below Slurm: srun --ntasks-per-node=1 muster agent -- train.py
+    Below Slurm: srun --ntasks-per-node=1 muster agent train.py
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """
     from ..run import folders
     from ..send.image import commands
-    from .planned import planned
+    from ..slurm.planned import planned
 
     words, own = planned(options)
     if find_spec("torch") is None:
@@ -102,4 +162,19 @@ def agent(options: Options, console: Console) -> int:
             f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
         )
     argv = commands.agent(sys.executable, words)
-    os.execve(argv[0], argv, folders.with_trainer({**os.environ, **own}))
+    os.execve(argv[0], argv, folders.with_muster({**os.environ, **own}))
+
+
+@command(
+    example=f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" train.py',
+    codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
+)
+def export(options: Options, console: Console) -> int:
+    """Print a run as a file for Slurm's sbatch.
+
+    The batch script passes a stop on to the ranks, and lets Slurm
+    start the job again only when it was stopped with a checkpoint.
+    """
+    from ..slurm import export as batch
+
+    return batch.export(options, console)

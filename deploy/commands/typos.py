@@ -1,28 +1,42 @@
-"""A word that the command line does not know, and what its user may have meant. Pure."""
+"""Words that are no options: the run or the hosts for which they stand, and what somebody may have meant by others."""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from ..core import plain_file, toml_text
 from ..core.errors import UsageError
 from ..core.near import near
-from ..core.program import FAB
+from ..job import values
+from ..job.launchers import RUNNERS
 from ..job.options import FLAG
 
 _SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
 _WITH_SCRIPT = ("deploy", "up")
 # What other programs call our commands.
 _ELSEWHERE = {
-    **dict.fromkeys(("run", "launch", "train"), "up"),
-    **dict.fromkeys(("start", "submit"), "deploy"),
-    **dict.fromkeys(("ps", "top"), "status"),
-    **dict.fromkeys(("ls", "list"), "runs"),
-    **dict.fromkeys(("kill", "cancel"), "stop"),
-    **dict.fromkeys(("doctor", "check", "validate"), "preflight"),
-    **{"ssh": "shell", "rm": "down", "pull": "fetch", "nvidia-smi": "gpus"},
-}
+    **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
+    **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
+    **dict.fromkeys(("ls", "list", "history"), "runs"),
+    **dict.fromkeys(("log", "tail", "output"), "logs"),
+    **dict.fromkeys(("kill", "cancel", "abort", "terminate", "scancel"), "stop"),
+    **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
+    **dict.fromkeys(("restart", "continue"), "resume"),
+    **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
+    **dict.fromkeys(("pull", "get", "download", "cp", "scp", "rsync"), "fetch"),
+    **dict.fromkeys(("upload", "sync", "copy"), "push"),
+    **dict.fromkeys(("follow", "watch", "wait", "connect"), "attach"),
+    **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
+    **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
+    **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
+    **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
+       "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
+}  # fmt: skip
 # What other programs call our options: docker and sbatch.
 _OPTIONS_ELSEWHERE = dict.fromkeys(("--name", "--job-name"), FLAG.run)
 # Options of torchrun and its like for what Muster is told in another way.
@@ -31,8 +45,59 @@ _LAUNCHERS = {
     **dict.fromkeys(("--node-rank", "--machine-rank"), f"each host's rank is its place in {FLAG.hosts}"),
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
-# A run as people name it.
+# A run as Muster names it.
 _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
+_FILE, _MOST = Path("cluster.toml"), 1 << 20
+
+
+def options_of(words: Sequence[str], takes: Sequence[str], given: Container[str]) -> dict[str, str]:
+    """The options for which bare words stand, of those that a command `takes` so, with their texts.
+
+    Several hosts are one text. A word that stands for nothing has no name: "".
+    """
+    texts = dict[str, str]()
+    for word in words:
+        name = _option_of(
+            word, [each for each in takes if each not in given and (each == "hosts" or each not in texts)]
+        )
+        if not name:
+            return {name: word}
+        texts[name] = f"{texts[name]},{word}" if name in texts else word
+    return texts
+
+
+def _option_of(word: str, free: Sequence[str]) -> str:
+    """A word that is no run's name here means hosts, unless this folder has a cluster.toml that does not name it."""
+    if not free or word.endswith((".py", ".sh")):
+        return ""
+    if "hosts" not in free:
+        return free[0]
+    if _is_run(word):
+        return "run" if "run" in free else ""
+    unclear = "run" in free and _FILE.is_file() and not any(mark in word for mark in ",@:")
+    return "run" if unclear and word not in hosts_here() else "hosts"
+
+
+def is_place(word: str) -> bool:
+    """Whether a word is a run, or a host of this folder's cluster.toml, and no program."""
+    return _is_run(word) or word in hosts_here()
+
+
+def _is_run(word: str) -> bool:
+    """Whether a word is a run's name: one that Muster gives, or one of this folder's runs."""
+    from ..run import folders
+
+    plain = "/" not in word and word[:1] not in ("", ".")
+    return bool(_RUN_ID.fullmatch(word)) or (plain and (folders.RUNS / word).is_dir())
+
+
+def hosts_here() -> set[str]:
+    """The names in this folder's cluster.toml: nobody has allowed the file, and nothing else of it is used."""
+    names = set[str]()
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
+        hosts = toml_text.loads(plain_file.read(_FILE, _MOST, Path()).decode("utf-8-sig"))["hosts"]
+        names = {host if isinstance(host, str) else str(host["name"]) for host in hosts}
+    return names
 
 
 def refusal(
@@ -43,34 +108,35 @@ def refusal(
     `unknown`: the word, or its option alone. `options`: those of the task, with their dashes.
     """
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
-    before = typed[typed.index(word) - 1] if word in typed[1:] else ""
     name, equals, value = word.partition("=")
     if (task, name) == ("up", FLAG.env):
         return UsageError(f"up has no option {FLAG.env}", f"the script has this shell's variables: {_in_front(typed)}")
-    if name.startswith("-"):
-        of_script = "--" in typed and task in _WITH_SCRIPT and name in [each.partition("=")[0] for each in typed]
-        elsewhere = _OPTIONS_ELSEWHERE.get(name)
-        meant = elsewhere if elsewhere in options else near(name, options, 0.85 if of_script else 0.7)
-        help = f"{FAB} --help {task}" if task else f"{FAB} --list"
-        where = f"{task} has no option {name}" if task else f"no option {name}"
-        instead = _LAUNCHERS.get(name.replace("_", "-"), "")
-        if instead and task == "deploy" and FLAG.slurm not in typed:
-            return UsageError(f"{where}; {instead}", _without(name, typed))
-        command = _script_behind(name, typed) if task in _WITH_SCRIPT else ""
-        if command and not near(name, options, 0.85):
-            return UsageError(f"{where}; a script stands behind --", command)
-        if of_script and not meant:
-            return UsageError(where, f"an option of the script stands behind it: {_behind(name, typed)}; or {help}")
-        return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
-    if before.endswith(","):
-        return UsageError(f"{word}: not an option of {task}", f"no blank after a comma: {before}{word}")
-    if task in _WITH_SCRIPT and _SCRIPT.fullmatch(word):
-        at = list(typed).index(word) if word in typed else len(typed)
-        command = shlex.join([FAB, *typed[:at], "--", *(typed[at:] or [word])])
-        return UsageError(f"{word}: a script stands behind --", command)
-    if task:
-        return UsageError(f"{word}: not an option of {task}", _placed(word, task, options, typed))
-    return no_command(word, tasks, typed)
+    if not name.startswith("-"):
+        takes = f"a script is for {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
+        return (
+            UsageError(f"{task} {word}: {takes}", f"muster {task} --help") if task else no_command(word, tasks, typed)
+        )
+    if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
+        task = next((each for each in typed if each in tasks), "deploy")
+        rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
+        return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
+    elsewhere = _OPTIONS_ELSEWHERE.get(name)
+    before, text, after = _around(name, typed)
+    behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
+    meant = elsewhere if elsewhere in options else near(name, options, 0.85 if behind else 0.7)
+    help = f"muster {task} --help" if task else "muster --help"
+    where = f"{task} has no option {name}" if task else f"no option {name}"
+    instead = _LAUNCHERS.get(name.replace("_", "-"), "")
+    if instead and task == "deploy" and FLAG.slurm not in typed:
+        return UsageError(f"{where}; {instead}", _without(name, typed))
+    if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not near(name, options, 0.85):
+        return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
+    if task in _WITH_SCRIPT and name == "-m":
+        at = list(typed).index(name)
+        return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
+    if behind and not meant:
+        return UsageError(where, f"an option of the script stands behind it: {behind}; or {help}")
+    return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
 
 
 def no_command(word: str, tasks: Collection[str], typed: Sequence[str]) -> UsageError:
@@ -78,28 +144,34 @@ def no_command(word: str, tasks: Collection[str], typed: Sequence[str]) -> Usage
     return UsageError(f"no command {word}", _command(word, tasks, typed))
 
 
-def _placed(word: str, task: str, options: Collection[str], typed: Sequence[str]) -> str:
-    """The command in which a bare word stands where it may have been meant."""
-    at = list(typed).index(word) if word in typed else len(typed)
-    head, tail = list(typed[:at]), list(typed[at + 1 :])
-    if task == "exec":
-        return shlex.join([FAB, *head, "--", word, *tail])
-    if FLAG.run in options and _RUN_ID.fullmatch(word):
-        return shlex.join([FAB, *head, FLAG.run, word, *tail])
-    if FLAG.hosts in options and FLAG.hosts not in typed and at < len(typed):
-        return f"{shlex.join([FAB, *head, FLAG.hosts, word, *tail])}; or {FAB} --help {task}"
-    return f"{FAB} --help {task}"
+def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
+    """Raise UsageError where the words of a program have the hosts, which none of the command's `own` words names."""
+    first, *rest = program
+    again = ["muster", *(word for word in own if word != "--"), FLAG.hosts]
+    for at, word in enumerate(program):
+        flag, equals, value = word.partition("=")
+        if at and flag in (FLAG.hosts, "-H", "--host") and (value or program[at + 1 :]):
+            hosts, behind = (value, program[at + 1 :]) if equals else (program[at + 1], program[at + 2 :])
+            words = shlex.join([*again, hosts, *program[:at], *behind])
+            raise UsageError(f"{word}: it stands behind {first}, which would get it", words)
+    is_start = bool(rest) and (_SCRIPT.fullmatch(rest[0]) or rest[0].endswith((".py", ".sh")))
+    known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
+    if not known and ("," in first or (is_start and values.destination(first))):
+        raise UsageError(f"{first}: hosts stand behind {FLAG.hosts}", shlex.join([*again, first, *rest]))
 
 
 def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> str:
     """The command that may have been meant, with the words behind it."""
     rest = list(typed[list(typed).index(word) + 1 :]) if word in typed else []
-    if word in ("help", "version"):
-        return shlex.join([FAB, f"--{word}" if rest or word == "version" else "--list", *rest])
-    meant = _ELSEWHERE.get(word) or near(word, tasks)
-    if meant in _WITH_SCRIPT and rest and "--" not in rest and _SCRIPT.fullmatch(rest[0]):
-        rest = ["--", *rest]
-    return shlex.join([FAB, meant, *rest]) if meant else f"{FAB} --list"
+    if word == "hosts" and rest[:1] and rest[0] in tasks:
+        return shlex.join(["muster", *rest])
+    if _SCRIPT.fullmatch(word):
+        rest, meant = [word, *rest], "up"
+    else:
+        meant = _ELSEWHERE.get(word) or near(word, tasks)
+    if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
+        meant = "deploy"
+    return shlex.join(["muster", meant, *rest]) if meant else "muster --help"
 
 
 def _in_front(typed: Sequence[str]) -> str:
@@ -108,21 +180,13 @@ def _in_front(typed: Sequence[str]) -> str:
     own = typed[at].partition("=")[2]
     name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
     rest = [*typed[:at], *typed[at + (1 if own else 2) :]]
-    return f"{name or 'NAME'}=... {shlex.join([FAB, *rest])}"
+    return f"{name or 'NAME'}=... {shlex.join(['muster', *rest])}"
 
 
 def _without(name: str, typed: Sequence[str]) -> str:
     """The command without an option, and its value."""
     before, _, after = _around(name, typed)
-    return shlex.join([FAB, *before, *after])
-
-
-def _script_behind(name: str, typed: Sequence[str]) -> str:
-    """The command in which a script that was given as an option's value stands behind --; empty if none was."""
-    before, value, after = _around(name, typed)
-    if "--" in typed or not value.endswith((".py", ".sh")):
-        return ""
-    return shlex.join([FAB, *before, *after, "--", value])
+    return shlex.join(["muster", *before, *after])
 
 
 def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:
@@ -134,10 +198,13 @@ def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]
     return list(typed[:at]), value, behind[1:] if value and not own else behind
 
 
-def _behind(name: str, typed: Sequence[str]) -> str:
-    """The command in which an option, and its value if one follows, stand behind the script."""
-    before, value, after = _around(name, typed)
-    return shlex.join([FAB, *before, *after, name, *([value] if value else [])])
+def _behind(before: Sequence[str], value: str, after: Sequence[str], name: str) -> str:
+    """The command in which an option, and its value if one follows, stand behind the script; empty: there is none."""
+    words = [word for word in after if word != "--"]
+    at = next((at for at, word in enumerate(words) if word.endswith((".py", ".sh"))), len(words))
+    own = [*([value] if value else [])]
+    again = ["muster", *before, *words[: at + 1], name, *own, *words[at + 1 :]]
+    return shlex.join(again) if at < len(words) else ""
 
 
 def _is_of(unknown: str, word: str) -> bool:

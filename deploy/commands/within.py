@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..core.errors import DONE, FAILED, STOPPED
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import Options
-from ..report.console import Console
 from .command import command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
 
 _HOSTS = "gpu-a,gpu-b"
 
@@ -16,8 +20,8 @@ _HOSTS = "gpu-a,gpu-b"
     name="exec",
     takes_more=True,
     example=(
-        command_of("exec", hosts=_HOSTS, more="-- nvidia-smi"),
-        command_of("exec", hosts="gpu-a", rank="0", more="-- ls -la outputs"),
+        command_of("exec", hosts=_HOSTS, more="nvidia-smi"),
+        command_of("exec", hosts="gpu-a", rank="0", more="ls -la outputs"),
     ),
     codes={
         DONE: "the command ended with 0 on every host; else its largest code",
@@ -26,7 +30,7 @@ _HOSTS = "gpu-a,gpu-b"
     },
 )
 def execute(options: Options, console: Console, words: list[str]) -> int:
-    """Run the command after -- in a run's container on every host.
+    """Run a command in a run's container on every host.
 
     It runs as the run's user, in the folder where the script works.
     For a run on this machine: once, beside a rank.
@@ -49,7 +53,7 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     """Open a shell in a run's container. The run is not disturbed.
 
     It runs as the run's user, in the folder where the script works.
-    A command after -- is started instead of the shell.
+    A command behind the options is started instead of the shell.
     """
     from ..hosts import recorded, within
     from ..local import within as local_within

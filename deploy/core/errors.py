@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# The exit codes of our commands and of a run's nodes: docs/contract.md. muster/errors.py has those of a node.
+# The exit codes of our commands and of a run's nodes: contract.md. muster/errors.py has those of a node.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 # Ctrl-C ended the command, and the run continues.
 DETACHED = 130

@@ -12,7 +12,6 @@ from contextlib import suppress
 from typing import NewType, TypeVar
 
 from .errors import BadAnswer, UsageError
-from .program import FAB, MAKE
 
 RunId = NewType("RunId", str)
 NodeName = NewType("NodeName", str)
@@ -20,6 +19,9 @@ ContainerName = NewType("ContainerName", str)
 ContainerId = NewType("ContainerId", str)
 FileName = NewType("FileName", str)
 T = TypeVar("T")
+
+# What runs on a node, by the name that each Python there has for it. All other names are free for the user's packages.
+TRAINER, NODE_PROGRAMS = "muster.trainer", "muster.trainer.node"
 
 LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -82,7 +84,7 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
     try:
         return check(text, option)
     except BadAnswer as fault:
-        raise UsageError(fault.message, f"to list the names: {FAB} runs --hosts ..., or {MAKE} runs") from fault
+        raise UsageError(fault.message, "to list the names: muster runs --hosts ..., or muster runs") from fault
 
 
 def asked_run(option: str, text: str) -> str:

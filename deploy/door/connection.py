@@ -2,7 +2,7 @@
 
 A host has one, opened once for all commands; hosts behind one jump host share the connection to it. None outlives the
 command: each ends by a message, by the guard (scripts/guard.sh) if this process is killed, and some seconds after its
-last client if the guard is killed too. What `fab login` or the user has opened serves too, and stays.
+last client if the guard is killed too. What `muster login` or the user has opened serves too, and stays.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Opener:
         self._guard = subprocess.Popen(line, stdin=subprocess.PIPE, start_new_session=True)
 
     def open(self, host: Host, route: Route, jump: bool = False) -> Master:
-        """The connection that `fab login` has opened; else a new one; else the user's own, where only a person logs in.
+        """The connection that `muster login` has opened; else a new one; else the user's own, if only a person logs in.
 
         `jump`: the route is to a jump host on the way to `host`. Raises SshFault.
         """
@@ -325,7 +325,7 @@ def own(path: str) -> list[str]:
 
 
 def login_socket(route: Route) -> str:
-    """Where `fab login` holds a connection to this server open."""
+    """Where `muster login` holds a connection to this server open."""
     through = str(route.before.endpoint) if route.before else route.value("proxycommand")
     server = "\0".join([route.address, str(route.port), route.answer["user"][0], through])
     return f"{settings.home()}/.ssh/muster-{hashlib.sha256(server.encode()).hexdigest()[:16]}"

@@ -10,7 +10,6 @@ import shlex
 from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
-from ..core.program import FAB
 
 # Names the file of the user's SSH settings, instead of the usual ones.
 VARIABLE = "MUSTER_SSH_CONFIG"
@@ -135,21 +134,21 @@ _WORDS: dict[Kind, tuple[str, str]] = {
     "key-rejected": (
         "{at} accepts none of your keys for {user}: {detail}",
         "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
-        f"key is there: `journalctl -u ssh | tail` on its console; with a token: `{FAB} login --hosts {{target}}`",
+        "key is there: `journalctl -u ssh | tail` on its console; with a token: `muster login --hosts {target}`",
     ),
     "password-only": (
         "{at} takes no keys from {user}, only {detail}",
-        f"`{FAB} login --hosts {{target}}` logs in once, with your own ssh; or: PubkeyAuthentication yes there",
+        "`muster login --hosts {target}` logs in once, with your own ssh; or: PubkeyAuthentication yes there",
     ),
     "second-factor": (
         "{at} accepts {user}'s key but also wants {detail}, which needs a person each time",
-        f"`{FAB} login --hosts {{target}}` asks you once, and the other commands use that connection",
+        "`muster login --hosts {target}` asks you once, and the other commands use that connection",
     ),
-    "unknown-key": ("{at} shows an unknown host key: {detail}", f"`{FAB} trust --hosts {{target}}` shows it and asks"),
+    "unknown-key": ("{at} shows an unknown host key: {detail}", "`muster trust --hosts {target}` shows it and asks"),
     "changed-key": (
         "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
-        f"`ssh-keygen -R '{{known_as}}'`, then `{FAB} trust --hosts {{target}}`",
+        "`ssh-keygen -R '{known_as}'`, then `muster trust --hosts {target}`",
     ),
     "revoked-key": ("{at} shows a host key that is marked revoked: {detail}", "do not log in; ask who runs {address}"),
     "weak-key": (

@@ -1,4 +1,4 @@
-"""`fab trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key.
+"""`muster trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key.
 
 `ssh` fetches the keys, over the jump hosts that lead there, and `ssh-keygen` says which of them are known.
 """

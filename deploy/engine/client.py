@@ -20,7 +20,7 @@ from typing import NamedTuple
 from ..causes import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
-from ..core.program import MAKE
+from ..core.names import NODE_PROGRAMS
 from ..core.text import in_seconds
 from .engine import Container, Engine
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
@@ -126,7 +126,7 @@ def hand_in(container: str, secrets: bytes) -> None:
 
     A node that does not get them waits, says so on its console, and ends with the run.
     """
-    words = ["python", "-P", "-m", "trainer.node.handover", str(_TAKEN_WITHIN_S)]
+    words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(_TAKEN_WITHIN_S)]
 
     def give() -> None:
         with suppress(DeployError, OSError), on_this_machine().run_inside(container, words, reads=True) as inside:
@@ -193,7 +193,7 @@ def _compose_fault(stderr: str) -> DeployError:
         return EngineLost("the Docker engine stopped answering", GO_ON.format(cause.row.hint_here()))
     if cause and cause.name != "docker-refused":
         return DeployError(f"{cause.what}: {last}", cause.row.hint_here())
-    return DeployError(f"docker compose could not start the nodes: {last}", f"clean up and try again: {MAKE} down")
+    return DeployError(f"docker compose could not start the nodes: {last}", "clean up and try again: muster down")
 
 
 def _listed(run_id: str) -> list[Container]:

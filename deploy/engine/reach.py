@@ -18,18 +18,18 @@ from functools import cache
 from ..causes import docker_faults
 from ..core import fields
 from ..core.errors import DeployError, EngineLost
-from ..core.program import MAKE, option
 from ..core.scripts import Scripts
 from ..core.text import in_seconds
 from ..door.session import Session
 from ..door.stream import Pipe
+from ..job.options import FLAG
 from .engine import Engine
 from .wire import CALL_S, Connection, Excess, Wire
 
 LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
 _LAST_WORDS_S, _UNIX = 1.0, "unix://"
 _DIAL = ("docker", "system", "dial-stdio")
-GO_ON = f"{{}}; then `{MAKE} up {option('RESUME', 'latest')}`"
+GO_ON = f"{{}}; then `muster up {FLAG.resume} latest`"
 _SCRIPT = Scripts(__file__)
 _PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
 

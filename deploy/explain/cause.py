@@ -1,4 +1,4 @@
-"""`fab explain`: from the output of a failed run to its cause, or to what to check next. Pure.
+"""`muster explain`: from the output of a failed run to its cause, or to what to check next. Pure.
 
 The earliest fatal sign is the cause: by time if the lines have times, else by place. torchrun's own report of the
 first failure says which rank to believe. Messages of ranks that lost a peer, and warnings, are a cause only if nothing
@@ -13,7 +13,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ..causes.table import DOCS, end_of
-from ..core.program import FAB
 from .blame import bad_end, by_script, raised_in, sign_by_words
 from .read import read
 from .reading import Hit, Line, Reading, Root
@@ -116,7 +115,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     victims = sum(reading.victims for reading in readings)
     with_lines = [reading for reading in readings if reading.number]
     if are_all and not fatal and with_lines and all(reading.ended_well for reading in with_lines):
-        return Explanation("", "it ended well: nothing in it failed", ended_well=True, next=f"{FAB} fetch --hosts ...")
+        return Explanation("", "it ended well: nothing in it failed", ended_well=True, next="muster fetch --hosts ...")
     store = explain_store.explained(readings)
     hit = _chosen(fatal, root)
     odd = odd_ones([wait for reading in readings for wait in reading.waits])
@@ -149,7 +148,9 @@ def _with_rank(first: str, root: Root | None) -> str:
     number = int(named[2])
     if not named[1] and root is not None and root.local is not None and same_rank(root.rank, f"rank {number}"):
         number = root.local
-    return ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"{FAB} logs --hosts ... --rank {number}"
+    return (
+        ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"muster logs --hosts ... --rank {number}"
+    )
 
 
 def _fatal(readings: Iterable[Reading]) -> list[Hit]:
@@ -259,7 +260,7 @@ def _of_little(
     if victims:
         where = _look_at(readings, silent) or "the output of all ranks is needed"
         what = f"these are words of ranks that lost a peer, not of the one that failed; {where}"
-        return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else f"{FAB} logs --hosts ...")
+        return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "muster logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
         return _of(blind[0], hits, root)
@@ -276,7 +277,7 @@ def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
         return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
     errors = tuple(line for line in _errors_of(readings) if line != root.line)
     what = f"{who} failed first; {_UNKNOWN_ERRORS if errors else _NO_ERROR}"
-    return Explanation("", what, evidence=(*lines, *errors)[:3], next=f"{FAB} logs --hosts ... --rank N")
+    return Explanation("", what, evidence=(*lines, *errors)[:3], next="muster logs --hosts ... --rank N")
 
 
 def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
@@ -312,15 +313,15 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
         what = _UNKNOWN_ERRORS
         if all(BADLY.search(line.text) for line in errors):
             what = f"a process failed; {_NO_ERROR}"
-        return Explanation("", what, evidence=tuple(errors[:2]), next=f"{FAB} logs --hosts ...")
+        return Explanation("", what, evidence=tuple(errors[:2]), next="muster logs --hosts ...")
     if nan := next((reading.nan for reading in readings if reading.nan), None):
         what = "the loss is no longer a number in the last lines of training"
         return Explanation("loss-nan", what, evidence=(nan,), next="grep -n -i -m 1 'loss.*nan' LOG")
     if not lasts:
-        return Explanation("", "nothing is in it: the output is empty", next=f"{FAB} logs --hosts ...")
+        return Explanation("", "nothing is in it: the output is empty", next="muster logs --hosts ...")
     if any(reading.traced or reading.badly for reading in readings):
         what = "something failed, but Muster does not know the words of its error; the last line is shown"
-        return Explanation("", what, evidence=tuple(lasts[:1]), next=f"{FAB} logs --hosts ...")
+        return Explanation("", what, evidence=tuple(lasts[:1]), next="muster logs --hosts ...")
     what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 

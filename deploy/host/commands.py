@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..core.names import RunId
+from ..core.names import NODE_PROGRAMS, TRAINER, RunId
 from ..core.scripts import Scripts
 
 # The command of a script in scripts/, whose first comment says what it gets and answers.
@@ -29,6 +29,12 @@ PYTHON = script.text("python")
 WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
 WAITS_FOR_HOSTS = "muster waits: "
 _TAKEN_WITHIN_S = 90
+# In a container that an older Muster has started, each program is a module of its own (core/formats.py: LABELS).
+_NODE_PROGRAM = (
+    "import runpy, sys; from importlib.util import find_spec; "
+    f"name = '{NODE_PROGRAMS}' if find_spec('{TRAINER}') else f'trainer.node.{{sys.argv.pop(1)}}'; "
+    "runpy.run_module(name, run_name='__main__', alter_sys=True)"
+)
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
 # The most bytes of a document or of one piece of a growing file: no line may exceed LONGEST_LINE of door/framing.py.
 PIECE = 256 << 10
@@ -92,7 +98,7 @@ def image_python(*words: str) -> tuple[str, ...]:
 
 def node_program(name: str, *words: str) -> tuple[str, ...]:
     """The command of a run's container that runs one of the programs beside its agent (trainer/node/)."""
-    return image_python("-P", "-m", f"trainer.node.{name}", *words)
+    return image_python("-P", "-c", _NODE_PROGRAM, name, *words)
 
 
 def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from ..core.errors import BadAnswer
 from ..core.fields import digits, json_object
 from ..core.names import node_name
-from ..core.program import FAB
 from ..core.text import amount
 from ..run import events, own_files
 
@@ -65,7 +64,7 @@ class FolderCopy:
         if (size_of_all := sum(self._sizes.values())) >= self._check_disk_at:
             if shutil.disk_usage(self._dir).free < LEAST_FREE:
                 self.lose(
-                    f"would leave less than {amount(LEAST_FREE)} here", f"free some disk space, then: {FAB} attach"
+                    f"would leave less than {amount(LEAST_FREE)} here", "free some disk space, then: muster attach"
                 )
                 return False
             self._check_disk_at = size_of_all + LEAST_FREE // 16

@@ -1,4 +1,4 @@
-"""The content of a run's folder on a host, and the part of it that `fab fetch` asks for. Pure.
+"""The content of a run's folder on a host, and the part of it that `muster fetch` asks for. Pure.
 
 A host's list only decides what we ask for: unpack.py and incoming.py check what the host then sends.
 """
@@ -163,12 +163,12 @@ def _above(path: str) -> Iterator[str]:
 
 
 def _sent(text: str) -> dict[str, Stamp]:
-    """The files that were sent to work/, from sent.json (docs/contract.md); none if it is unreadable."""
+    """The files that were sent to work/, from sent.json (contract.md); none if it is unreadable."""
     return {f"work/{path}": Stamp(size, time) for path, (_, size, time) in _rows(text, str, int, int).items()}
 
 
 def _copies(text: str) -> dict[str, tuple[Stamp, str]]:
-    """The files of copies.json (docs/contract.md); none if it is unreadable."""
+    """The files of copies.json (contract.md); none if it is unreadable."""
     return {path: (Stamp(size, time), node) for path, (size, time, node) in _rows(text, int, int, str).items()}
 
 

@@ -12,7 +12,7 @@ from ..core.names import RunId, run_id
 from .facts import Container
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
-# A node's agent sometimes says how many bytes its console has had so far (docs/contract.md).
+# A node's agent sometimes says how many bytes its console has had so far (contract.md).
 _COUNT = re.compile(r"muster-said ([0-9]{1,18})")
 # What Docker's client says when its engine ends or does not answer; its lines have no time.
 _DEAD_ENGINE = re.compile(

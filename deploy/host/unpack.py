@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 
 from ..core.errors import BadAnswer, DeployError
 from ..core.names import FileName, file_name
-from ..core.program import FAB
 from ..core.text import amount
 from ..run.own_files import open_folder
 
@@ -180,7 +179,7 @@ class Unpacker:
                 piece = piece[os.write(self._out, piece) :]
             except OSError as fault:
                 raise DeployError(
-                    f"it cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} fetch"
+                    f"it cannot be written here: {fault.strerror}", "free some disk space, then: muster fetch"
                 ) from fault
 
     def _finish(self) -> None:

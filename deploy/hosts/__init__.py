@@ -1,1 +1,1 @@
-"""The backend of real hosts: `fab deploy` and its family."""
+"""The backend of real hosts: `muster deploy` and its family."""

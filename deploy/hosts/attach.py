@@ -1,7 +1,7 @@
 """The client's side of a run that is running on real hosts: follow it to its end, ask it to stop, remove it.
 
 hosts/deploy.py starts the run. From then on the run does not need this process. Only a request ends it: Ctrl-C, SIGTERM
-or `fab stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and `attach`
+or `muster stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and `attach`
 finds it by its label.
 """
 
@@ -17,7 +17,6 @@ from typing import Any
 
 from ..core.errors import DETACHED, DONE
 from ..core.names import RunId, node_of
-from ..core.program import FAB
 from ..core.results import all_faults
 from ..core.text import several
 from ..door.session import open_all
@@ -86,6 +85,7 @@ def attach(options: Options, console: Console) -> int:
             wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S,
             least=first.least,
             away=[host for host in cluster.hosts if host.name in away],
+            roles=known.get("role_of") or {},
         )
         if not known:
             # These words come from a label on a host. We show them and never run them.
@@ -139,10 +139,10 @@ def follow_until_done(
     """
     run, began = backend.run, time.monotonic()
     names = tuple(run.nodes.values())
-    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since)
+    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
         state.story.recall(story)
-    here = CatchingUp(state.story, f"{FAB} attach follows the run from here on", time.time())
+    here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
     hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
@@ -151,7 +151,7 @@ def follow_until_done(
         why = state.ranks.waiting
         return f"the run waits on its hosts ({why}) and starts there" if why else CONTINUES
 
-    interrupts.leave_by_ctrl_c(f"{FAB} attach {hosts}", f"{FAB} stop {hosts}", left)
+    interrupts.leave_by_ctrl_c(f"muster attach {hosts}", f"muster stop {hosts}", left)
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
 
@@ -181,7 +181,7 @@ def follow_until_done(
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"{FAB} fetch {hosts}", sent, node_paths)
+    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {hosts}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code
@@ -212,6 +212,6 @@ def _with_host_paths(result: Result, run: RunHandle) -> Result:
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
-    logs = f"{FAB} logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
+    logs = f"muster logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
     hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
     return replace(result, message=message, hint=hint)

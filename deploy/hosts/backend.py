@@ -1,7 +1,7 @@
 """The backend of real hosts: one container a host, over SSH. The run does not need this process once it has started.
 
 One long command on each host copies what is new into the local run folder. If this process ends, the run continues, and
-`fab attach` starts where the local folder ends. A lost connection is opened again. A host counts as lost only if the
+`muster attach` starts where the local folder ends. A lost connection is opened again. A host counts as lost only if the
 run misses it: while the ranks train, it does not matter that we cannot reach the host.
 """
 
@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +19,6 @@ from ..causes.ends import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
@@ -50,6 +49,7 @@ class RunHandle:
     `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
     secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost). `least`:
     so many nodes train on without the others (--min-nodes); 0: all are needed. `away`: hosts that did not answer.
+    `roles`: of each node, in a run of several.
     """
 
     run_dir: Path
@@ -62,6 +62,7 @@ class RunHandle:
     wait_lost_s: float = WAIT_LOST_S
     least: int = 0
     away: Sequence[Host] = ()
+    roles: Mapping[str, str] = field(default_factory=dict)
 
 
 class HostsBackend(Backend):
@@ -119,7 +120,7 @@ class HostsBackend(Backend):
         if cut_off_s > state.wait_lost_s:
             raise DeployError(
                 f"no host of {self._id} has answered for {in_seconds(cut_off_s)}; the run may continue there",
-                f"try again: {FAB} attach --hosts {','.join(self._mirrors)} --run {self._id}",
+                f"try again: muster attach --hosts {','.join(self._mirrors)} --run {self._id}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self.run.script or self.out_of_sight or waits or state.ranks.waiting:
@@ -139,7 +140,7 @@ class HostsBackend(Backend):
         return self._lines.take(state.ranks.began)
 
     def stop(self) -> None:
-        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (docs/contract.md)."""
+        """Ask every node to stop with SIGINT. An engine that shuts down sends SIGTERM (contract.md)."""
         self._signal("SIGINT")
 
     def pass_on(self, number: signal.Signals) -> None:

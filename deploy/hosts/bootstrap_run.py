@@ -1,4 +1,4 @@
-"""`fab bootstrap`: look at every host, show each command, ask, run it, write it to the host's audit log, prove it."""
+"""`muster bootstrap`: look at every host, show each command, ask, run it, write it to the host's audit log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fab clean`: show what Muster keeps on the hosts, and remove what the user names.
+"""`muster clean`: show what Muster keeps on the hosts, and remove what the user names.
 
 Nothing that a container has, and nothing of another user, is removed: the host looks again at each thing.
 """
@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..core.errors import DONE, STOPPED, DeployError, UsageError
 from ..core.names import run_id
-from ..core.program import FAB
 from ..core.results import Results
 from ..core.text import amount, duration, several
 from ..door.session import Session, SshFault, on_all, open_all
@@ -39,7 +38,7 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
             _show(by_host, console)
             return DONE
         if unknown := leftovers.unknown_runs(by_host, wanted):
-            raise UsageError(f"{FLAG.runs} {unknown[0]}: no host has a run of that name", f"{FAB} clean lists them")
+            raise UsageError(f"{FLAG.runs} {unknown[0]}: no host has a run of that name", "muster clean lists them")
         choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
         for host, (_, used) in choices.items():
             for thing in used:

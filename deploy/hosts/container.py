@@ -1,6 +1,6 @@
 """What each real host runs: its container, the `docker run` that makes it, its variables. Pure.
 
-The rules are those of docs/design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
+The rules are those of design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
 host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.
 """
 
@@ -16,8 +16,7 @@ from math import ceil
 
 from ..core.errors import UsageError
 from ..core.formats import LABELS
-from ..core.names import NodeName, node_of
-from ..core.program import FAB
+from ..core.names import NODE_PROGRAMS, NodeName, node_of
 from ..host import commands
 from ..host.facts import Gpu, HostFacts, Route
 from ..job.again import command_of, words_of
@@ -26,6 +25,7 @@ from ..job.options import Job, Options
 from ..job.script import PER_NODE
 from ..job.values import Mount
 from ..run import environment
+from ..run.roles import Acted
 from ..send.folder.content import WORKSPACE
 from ..send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
@@ -57,7 +57,7 @@ class Work:
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
     for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
-    torchrun's variables.
+    torchrun's variables. `roles`: in a run of several; `script` is then that of the first that ends it.
     """
 
     run_id: str
@@ -81,12 +81,13 @@ class Work:
     overlay: str = ""
     resumed: tuple[str, str] = ("", "")
     bare: bool = False
+    roles: tuple[Acted, ...] = ()
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of the container's Python. -P keeps a user's folder called `trainer` from hiding ours."""
+        """The arguments of the container's Python. -P keeps a user's folder called `muster` from hiding ours."""
         rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
-        return ("-P", "-m", "trainer.node.agent", *rest)
+        return ("-P", "-m", NODE_PROGRAMS, "agent", *rest)
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class NodeContainer:
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
-    """Secrets as the node's agent takes them (docs/contract.md); empty if there are none."""
+    """Secrets as the node's agent takes them (contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
@@ -201,7 +202,7 @@ def resume_command(run_id: str, where: str = "", again: str = "") -> str:
     A variable has one line: where the options have more, they are left out.
     """
     resume = Options(resume=run_id)
-    whole = " ".join(filter(None, (FAB, "deploy", where, *words_of(resume), again)))
+    whole = " ".join(filter(None, ("muster", "deploy", where, *words_of(resume), again)))
     return whole if whole.isprintable() else command_of("deploy", resume)
 
 
@@ -398,7 +399,7 @@ def _stop_patience(work: Work) -> int:
 def _variables(
     index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node."""
+    """The variables that contract.md promises a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
     # The token keeps our rendezvous apart from another user's.

@@ -1,4 +1,4 @@
-"""`fab down --hosts ... --run X --delete`: remove a run and everything that it wrote from its hosts.
+"""`muster down --hosts ... --run X --delete`: remove a run and everything that it wrote from its hosts.
 
 It deletes only a run that has ended, and only the run's folder in the home of the user we log in as.
 """

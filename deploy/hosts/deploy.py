@@ -1,4 +1,4 @@
-"""One `fab deploy`, whole: look, plan, start, follow.
+"""One `muster deploy`, whole: look, plan, start, follow.
 
 Until the run has started, any failure cleans up every host (run/start.py). After that the run no longer needs this
 process (hosts/attach.py).
@@ -7,6 +7,7 @@ process (hosts/attach.py).
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,6 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId, node_of
-from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, open_all
 from ..host import run_user
@@ -39,9 +39,9 @@ from ..job.secrets import secrets_of
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import environment, folders, record, resumable
+from ..run import environment, folders, record, resumable, roles
 from ..run.progress import WAIT_LOST_S
-from ..run.start import Start, start_run
+from ..run.start import Start, asked_ends, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
 from ..send.folder import repository
 from ..send.folder.credentials import choice_of
@@ -102,6 +102,8 @@ class _OnHosts(Start[NewRun]):
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
+        if self._continues and not options.role:
+            options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
         options, self._command = read_command(options)
         if not options.script:
             refuse_without_script(options, ("restarts", "style"))
@@ -116,6 +118,9 @@ class _OnHosts(Start[NewRun]):
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=self._command.bare), folder_to_send(options, cluster)
+        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
+        for acted in work.roles:
+            folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look = FolderLook(folder, choice) if folder else None
@@ -183,7 +188,8 @@ class _OnHosts(Start[NewRun]):
         since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
         wait_lost_s, command = request.cluster.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
-        handle = RunHandle(*about, least=work.least)
+        role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
+        handle = RunHandle(*about, least=work.least, roles=role_of)
         with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
@@ -197,6 +203,7 @@ class _OnHosts(Start[NewRun]):
             "gpus": backend.gpus,
             "wait_lost_s": handle.wait_lost_s,
             "least": handle.least,
+            **({"roles": list(options.role), "role_of": dict(handle.roles)} if options.role else {}),
         }
         return attach.open_record(handle, [host.destination for host in self._request.cluster.hosts], fields)
 
@@ -208,7 +215,7 @@ class _OnHosts(Start[NewRun]):
         nodes = dict(backend.run.nodes)
         self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
         if self.detach:
-            self._console.note(f"follow it: {FAB} attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
+            self._console.note(f"follow it: muster attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
             self._console.line(run)
 
     def follow(self, backend: NewRun) -> int:
@@ -251,7 +258,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     patience = request.cluster.job.wait_lost or WAIT_LOST_S
-    console.note(f"a host that is lost, or a link that is cut, is waited for {duration(patience)} (--wait-lost)")
+    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
@@ -275,7 +282,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
-    ends = environment.asked_ends(cluster.job.grace, cluster.job.restart_with, least)
+    ends = asked_ends(cluster.job.grace, cluster.job.restart_with, least)
     resumed = resume.known_ahead(options, cluster)
     return replace(
         work,

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.names import RunId
-from ..core.program import FAB
 from ..core.text import duration
 from ..door.session import Session, on_all
 from ..host import commands
@@ -55,10 +54,10 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     Without an outcome here, its ranks' verdicts on the hosts count. Raises `end` if there are none.
     """
     if end.outcome:
-        from ..report import ending  # with the page's modules: 40 ms that `fab status` does not wait for
+        from ..report import ending  # with the page's modules: 40 ms that `muster status` does not wait for
 
         run_dir = record.path_of(end.run)
-        fetch = f"{FAB} fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
+        fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
         return ending.show_again(run_dir, end.outcome, record.own(run_dir).get("script") is True, console, fetch)
     members = [session for session in sessions if session.host.name in end.hosts]
     words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
@@ -99,7 +98,7 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     options = f"--hosts {','.join(hosts)} --run {run}"
     return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
-        f"its logs: {FAB} logs {options}; its files: {FAB} fetch {options}",
+        f"its logs: muster logs {options}; its files: muster fetch {options}",
         RunId(run),
         hosts,
         here if known else {},

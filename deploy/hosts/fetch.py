@@ -1,4 +1,4 @@
-"""`fab fetch`: copy a run's folder from its hosts to this machine (host/gather.py). The run itself is not touched."""
+"""`muster fetch`: copy a run's folder from its hosts to this machine (host/gather.py). The run is not touched."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..report.page import run as page
 from ..run import folders, record
 from . import observe, plan, recorded
 
-# The folder of a run that a script works in (docs/contract.md).
+# The folder of a run that a script works in (contract.md).
 _WORK = "work"
 
 

@@ -1,4 +1,4 @@
-"""`fab logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
+"""`muster logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
 
 One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread while its lines are not
 taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
@@ -43,7 +43,7 @@ _SEARCH_S, _MOST_PATTERN = 600.0, 1000
 
 @dataclass(frozen=True)
 class Choice:
-    """The options of `fab logs`: the run, one rank or all consoles, the first time, following, and a pattern."""
+    """The options of `muster logs`: the run, one rank or all consoles, the first time, following, and a pattern."""
 
     run: str = ""
     rank: str = ""

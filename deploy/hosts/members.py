@@ -1,4 +1,4 @@
-"""`fab leave` and `fab join`: hosts leave a run in order, and take part in it again, while it goes on (`--min-nodes`).
+"""`muster leave` and `muster join`: hosts leave a run in order, and come back, while it goes on (`--min-nodes`).
 
 The node itself decides with the others whether it may go (trainer/node/leave.py). Its container stays, stopped: it
 holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join starts it
@@ -20,7 +20,6 @@ from ..core.errors import DONE, FAILED, BadAnswer, DeployError, UsageError
 from ..core.facts import ended_how
 from ..core.fields import array, default, document, flag, record, scalar, whole, words
 from ..core.names import RunId, node_name
-from ..core.program import FAB
 from ..core.text import in_seconds, subject
 from ..door.session import Session, open_all
 from ..engine import reach
@@ -73,7 +72,7 @@ def leave(options: Options, console: Console) -> int:
                 raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
             audit.note(session, f"{run} left by {host}")
             if not _wait(partial(_ended_well, session, run), _END_S):
-                console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; {FAB} status shows it")
+                console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
             text = f": {subject(rest, 'trains', 'train', len(rest))} on" if rest else ""
             row = {"kind": "left", "host": host, "run": run, "members": list(rest)}
@@ -112,18 +111,18 @@ def join(options: Options, console: Console) -> int:
 def refuse_unnamed(options: Options, task: str) -> None:
     """Raise UsageError if the command line names no hosts: those of the file or the record would be all of the run."""
     if not options.hosts.strip():
-        raise UsageError(f"{task}: no hosts", f"name the host: {FAB} {task} --hosts gpu-b --run ID")
+        raise UsageError(f"{task}: no hosts", f"name the host: muster {task} --hosts gpu-b --run ID")
 
 
 def refuse_leave(run: str, host: str, node: Container | None) -> None:
     """Raise UsageError for a host that has no node to leave, or whose node the others cannot spare. Pure."""
     if node is None:
-        raise UsageError(f"{host} has no node of {run}", f"{FAB} status shows who has")
+        raise UsageError(f"{host} has no node of {run}", "muster status shows who has")
     if not node.least:
-        hint = f"{FAB} stop ends the whole run with a checkpoint; the next one: {FAB} deploy --min-nodes N"
+        hint = "muster stop ends the whole run with a checkpoint; the next one: muster deploy --min-nodes N"
         raise UsageError(f"{host} cannot leave {run}: without --min-nodes it needs all of its nodes", hint)
     if node.code is not None:
-        hint = f"{FAB} join --hosts {host} --run {run} brings it back; {FAB} down removes its container"
+        hint = f"muster join --hosts {host} --run {run} brings it back; muster down removes its container"
         how = "its node " + ended_how(node.code) if node.code else "it has left"
         raise UsageError(f"{host} is not in {run} any more: {how}", hint)
 
@@ -131,7 +130,7 @@ def refuse_leave(run: str, host: str, node: Container | None) -> None:
 def refuse_join(run: str, host: str, node: Container) -> Container:
     """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
     if not node.least:
-        hint = f"{FAB} stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
+        hint = f"muster stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
         raise UsageError(f"{host} cannot join {run}: it runs without {FLAG.min_nodes}", hint)
     if node.code is None:
         raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=host))
@@ -142,7 +141,7 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
     """Raise UsageError if a host has not started its node, as it says why (scripts/join.sh). Pure."""
     rows = fields.rows(answer)
     if "overlay" in rows:
-        hint = f"{command_of('stop', run=run)}, then {FAB} deploy {FLAG.resume} {run} {FLAG.overlay}"
+        hint = f"{command_of('stop', run=run)}, then muster deploy {FLAG.resume} {run} {FLAG.overlay}"
         raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
     if having := parse_claims(rows.get("claim", ())):
         others = ", ".join(claim.shown for claim in having)
@@ -176,13 +175,13 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
         return Answer("", ())
     why = (done.err.strip() or f"code {done.code}").splitlines()[-1]
     host = session.host.name
-    raise DeployError(f"{host}: its node does not say whether it may leave: {why}", f"does it run? {FAB} status")
+    raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
 
 
 def _instead(host: str, run: str, needed: bool) -> str:
     if needed:
-        return f"bring back one that was lost or has left; or end the whole run: {FAB} stop --run {run}"
-    return f"try again, or see how it goes: {FAB} status --hosts {host}"
+        return f"bring back one that was lost or has left; or end the whole run: muster stop --run {run}"
+    return f"try again, or see how it goes: muster status --hosts {host}"
 
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:

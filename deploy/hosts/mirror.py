@@ -15,7 +15,6 @@ from ..core.errors import SIGNALLED
 from ..core.facts import NodeState
 from ..core.fields import digits
 from ..core.names import NodeName
-from ..core.program import FAB
 from ..host import facts, logs
 from ..host.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
@@ -42,7 +41,7 @@ class Mirror(FolderCopy):
         say: Callable[[str], None],
         on_console_line: Callable[[str, float], None] = lambda words, t: None,
     ) -> None:
-        super().__init__(run_dir, host, say, f"{FAB} fetch --hosts {host} copies the files")
+        super().__init__(run_dir, host, say, f"muster fetch --hosts {host} copies the files")
         self._on_console_line, self._node = on_console_line, node
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")
@@ -99,7 +98,7 @@ class Mirror(FolderCopy):
                 if what == "add" and allowed_path(path := rest.partition(" ")[0]):
                     self._grew_at[path] = time.monotonic()
         except OSError as fault:
-            self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
+            self.lose(f"cannot be written here: {fault.strerror}", "free some disk space, then: muster attach")
         self._line_at = time.monotonic()
         if self._away_at is None:
             self._answer_at = self._line_at

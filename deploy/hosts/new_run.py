@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..door.session import Session
 from ..host import audit, lock
@@ -27,7 +26,6 @@ from ..send.folder.folder_look import FolderLook
 from ..send.image.push import Pushed
 from ..send.packages.requirements import Requirements
 from . import (
-    container,
     group,
     meeting,
     nodes,
@@ -36,6 +34,7 @@ from . import (
     packages,
     plan,
     preflight,
+    roles,
     sent_folders,
     waits,
     witness,
@@ -90,7 +89,7 @@ class DeployRequest:
             interfaces = {host.name: self.overlay.interface for host in hosts}
         facts = [self.facts[host.name] for host in hosts]
         met, addresses = meeting.choose(hosts, self.sessions, facts, try_links, interfaces)
-        made = container.node_containers(hosts, facts, job, work, met)
+        made = roles.node_containers(hosts, facts, job, work, met, addresses)
         made = overlay_plan.beside(made, facts, job, work, self.overlay)
         made = group.grouped(made, addresses, work, job.spares, job.arbiter)
         if try_links and work.least:
@@ -229,7 +228,7 @@ class NewRun(HostsBackend):
             self._console.warn(f"{host}: {fault.message}")
         if faults:
             hosts = ",".join(faults)
-            self._interrupts.left = f"something may be left on {hosts}: {FAB} down --hosts {hosts} --run {self._id}"
+            self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
     @property

@@ -1,4 +1,4 @@
-"""A host that was not in a run joins it while it goes on (`fab join`): one more spare, which tells the others of it.
+"""A host that was not in a run joins it while it goes on (`muster join`): one more spare, which tells the others of it.
 
 All that its node needs is in the container of a node that runs: the plan with the run's key, the variables, the image's
 layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them.
@@ -15,7 +15,6 @@ from dataclasses import replace
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, node_of
-from ..core.program import FAB
 from ..door.session import Session, open_all
 from ..host import audit, lock, run_user
 from ..host.facts import Container
@@ -51,7 +50,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     """Start a node of the run on this host. Raises UsageError or DeployError; then nothing of it is left there."""
     known = record_of_run.own(record_of_run.path_of(run))
     if not known.get("hosts"):
-        hint = f"run it on the machine where `{FAB} deploy` was typed"
+        hint = "run it on the machine where `muster deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
     others = [each for each in known["hosts"] if each != host.destination]
     named = {"hosts": ",".join([*others, host.destination]), "cluster": known.get("cluster", "")}
@@ -79,10 +78,10 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         session for session in hosts.sessions[:-1] if (node := members.get(session.host.name)) and node.code is None
     ]
     if not running:
-        raise DeployError(f"no node of {run} runs on the hosts that answer", f"{FAB} deploy --resume {run}")
+        raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")
     first = members[running[0].host.name]
     if not first.least:
-        raise UsageError(f"{run} runs without --min-nodes: no host can join it", f"{FAB} stop, then --resume")
+        raise UsageError(f"{run} runs without --min-nodes: no host can join it", "muster stop, then --resume")
     template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
     refuse_other_arguments(run, template.words, recorded)
     name = node_of(new.host.name)

@@ -14,8 +14,7 @@ from typing import Any
 
 from ..core.errors import BadAnswer, UsageError
 from ..core.fields import address, array, flag, json_object, record, row, table, text, whole
-from ..core.names import node_name
-from ..core.program import FAB
+from ..core.names import NODE_PROGRAMS, node_name
 from ..core.text import listed
 from ..job.again import command_of, read_again
 from ..job.options import Options, flag_of
@@ -35,7 +34,7 @@ _HOSTS_OWN = (
     CLAIM,
     SENT,
 )
-RANKS, _AGENT = "PET_NPROC_PER_NODE", "trainer.node.agent"
+RANKS = "PET_NPROC_PER_NODE"
 # What a node's code is of.
 CODE = ("the image", "the folder", "Muster itself", "the packages")
 _MOST = 1024
@@ -83,7 +82,7 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
         ours = "nothing" if recorded is None else shlex.join(recorded)
         raise UsageError(
             f"{run}: its node runs {shlex.join(theirs)[:200]!r}, and this machine has recorded {ours[:200]!r}",
-            f"run it on the machine where `{FAB} deploy` was typed; never trust a host that runs something else",
+            "run it on the machine where `muster deploy` was typed; never trust a host that runs something else",
         )
 
 
@@ -102,9 +101,14 @@ def template_of(answer: str) -> Template:
     config = _CONFIG(json_object(answer, "a container"), "a container")
     variables = {name: value for name, _, value in (entry.partition("=") for entry in config["Env"])}
     agreed = _PLAN(json_object(variables.pop(GROUP, ""), "the plan of the run"), "the plan of the run")
-    if RANKS not in variables or _AGENT not in config["Cmd"]:
-        raise BadAnswer("a node's container", f"{RANKS} and {_AGENT}", None)
-    words = tuple(config["Cmd"][config["Cmd"].index(_AGENT) + 1 :])
+    command = config["Cmd"]
+    if "trainer.node.agent" in command:
+        raise UsageError(
+            "an older Muster has started the run", "join it with that one, or resume the run with this one"
+        )
+    if RANKS not in variables or NODE_PROGRAMS not in command:
+        raise BadAnswer("a node's container", f"{RANKS} and {NODE_PROGRAMS}", None)
+    words = tuple(command[command.index(NODE_PROGRAMS) + 2 :])
     return Template(variables, words, agreed, config["Labels"]["muster.start"].rpartition("-")[0])
 
 
@@ -129,5 +133,5 @@ def refuse_other_image(run: str, theirs: Sequence[str | None], ours: Sequence[st
     if changed:
         raise UsageError(
             f"{listed(changed)} changed since {run} began: the newcomer would train with other code",
-            f"{FAB} stop, then {command_of('deploy', resume=run)} with the new code",
+            f"muster stop, then {command_of('deploy', resume=run)} with the new code",
         )

@@ -14,6 +14,7 @@ from ipaddress import IPv4Network
 
 from ..core.errors import DeployError, UsageError
 from ..core.formats import LABELS
+from ..core.names import NODE_PROGRAMS
 from ..core.results import Results
 from ..core.text import listed
 from ..host.facts import Address, HostFacts
@@ -220,7 +221,7 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
 def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tuple[str, ...]:
     """The `docker run` of the container beside the node that has the network's end there.
 
-    It is the exception in docs/security.md: root, with the one right to make an interface.
+    It is the exception in docs/explanation/security.md: root, with the one right to make an interface.
     """
     labels = {"muster.format": str(LABELS), "muster.overlay": work.token, "muster.start": node.start}
     return (
@@ -230,7 +231,7 @@ def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tupl
         *("--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--security-opt", "no-new-privileges"),
         *("--read-only", "--tmpfs", "/var/run/wireguard:size=4m,mode=0700", *_LIMITS, *container.LOG_LIMITS),
         *python_of(node.image),
-        *("-P", "-m", "trainer.node.overlay", "serve", overlay.socket, overlay.interface, uid),
+        *("-P", "-m", NODE_PROGRAMS, "overlay", "serve", overlay.socket, overlay.interface, uid),
     )
 
 

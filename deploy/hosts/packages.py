@@ -1,6 +1,6 @@
 """A project's packages on hosts: what is asked, what is shown, and the containers that get them.
 
-packages/install.py does the work. `fab deploy` and `fab push` call this module.
+packages/install.py does the work. `muster deploy` and `muster push` call this module.
 """
 
 from __future__ import annotations

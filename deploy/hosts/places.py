@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ..core.errors import DeployError
-from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..door.session import Session, on_all
 from ..host import gpu_choice
@@ -34,7 +33,7 @@ class GpusTaken(DeployError):
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
             f"{host}: {choice.taken}",
-            f"`{FAB} gpus` shows who has them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N",
+            f"`muster gpus` shows who has them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N",
         )
         self.passing = choice.passing
 

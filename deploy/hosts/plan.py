@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId
-from ..core.program import FAB
 from ..host.facts import Container, HostFacts
 from ..run.environment import MASTER_PORT
 from ..send.image import push_plan
@@ -85,7 +84,7 @@ def choose_ports(
     free = tuple(port for port in ports if port not in busy)[:count]
     if len(free) < count:
         raise DeployError(
-            f"ports {min(ports)} to {max(ports)} are all in use", f"{FAB} status --hosts ... lists the runs"
+            f"ports {min(ports)} to {max(ports)} are all in use", "muster status --hosts ... lists the runs"
         )
     return free
 
@@ -170,5 +169,5 @@ def choose_run(
     available = f"they have {', '.join(shown)}" if runs else "they have no runs"
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
     example = shown[-1] if runs and not wanted else "ID"
-    hint = f"name the run: --run {example}" if runs else f"{FAB} runs lists the runs on this machine"
+    hint = f"name the run: --run {example}" if runs else "muster runs lists the runs on this machine"
     raise UsageError(f"{what}: {available}", hint)

@@ -1,4 +1,4 @@
-"""`fab port` and `fab tensorboard`: a port of a run's container, here. It listens on this machine's loopback alone.
+"""`muster port` and `muster tensorboard`: a port of a run's container, here. It listens on this loopback alone.
 
 The run's container shares its host's network, so a tunnel to the host's loopback reaches it. It ends with the command.
 """
@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..core.errors import DONE, DeployError, UsageError
-from ..core.program import FAB
 from ..door.session import Session
 from ..engine import reach
 from ..engine.wire import read_lines
@@ -75,7 +74,7 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
             raise DeployError(
                 f"{place.session.host.name}: TensorBoard did not start: {last or 'it said nothing'}",
                 "is it among the run's packages? without it there, here: "
-                f"{FAB} fetch, then tensorboard --logdir runs/ID",
+                "muster fetch, then tensorboard --logdir runs/ID",
             )
         inside.set_wait(None)
         threading.Thread(target=_drain, args=(lines,), daemon=True, name="muster-tensorboard").start()
@@ -94,7 +93,7 @@ def _serve(place: Place, here: int, remote: int, path: str, console: Console) ->
         listening = socket.create_server(("127.0.0.1", here))
     except OSError as fault:
         words = f"port {here} of this machine: {fault.strerror}"
-        raise UsageError(words, f"another one here: {FAB} port {here + 10000}:{remote}") from fault
+        raise UsageError(words, f"another one here: muster port {here + 10000}:{remote}") from fault
     open_now = threading.Semaphore(_MOST_AT_ONCE)
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.host.name})
     console.note(f"port {remote} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")

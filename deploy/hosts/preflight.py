@@ -13,7 +13,6 @@ from ..causes.finding import UNKNOWN, WARNING, Finding
 from ..causes.table import ROWS
 from ..core import fields, printable
 from ..core.errors import DeployError, Refused
-from ..core.program import FAB
 from ..core.results import HostsFailed
 from ..door.session import Session, SshFault, open_all
 from ..host import commands as host_commands
@@ -36,7 +35,7 @@ from .container import NodeContainer, Work
 from .presence import ImagePresence, presence_of
 
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
-NOT_YET = f"not all hosts have this image yet; `{FAB} deploy` sends it, and rehearses then"
+NOT_YET = "not all hosts have this image yet; `muster deploy` sends it, and rehearses then"
 INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
 
 
@@ -330,7 +329,7 @@ def gate(
         console.note(line)
     if not force:
         names = ",".join(session.host.name for session in hosts.sessions)
-        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: {FAB} preflight --hosts {names}")
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
     for finding in faults:
         console.warn(f"ignored because of --force: {finding.text}")
     return {**result, "ran": "", "unseen": [], "ignored": [finding.text for finding in faults]}
@@ -344,7 +343,7 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
     if faults:
         names = ",".join(session.host.name for session in hosts.sessions)
         texts = "; ".join(finding.text for finding in faults)
-        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: {FAB} preflight --hosts {names}")
+        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
     for finding in findings:
         console.warn(finding.text)
     if shown:

@@ -17,7 +17,6 @@ from dataclasses import replace
 from ..causes import docker_faults
 from ..causes.finding import WARNING, Finding, find
 from ..core.errors import SIGNALLED, DeployError
-from ..core.program import FAB
 from ..core.scripts import Scripts
 from ..core.text import binary, in_seconds, subject
 from ..door.session import Session, on_all
@@ -43,7 +42,7 @@ def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     way = f" ({facts.engine_at})" if facts.engine_at else ""
     text = f"{host}: its engine gives no connection to a container: {words}; something between client and engine{way} "
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
-    text += f"`{FAB} exec`, `{FAB} shell`, `{FAB} why`, secrets, packages and {FLAG.overlay} do not work"
+    text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
     return find("docker-refused", (host,), text, fix, WARNING)
 

@@ -1,4 +1,4 @@
-"""Push a run's image onto hosts and show the progress: `fab push`, and the push within `fab deploy`.
+"""Push a run's image onto hosts and show the progress: `muster push`, and the push within `muster deploy`.
 
 send/image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
 """

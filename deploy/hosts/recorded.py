@@ -11,11 +11,10 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..core.program import FAB
 from ..job.load import read_run
 from ..job.options import FLAG, Options
 from ..report.console import Console
-from ..run import folders, record
+from ..run import folders, record, resumable
 
 _MOST_NAMES = 5
 
@@ -34,19 +33,19 @@ def filled(options: Options, console: Console) -> Options:
     if options.run == "latest":
         if newest is None:
             raise UsageError(
-                f"{FLAG.run} latest: no run in {folders.RUNS} was deployed to hosts", f"{FAB} runs lists them"
+                f"{FLAG.run} latest: no run in {folders.RUNS} was deployed to hosts", "muster runs lists them"
             )
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
     if run_dir and not run_dir.is_dir() and not names_hosts(options):
-        raise UsageError(f"{options.run}: no such run in {folders.RUNS}", f"{FAB} runs lists them; or {FLAG.hosts} a,b")
+        resumable.refuse_unknown(options.run, folders.RUNS, flag=FLAG.run)
     if run_dir:
         _refuse_slurm(run_dir, options)
     if names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
-    console.note(f"{run_dir.name}: on {hosts}, as its record here says")
+    console.note(f"{run_dir.name}: using hosts {hosts}, from its record here")
     return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
 
 

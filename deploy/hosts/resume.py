@@ -1,4 +1,4 @@
-"""Resume a run on real hosts: `fab deploy --resume latest|ID`, and the hint that names it.
+"""Resume a run on real hosts: `muster deploy --resume latest|ID`, and the hint that names it.
 
 A run continues with the files that it wrote on each host. The ranks of Muster's trainer look on their disks for its
 newest checkpoint, and the one that has it sends it to the others.
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from ..causes.ends import Cause
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked, run_id
-from ..core.program import FAB, SCRIPT
+from ..core.program import SCRIPT
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job import script as typed
@@ -57,10 +57,10 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
         return replace(continued, args=shlex.join([*own["arguments"], *trainer_words(options)])), run
     if not (options.script or options.args):  # another machine started it
         if not run_dir.exists():
-            resumable.refuse_unknown(run, folders.RUNS, _flag)
+            resumable.refuse_unknown(run, folders.RUNS)
         raise UsageError(
             f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
-            f"say it yourself: {FAB} deploy --resume {run} {SCRIPT} ..., or --args",
+            f"say it yourself: muster deploy --resume {run} {SCRIPT} ..., or --args",
         )
     return continued, run
 
@@ -94,12 +94,8 @@ def _latest_recorded(options: Options) -> Path:
     wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
-        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS), _flag)
+        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS))
     return run_dir
-
-
-def _flag(run: str) -> str:
-    return f"--resume {run}"
 
 
 def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]) -> int:
@@ -119,12 +115,10 @@ def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: 
 def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
     if not own:
-        resumable.refuse_unknown(
-            run, folders.RUNS, _flag, frozenset[str]().union(*(each.runs for each in facts.values()))
-        )
+        resumable.refuse_unknown(run, folders.RUNS, frozenset[str]().union(*(each.runs for each in facts.values())))
     hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
     if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
-        hint = f"it ran on {', '.join(hosts)}: {FAB} deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"
+        hint = f"it ran on {', '.join(hosts)}: muster deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"
     have = "has" if len(facts) == 1 else "have"
     raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
 
@@ -137,7 +131,7 @@ def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
     if running:
         raise DeployError(
             f"--resume {run}: it still runs on {', '.join(running)}",
-            f"follow it: {FAB} attach --hosts {','.join(nodes)} --run {run}",
+            f"follow it: muster attach --hosts {','.join(nodes)} --run {run}",
         )
 
 
@@ -199,7 +193,7 @@ def _room(result: Result) -> str:
     """What comes before the next start where a disk was full: it would only be full again."""
     if result.cause != Cause.DISK_FULL or not result.node:
         return ""
-    return f"first free room on {result.node} (`df -h ~` there; `{FAB} clean --hosts {result.node}`), then "
+    return f"first free room on {result.node} (`df -h ~` there; `muster clean --hosts {result.node}`), then "
 
 
 def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:

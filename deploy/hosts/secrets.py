@@ -1,6 +1,6 @@
 """Give a run's secrets to nodes that its engine has restarted: a restarted node has lost them with its memory.
 
-A node says on its console that it waits for secrets, and later that it has them (docs/contract.md). The user names the
+A node says on its console that it waits for secrets, and later that it has them (contract.md). The user names the
 secrets here; a host that asks for others gets none.
 """
 

@@ -1,4 +1,4 @@
-"""`fab status`, `fab gpus`, `fab runs --hosts`: ask all hosts at once. Changes nothing there.
+"""`muster status`, `muster gpus`, `muster runs --hosts`: ask all hosts at once. Changes nothing there.
 
 A host that does not answer gets a line with the cause; the others are shown.
 """
@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ..core.errors import DONE, FAILED, DeployError, UsageError
-from ..core.program import FAB
 from ..core.results import Results
 from ..door.session import Session, on_all, open_all
 from ..host import commands
@@ -41,7 +40,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     elif answers.values:
         console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
         if not _runs(answers):
-            console.hint(f"runs that have ended: {FAB} runs --hosts {','.join(answers.values)}")
+            console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
     return _show_faults(answers, console)
 
 

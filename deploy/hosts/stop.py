@@ -1,4 +1,4 @@
-"""`fab stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait until it ends and say how it ended.
+"""`muster stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait for its end, and say how it ended.
 
 Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
 """
@@ -13,7 +13,6 @@ from dataclasses import replace
 from ..core.errors import DONE, DeployError
 from ..core.facts import ended_how
 from ..core.names import RunId
-from ..core.program import FAB
 from ..core.text import in_seconds
 from ..door.session import Session, on_all, open_all
 from ..host import commands
@@ -75,7 +74,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     console.note(f"{run}: {result.message or result.verdict}")
     if result.hint:
         console.note(result.hint)
-    console.note(f"its files: {FAB} fetch --hosts {','.join(nodes)} --run {run}")
+    console.note(f"its files: muster fetch --hosts {','.join(nodes)} --run {run}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
@@ -107,7 +106,7 @@ def _end(
             if time.monotonic() > deadline:
                 raise DeployError(
                     f"{run}: still running {in_seconds(PATIENCE_S)} after the stop on {', '.join(running)}",
-                    f"kill it: {FAB} stop --hosts {','.join(running)} --run {run} --now",
+                    f"kill it: muster stop --hosts {','.join(running)} --run {run} --now",
                 )
             time.sleep(_LOOK_EVERY_S)
     except Detached:

@@ -1,4 +1,4 @@
-"""`fab why`: what each rank of a script's run does at this moment, and who is missing. The run is not disturbed."""
+"""`muster why`: what each rank of a script's run does at this moment, and who is missing. The run is not disturbed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from ..causes.docker_faults import DockerFault
 from ..core.errors import DONE, FAILED, DeployError
 from ..core.facts import ended_how
 from ..core.fields import document
-from ..core.names import RunId
-from ..core.program import FAB
+from ..core.names import NODE_PROGRAMS, RunId
 from ..core.results import Results
 from ..core.text import in_seconds
 from ..door.session import Session, on_all, open_all
@@ -59,13 +58,13 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
     ranks: list[RankDoing] = []
     for node in record.facts(run_dir).get("nodes", ()):
         environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
-        command = [sys.executable, "-P", "-m", f"{folders.TRAINER}.node.why"]
-        environment = folders.with_trainer({**environment, "PATH": "/usr/bin:/bin"})
+        command = [sys.executable, "-P", "-m", NODE_PROGRAMS, "why"]
+        environment = folders.with_muster({**environment, "PATH": "/usr/bin:/bin"})
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
         ranks += _parse(done.stdout)
     if not ranks and (end := record.read_json(run_dir / "outcome.json")):
         words = end.get("message") or end.get("verdict", "")
-        raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: {FAB} report --run {run_dir.name}")
+        raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: muster report --run {run_dir.name}")
     if not ranks:
         raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
     _show(ranks, stacks, console, _slow(run_dir, ranks))
@@ -77,7 +76,7 @@ def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
     if all(node.code is not None for node in nodes.values()):
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
         raise DeployError(
-            f"{run} has ended: {ends}", f"how it ended: {FAB} attach --hosts {','.join(nodes)} --run {run}"
+            f"{run} has ended: {ends}", f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}"
         )
 
 
@@ -88,7 +87,7 @@ def _ask(session: Session, run: str) -> list[RankDoing]:
         done = Ended(FAILED, "", fault.words)
     if done.code:
         words = (done.err.strip() or "no answer").splitlines()[-1]
-        raise DeployError(f"{session.host.name}: its node cannot say: {words}", f"does it run? {FAB} status")
+        raise DeployError(f"{session.host.name}: its node cannot say: {words}", "does it run? muster status")
     return _parse(done.out)
 
 

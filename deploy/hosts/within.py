@@ -1,4 +1,4 @@
-"""`fab exec` and `fab shell`: a command, or a shell, beside the ranks of a run that is going on.
+"""`muster exec` and `muster shell`: a command, or a shell, beside the ranks of a run that is going on.
 
 Both run in the run's container, as its user, in the folder where the script works. They end when the command here ends
 or the connection is lost, so that nothing of them stays on a host.
@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from ..core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
 from ..core.printable import console_line
-from ..core.program import FAB
 from ..door.session import Session, on_all, open_all
 from ..engine import reach
 from ..engine.wire import read_lines
@@ -42,7 +41,7 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
     Raises DeployError where the run has no node, UsageError without a command.
     """
     if not words:
-        raise UsageError("no command is named", f"{FAB} exec --hosts a,b -- nvidia-smi")
+        raise UsageError("no command is named", "muster exec --hosts a,b -- nvidia-smi")
     with places(cluster, run, rank) as chosen:
         several = len(chosen) > 1
         by_host = {place.session.host.name: place for place in chosen}
@@ -68,7 +67,7 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
 def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
     if not sys.stdout.isatty():
-        raise UsageError("no terminal is here", f"without one: {FAB} exec --hosts a,b -- COMMAND")
+        raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
     with places(cluster, run, rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
         return place.session.converse(("docker", "exec", "-i", place.container, *program))
@@ -92,7 +91,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         }
         if not living:
             what = f"rank {rank} of {chosen}" if rank else chosen
-            raise DeployError(f"{what}: no container of it runs on these hosts", f"{FAB} status")
+            raise DeployError(f"{what}: no container of it runs on these hosts", "muster status")
         yield [Place(sessions[host], member.name) for host, member in living.items()]
 
 

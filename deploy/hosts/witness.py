@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..core.formats import LABELS
+from ..core.names import NODE_PROGRAMS
 from ..host import commands
 from ..host.facts import HostFacts
 from ..job.inventory import Host
@@ -51,7 +52,7 @@ def beside(
             *container.container_options(host, replace(fact, gpus=(), rdma=False), job),
             *(("--ulimit", "core=0") if node.secrets else ()),
         )
-        command = ("-P", "-m", "trainer.node.on_end")
+        command = ("-P", "-m", NODE_PROGRAMS, "on_end")
         docker = DockerRun(f"{node.name}-end-{work.token}", labels, options, node.image, command, once=True)
         end = replace(node, docker=docker, environment=variables, fresh=False, first=False, keep=(), claim="")
         end = replace(end, own=commands.NO_CLAIM)

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from ..core.program import FAB
 from .options import ROWS, Options, flag_of
 
 
@@ -35,7 +34,7 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
 
     `more`: words behind them, quoted already.
     """
-    words = [*FAB.split(), task]
+    words = ["muster", task]
     for flag, text in pairs_of(replace(options or Options(), **given)):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")

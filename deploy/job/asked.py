@@ -19,6 +19,7 @@ from .allowed import stranger
 from .consent import Wish
 from .inventory import Host
 from .options import KEYS, Job
+from .roles import role
 from .rows import AS_IT_STANDS, FREE
 from .secrets import names_of_shell
 from .values import Mount, Secret
@@ -26,7 +27,7 @@ from .values import Mount, Secret
 _BY_KEY = {key.name: key for key in KEYS.values()}
 # Names, numbers and limits of what runs in the run's containers. A file may also name a script, arguments, a folder and
 # requirements, as long as they lie in its own folder.
-_UNASKED = frozenset(name for name, key in _BY_KEY.items() if key.asks == FREE)
+_UNASKED = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
 # Each of their values has a line of its own, below.
 _OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include"})
 # These are one line in the list of what is asked for: where a host is.
@@ -104,7 +105,8 @@ def _outside(job: Job, here: Path) -> Iterator[Wish]:
     if job.folder and (real := outside(job.folder, here)):
         yield Wish("folder", f"{real} is sent to the hosts")
     script = script_file.file_of(_words(job.script))
-    for kind, name in (("script", script), ("requirements", job.requirements)):
+    of_roles = [("role", word) for text in job.roles for word in _words(role.read(text).command)]
+    for kind, name in (("script", script), ("requirements", job.requirements), *of_roles):
         if name and (real := outside(folder / name, folder)):
             yield Wish(kind, f"{name} leads to {real}")
     for name in job.include:

@@ -14,8 +14,9 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import asked, consent, toml, values
-from .inventory import Host, hosts_of_flag
+from .inventory import Host, hosts_of_flag, named_hosts
 from .options import FLAG, KEYS, Job
+from .roles import role
 from .rows import Key
 from .toml import Table
 
@@ -63,18 +64,16 @@ def from_file(path: Path) -> Cluster:
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
     refuse_newer(str(path), number, CLUSTER_FILE)
-    tables = top.tables("hosts")
+    listed = _listed(top) if top.lists_texts("hosts") else _in_tables(top)
     job_table = top.table("job")
+    role_tables = top.tables("role")
     top.done()
-    if not tables:
+    if not listed:
         top.refuse("no hosts", toml.SHAPE)
-    hosts: dict[str, Host] = {}
-    for table in tables:
-        host = _host(table)
-        if host.name in hosts:
-            table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
-        hosts[host.name] = host
-    job = _job(job_table)
+    hosts = {host.name: host for host in listed}
+    job = replace(_job(job_table), roles=tuple(role.of_table(table).text for table in role_tables))
+    if job.roles and (job.script or job.args):
+        top.refuse("there are roles too", "a script is one role: keep either", "job")
     through = (_through(host, hosts) for host in hosts.values())
     return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
 
@@ -115,6 +114,25 @@ def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
         return host
     hops = [hosts[hop].destination if hop in hosts else hop for hop in host.gateway.split(",")]
     return replace(host, gateway=",".join(hops))
+
+
+def _listed(top: Table) -> Sequence[Host]:
+    """The hosts of `hosts = ["a", "me@b:2222"]`."""
+    items = top.items("hosts", values.destination, 'a host: "user@gpu-a:2222"; user and port may be left out')
+    hosts, twin = named_hosts(items)
+    if twin:
+        top.refuse(f"{twin} stands there twice", "name each host once", "hosts")
+    return hosts
+
+
+def _in_tables(top: Table) -> Sequence[Host]:
+    hosts: dict[str, Host] = {}
+    for table in top.tables("hosts"):
+        host = _host(table)
+        if host.name in hosts:
+            table.refuse(f"{host.name} is already the name of a host above", "give each host a name of its own", "name")
+        hosts[host.name] = host
+    return tuple(hosts.values())
 
 
 def _host(table: Table) -> Host:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from ..core.errors import UsageError
 from . import values as values
 from .options import FLAG
-from .values import Gpus, Mount
+from .values import Destination, Gpus, Mount
 
 _EXAMPLE = f"{FLAG.hosts} gpu-a,me@gpu-b:2222"
 
@@ -51,16 +51,22 @@ def hosts_of_flag(flag: str) -> tuple[Host, ...]:
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
         raise UsageError("no hosts", f"{_EXAMPLE}; or list them in cluster.toml")
-    hosts = [_destination(part) for part in parts if part]
-    shared = Counter(host.address for host in hosts)
-    named = [
-        replace(host, name=f"{host.name}-{host.port}") if shared[host.address] > 1 and host.port else host
-        for host in hosts
-    ]
-    for name, times in Counter(host.name for host in named).items():
-        if times > 1:
-            raise UsageError(f"{FLAG.hosts}: {name} is named {times} times", "name each host once")
-    return tuple(named)
+    hosts, twin = named_hosts([_destination(part) for part in parts if part])
+    if twin:
+        raise UsageError(f"{FLAG.hosts}: {twin} is named more than once", "name each host once")
+    return hosts
+
+
+def named_hosts(destinations: Sequence[Destination]) -> tuple[tuple[Host, ...], str]:
+    """The hosts of a list, and the name that two of them have, if two do."""
+    shared = Counter(each.host for each in destinations)
+    hosts = tuple(
+        Host(f"{each.host}-{each.port}" if shared[each.host] > 1 and each.port else each.host,
+             address=each.host, port=each.port, user=each.user)
+        for each in destinations
+    )  # fmt: skip
+    name, times = Counter(host.name for host in hosts).most_common(1)[0] if hosts else ("", 0)
+    return hosts, name if times > 1 else ""
 
 
 def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, str]]) -> None:
@@ -76,10 +82,10 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
             raise UsageError(f"{first} and {host.name} are one host: {address}:{port}", f"leave out {host.name}")
 
 
-def _destination(text: str) -> Host:
+def _destination(text: str) -> Destination:
     destination = values.destination(text)
     if destination is None:
         several = [part for part in re.split(r"[\s;]+", text) if values.destination(part)]
         hint = f"{FLAG.hosts} {','.join(several)}" if len(several) > 1 else f"user and port may be left out: {_EXAMPLE}"
         raise UsageError(f"{FLAG.hosts}: {text!r} is not a host", hint)
-    return Host(name=destination.host, address=destination.host, port=destination.port, user=destination.user)
+    return destination

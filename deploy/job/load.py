@@ -16,12 +16,13 @@ from typing import Any
 from ..core.errors import UsageError
 from ..core.names import asked_run
 from ..core.near import near_file, near_path
-from ..core.program import COMMAND, FAB
+from ..core.program import COMMAND
 from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
 from .inventory import Host, hosts_of_flag
 from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
+from .roles import cast
 from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Mount
@@ -62,8 +63,11 @@ def fill_from_file(options: Options) -> Options:
     """
     job = find_cluster(options.hosts, options.cluster).job
     script = options.script or options.each
-    if script or options.args or options.resume:
-        job = replace(job, script="", args="", restarts=job.restarts if script or options.resume else "")
+    if not (script or options.args or options.resume or options.role):
+        options = replace(options, role=job.roles)
+    if script or options.args or options.resume or options.role:
+        keeps = script or options.resume or options.role
+        job = replace(job, script="", args="", restarts=job.restarts if keeps else "")
     elif not job.script:
         job = replace(job, restarts="")
     filled: dict[str, Any] = {}
@@ -88,6 +92,9 @@ def read_what_runs(options: Options, demo: bool = False) -> Options:
         raise UsageError(
             f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
         )
+    if options.role and not options.args:
+        texts, asked = cast.with_script(options.role, asked)
+        options = replace(options, role=texts)
     if not (asked or options.args or options.resume or demo):
         script_file.refuse_no_script(options.folder)
     return replace(options, script=asked)
@@ -197,7 +204,7 @@ def read_text(name: str, text: str) -> Any:
     row = ROWS[name]
     value = row.read(text) if row.read else text
     if value is None:
-        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"{FAB} {COMMAND}"))
+        raise UsageError(f"{flag_of(name)} {text}: {row.refusal}", row.hint.format(command=f"muster {COMMAND}"))
     return value
 
 

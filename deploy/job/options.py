@@ -13,7 +13,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
-from ..core.program import FAB
 from . import values
 from .rows import FREE, Key, OptionRow, option
 from .values import Gpus, Mount, Secret
@@ -46,13 +45,14 @@ class Options:
             "runs": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
             "down": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
             "--delete takes none by itself)",
-            "attach exec fetch logs port shell status stop": _RECORDED,
+            "attach resume exec fetch logs port shell status stop": _RECORDED,
         },
         python=None,
+        letter="H",
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
-        "deploy attach push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
+        "deploy attach resume push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
         "stop join leave",
         slurm="it lists hosts, and Slurm chooses its own: leave it out",
         again=False,
@@ -69,6 +69,7 @@ class Options:
         "deploy up",
         again=False,
         of={
+            "resume": "the run's id, or latest (default: latest)",
             "report": "latest, an id or a path (default: latest)",
             "status": "show this run only, or the latest (default: all runs)",
             "stop": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one "
@@ -103,6 +104,7 @@ class Options:
         read=values.digits(1, 99999),
         refusal="not a number from 1",
         hint="--nodes 2",
+        letter="N",
     )
     sbatch: str = option(
         'with --slurm: more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
@@ -145,6 +147,13 @@ class Options:
         "deploy up agent export",
         again=False,
     )
+    role: tuple[str, ...] = option(
+        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings behind "
+        "commas before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "deploy up",
+        (),
+        slurm="roles need nodes whose addresses are known before: leave it out",
+    )
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",
         "deploy agent export",
@@ -166,7 +175,7 @@ class Options:
         "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
         "deploy",
         of={
-            "preflight": f"look from inside this image (default: the one {FAB} deploy would take)",
+            "preflight": "look from inside this image (default: the one muster deploy would take)",
             "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
             "export": "the image, made from Muster's own (default: no container)",
         },
@@ -193,6 +202,7 @@ class Options:
         refusal="neither auto nor a number from 1 to 1024",
         hint="--nproc auto",
         key=Key("processes", values.processes, '"auto" or a number from 1', FREE),
+        letter="n",
     )
     requirements: str = option(
         "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: "
@@ -228,6 +238,7 @@ class Options:
         refusal="neither auto, how many, nor which",
         hint="--gpus 2 (any two), or --gpus 0,3 (these two)",
         key=Key("gpus", values.gpus, values.GPUS, FREE),
+        letter="g",
     )
     wait: bool = option(
         "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may sleep "
@@ -238,8 +249,7 @@ class Options:
         again=False,
     )
     max_hours: str = option(
-        "stop the run in an orderly way, with a checkpoint, after so many hours (2.5); it ends as stopped (default: "
-        "none)",
+        "stop the run gracefully, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)",
         "deploy up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",
@@ -304,11 +314,12 @@ class Options:
         "deploy export",
         (),
         key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
+        letter="e",
     )
     secret: tuple[str, ...] = option(
         "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: "
         "none)",
-        "deploy up attach",
+        "deploy up attach resume",
         (),
         slurm="put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
         of={"push": "what must never be sent: as for deploy; repeatable (default: none)"},
@@ -359,7 +370,7 @@ class Options:
     )
     env_file: tuple[str, ...] = option(
         "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)",
-        "deploy up attach",
+        "deploy up attach resume",
         (),
         slurm="put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
         of={"push": "a file such as .env, whose values must never be sent; repeatable (default: none)"},
@@ -375,7 +386,7 @@ class Options:
     )
     secret_file: tuple[str, ...] = option(
         _SECRET_FILE,
-        "deploy attach",
+        "deploy attach resume",
         (),
         slurm="put it on the cluster, for you alone to read; a job reads your home",
         of={"up": _SECRET_FILE + "; only in containers"},
@@ -413,13 +424,13 @@ class Options:
         "reads those (default: torchrun's variables alone)",
         "deploy up",
         of={
-            "preflight": f"what starts the run: muster ({FAB} deploy), torchrun (typed by you), slurm or mpi "
+            "preflight": "what starts the run: muster (muster deploy), torchrun (typed by you), slurm or mpi "
             "(default: muster)"
         },
     )
     rank: str = option(
         "whose output to show: a rank's number, several with commas, or all (default: 0)",
-        "deploy up attach",
+        "deploy up attach resume",
         again=False,
         of={
             "logs": "only this rank's lines, from its own log if it has one (default: all ranks)",
@@ -428,6 +439,7 @@ class Options:
             "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
         },
         key=Key("rank", values.scalar, 'a rank, several with commas, or "all"', FREE, typed=True),
+        letter="r",
     )
     resume: str = option(
         "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
@@ -438,10 +450,12 @@ class Options:
             "(default: start a new run)"
         },
     )
-    detach: bool = option("return once the run has started", "deploy", False, again=False, python=None)
+    detach: bool = option(
+        "return once the run has started", "deploy resume", False, again=False, python=None, letter="d"
+    )
     dry_run: bool = option(
         "print what each host would do, and do nothing",
-        "deploy join leave",
+        "deploy resume join leave",
         False,
         again=False,
         of={"bootstrap": "print the commands, and do nothing", "push": "say what would be sent, and send nothing"},
@@ -449,24 +463,24 @@ class Options:
     )
     force: bool = option(
         "start although preflight refuses; the run's record says what was ignored",
-        "deploy",
+        "deploy resume",
         False,
         slurm="no preflight runs before a job: leave it out",
         again=False,
     )
     workers: str = option(
         "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
-        "up",
+        "up demo",
         again=False,
         of={"preflight": "with --backend: nodes beside the master (default: 2)"},
     )
     backend: str = option(
         "auto, docker or processes (default: auto: processes for a script where there are GPUs, docker where an engine "
         "answers)",
-        "up",
+        "up demo",
         again=False,
         of={
-            "preflight": f"look at this machine, for `{FAB} up`: auto, docker or processes "
+            "preflight": "look at this machine, for `muster up`: auto, docker or processes "
             "(default: look at real hosts)"
         },
     )
@@ -481,7 +495,7 @@ class Options:
             "preflight": "write the verdict as one JSON object to standard output",
             "down": "write one JSON object a host; without --hosts, of what was deleted",
             "runs": "write one JSON object a run",
-            "up": "write events and the result as JSON lines to standard output",
+            "up resume demo": "write events and the result as JSON lines to standard output",
         },
         python=None,
     )
@@ -497,7 +511,7 @@ class Options:
         hint="--size 200m",
     )
     endpoint: str = option(
-        f"where the nodes meet: an address or a name (default: the one {FAB} deploy chooses)", "preflight", again=False
+        "where the nodes meet: an address or a name (default: the one muster deploy chooses)", "preflight", again=False
     )
     port: str = option(
         "the rendezvous port (default: 29500, or the next free one)",
@@ -543,6 +557,7 @@ class Options:
         False,
         again=False,
         of={"unlock": "do not ask, even where the deploy that holds the lock is alive"},
+        letter="y",
     )
     delete: bool = option(
         "with --run: also remove all that this run wrote there; it must have ended", "down", False, again=False
@@ -559,7 +574,7 @@ class Options:
         "fetch",
         again=False,
     )
-    follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False)
+    follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False, letter="f")
     grep: str = option(
         "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
         "logs",
@@ -575,7 +590,7 @@ class Options:
     allow_folder: bool = option(
         "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this is kept "
         "like an answer",
-        "deploy up attach push bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
+        "deploy up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
         "shell status stop tensorboard trust unlock why",
         False,
         again=False,
@@ -648,6 +663,8 @@ class Job:
     rank: str = ""
     observe: bool = True
     overlay: bool = False
+    # The tables [[role]] of a file, as --role has them.
+    roles: tuple[str, ...] = ()
 
 
 def row_of(each: Field[Any]) -> OptionRow:
@@ -671,3 +688,14 @@ FLAG = SimpleNamespace(**{each.name: flag_of(each.name) for each in fields(Optio
 ROWS: Mapping[str, OptionRow] = {each.name: row_of(each) for each in fields(Options)}
 # The options that have a key in cluster.toml, in the table's order.
 KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.key}
+
+# The sections of a long help, with their options: those before the bar stand on its first screen.
+SECTIONS: Mapping[str, str] = {
+    "Where": "hosts slurm backend workers | cluster nodes sbatch setup shared container overlay wait spare arbiter",
+    "What runs": "folder image nproc gpus | script each args dockerfile requirements include folder_limit style python "
+    "separate no_observe no_cache",
+    "What it gets": "env secret mount | env_file secret_file keep",
+    "How it goes on": "resume restarts | min_nodes wait_lost max_hours grace on_end run",
+    "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "
+    "collectives",
+}

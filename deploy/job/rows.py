@@ -61,6 +61,8 @@ class OptionRow:
     hint: str = ""
     # The command to which it is one text, although it is several to others.
     single: str = ""
+    # Its short form: `-H`. A letter means the same to each command that has it.
+    letter: str = ""
     # Each of its texts may be several, with commas.
     commas: bool = False
 

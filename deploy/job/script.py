@@ -21,7 +21,7 @@ from typing import Any, Literal, NoReturn
 from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
-from ..core.program import COMMAND, FAB, SCRIPT
+from ..core.program import COMMAND, SCRIPT
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 from .options import FLAG
@@ -52,6 +52,8 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
+# What may stand in front of a program's file.
+_IN_FRONT = re.compile(rf"{values.VARIABLE.pattern}=|{_PYTHON.pattern}$|-[OWX]")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
@@ -257,11 +259,21 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
     again = _again(words, option)
     if COMMAND in ("up", "agent"):
-        own = sys.argv[1 : sys.argv.index("--")] if option == "--" else [COMMAND]
-        return " ".join([*shown, FAB, shlex.join(own), again])
+        return " ".join([*shown, "muster", shlex.join(_typed_before(words)), again])
     options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
     typed = " ".join([*options, *(f"{FLAG.secret} {name}" for name in hidden), again])
     return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
+
+
+def _typed_before(words: Sequence[str]) -> list[str]:
+    """The command and its options on this command line, where `words` are the end of the program behind them."""
+    typed = sys.argv[1:]
+    if "--" in typed:
+        return typed[: typed.index("--")]
+    at = len(typed) - len(words) if [*words] == typed[len(typed) - len(words) :] else 1
+    while at > 1 and (typed[at - 1] in ("env", "-W", "-X") or _IN_FRONT.match(typed[at - 1])):
+        at -= 1
+    return typed[:at] or [COMMAND]
 
 
 def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
@@ -331,7 +343,7 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
     unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
-        why = "the run has a node on each host; with how few it goes on is an option of Muster's"
+        why = "the run has a node on each host; with how few it continues is an option of Muster's"
         refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give {FLAG.min_nodes} {between[1]}")
     nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)

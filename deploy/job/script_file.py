@@ -14,7 +14,7 @@ from typing import NoReturn
 from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
-from ..core.program import COMMAND, FAB, SCRIPT
+from ..core.program import COMMAND, SCRIPT
 from .options import FLAG
 from .script import PER_NODE
 
@@ -90,10 +90,10 @@ def refuse_no_script(folder: str) -> NoReturn:
     place = Path(folder or ".")
     first, *others = scripts_in(place) or [""]
     beside = f" ({', '.join(others[:_MOST_SHOWN])} {'lie' if len(others) > 1 else 'lies'} beside it)" * bool(others)
-    command = f"-- {'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
+    command = f"{'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
     hint = f"did you mean `{_typed_again(command)}`?{beside}"
     if not first:
-        hint = f"{place.resolve()} has none: type it in the folder of your script, with {_typed_again('-- train.py')}"
+        hint = f"{place.resolve()} has none: type it in the folder of your script, with {_typed_again('train.py')}"
     raise UsageError(f"{COMMAND}: no script is named", f"{hint}; Muster's own trainer: `{_typed_again(DEMO)}`")
 
 
@@ -118,5 +118,5 @@ def _rank(name: str) -> tuple[int, str]:
 
 def _typed_again(more: str) -> str:
     """The command as it was typed, with what it lacked; a program of the Python API has typed none."""
-    typed = shlex.join(sys.argv[sys.argv.index(COMMAND) :]) if COMMAND in sys.argv else f"{COMMAND} ..."
-    return f"{FAB} {typed} {more}"
+    typed = sys.argv[sys.argv.index(COMMAND) :] if COMMAND in sys.argv else [COMMAND, "..."]
+    return f"muster {shlex.join(typed[:-1] if typed[-1] == '--' else typed)} {more}"

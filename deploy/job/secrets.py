@@ -217,7 +217,7 @@ def _text_of(path: Path) -> str:
     return text
 
 
-# The variables that the plan sets for each node (docs/contract.md); a user may set any other.
+# The variables that the plan sets for each node (contract.md); a user may set any other.
 _OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
 SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
 

@@ -21,7 +21,10 @@ T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
 # Bytes: ten thousand hosts with an address each.
 _MOST, _MOST_ELEMENTS = 1 << 20, 10_000
-SHAPE = 'each host is a table, with texts in quotes: [[hosts]], then name = "a" below it'
+SHAPE = (
+    'texts stand in quotes: hosts = ["gpu-a", "me@gpu-b:2222"]; or a table for each: [[hosts]], then name = "gpu-a"'
+    " below it"
+)
 
 
 class Table:
@@ -65,6 +68,11 @@ class Table:
                 self.refuse(f"{'this' if secret else _shown(item)} is not {wanted}", "", key, index)
             good.append(value)
         return tuple(good)
+
+    def lists_texts(self, key: str) -> bool:
+        """Whether the key has a list of texts, in place of tables."""
+        listed = self._data.get(key)
+        return isinstance(listed, list) and any(isinstance(item, str) for item in listed)
 
     def tables(self, key: str) -> list[Table]:
         """An array of tables (`[[key]]`), empty if it is missing."""

@@ -79,8 +79,10 @@ host = matching(HOST)
 user = matching(USER)
 
 
-def destination(text: str) -> Destination | None:
+def destination(text: Any) -> Destination | None:
     """`user@host:port` as SSH writes it: user and port are optional, an IPv6 address has brackets."""
+    if not isinstance(text, str):
+        return None
     login, at, host_port = text.rpartition("@")
     match = _HOST_PORT.fullmatch(host_port)
     six, name, port = match.groups() if match else (host_port, None, None)

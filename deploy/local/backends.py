@@ -18,9 +18,9 @@ from tempfile import TemporaryDirectory
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
-from ..core.program import FAB, MAKE, option
 from ..core.text import in_seconds
 from ..engine import client
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run import folders, own_files, record
 from ..run.backend import Backend
@@ -88,6 +88,10 @@ class LocalBackend(Backend):
         """Raise UsageError if `least` nodes shall train on without the others (not 0), and here they cannot."""
 
     @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """Raise UsageError for roles, if here all nodes run one command."""
+
+    @classmethod
     def with_caches(cls, own: Script) -> Script:
         """Return the script with a folder for its downloads, which is kept across runs."""
         return own
@@ -108,7 +112,7 @@ class LocalBackend(Backend):
 
 
 class ProcessBackend(LocalBackend):
-    """Nodes as `trainer.node.agent` processes of this machine."""
+    """Nodes as `muster.trainer.node agent` processes of this machine."""
 
     meets_on_machine = True
 
@@ -118,7 +122,8 @@ class ProcessBackend(LocalBackend):
         python = script.python() if spec.script else sys.executable
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
-        command = commands.agent(python, spec.arguments)
+        # Each node of a role has a command of its own.
+        command = commands.agent(python, () if spec.nodes[0].arguments else spec.arguments)
         # If the others go on without a node, its return does not count as a restart.
         counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
@@ -133,14 +138,14 @@ class ProcessBackend(LocalBackend):
         if paths:
             raise UsageError(
                 f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
-                f"leave out --keep, or run in containers: {option('BACKEND', 'docker')}",
+                f"leave out --keep, or run in containers: {FLAG.backend} docker",
             )
 
         if secret_files:
             raise UsageError(
                 f"--secret-file {secret_files[0]}: without a container, there is no /run/secrets/{secret_files[0]}",
                 f"the script can read the file where it is; as a variable: --secret NAME=FILE; in containers: "
-                f"{option('BACKEND', 'docker')}",
+                f"{FLAG.backend} docker",
             )
 
     @classmethod
@@ -226,12 +231,21 @@ class ComposeBackend(LocalBackend):
         return replace(asked, sent=f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
 
     @classmethod
+    def refuse_roles(cls, given: Sequence[str]) -> None:
+        """All containers of this machine run one command."""
+        if given:
+            raise UsageError(
+                "roles: the containers of this machine all run one command",
+                f"as processes they have roles: {FLAG.backend} processes",
+            )
+
+    @classmethod
     def refuse_group(cls, least: int) -> None:
         """A container's address is not known before it runs."""
         if least:
             raise UsageError(
-                f"--min-nodes {least}: containers of this machine do not train on without each other",
-                f"as processes they do: {option('BACKEND', 'processes')}",
+                f"--min-nodes {least}: containers of this machine do not continue without each other",
+                f"as processes they do: {FLAG.backend} processes",
             )
 
     @classmethod
@@ -304,7 +318,7 @@ class ComposeBackend(LocalBackend):
         try:
             client.down(self._spec.run_id)
         except EngineLost as fault:
-            raise EngineLost(fault.message, f"once Docker is back: `{MAKE} down`") from fault
+            raise EngineLost(fault.message, "once Docker is back: `muster down`") from fault
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each container, asked twice a second. Docker's restart policy restarts lost nodes."""
@@ -411,11 +425,10 @@ def prepare_image(home: Path) -> None:
     if not script.is_file():
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make image up`; from here: {option('BACKEND', 'processes')}, "
-            f"or real hosts: `{FAB} deploy --hosts a,b`",
+            f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
         )
     if processes.run(commands.build_image(str(script)), home) != 0:
         raise DeployError(
             "the image was not built",
-            f"see the lines above; to train without it: {option('BACKEND', 'processes')}",
+            f"see the lines above; to train without it: {FLAG.backend} processes",
         )

@@ -1,4 +1,4 @@
-"""`fab down --run X --delete`: remove a run of this machine and everything that it wrote."""
+"""`muster down --run X --delete`: remove a run of this machine and everything that it wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import asked, run_id
-from ..core.program import MAKE
 from ..core.text import amount, several
 from ..engine import client
 from ..job.again import command_of
@@ -28,7 +27,7 @@ def delete(name: str, console: Console) -> None:
     run = asked(flag_of("run"), name, run_id)
     run_dir = record.path_of(run)
     if run_dir.is_symlink() or not run_dir.is_dir():
-        raise UsageError(f"{FLAG.run} {run}: no such run here", f"`{MAKE} runs` lists them")
+        raise UsageError(f"{FLAG.run} {run}: no such run here", "`muster runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
         # Who typed these hosts may type them again; a record that another wrote names none in a command.
         own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..core.errors import DeployError
-from ..core.program import FAB
 from ..host import audit, commands, gpu_choice
 from ..host import gpus as gpu_facts
 from ..host.gpu_choice import Choice
@@ -56,7 +55,7 @@ def take(asked: Asked, run: str) -> OwnGpus:
         choice = gpu_choice.choose(asked, look(), "")
         if choice.taken:
             raise DeployError(
-                f"this machine: {choice.taken}", f"`{FAB} gpus` shows who has them; {FLAG.gpus} N takes any N"
+                f"this machine: {choice.taken}", f"`muster gpus` shows who has them; {FLAG.gpus} N takes any N"
             )
         return _claim(choice, run) if choice.gpus else OwnGpus(())
 

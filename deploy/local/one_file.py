@@ -1,10 +1,9 @@
-"""`fab fetch --state FILE`: one file of a checkpoint that several hosts have written in parts. The library does it."""
+"""`muster fetch --state FILE`: one file of a checkpoint that several hosts wrote in parts. The library does it."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -31,12 +30,10 @@ def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
 
     `say` gets each line of the library's command: names in it come from hosts.
     """
-    with tempfile.TemporaryDirectory(prefix="muster-") as packages:
-        folders.link_agent_packages(Path(packages))
-        command = [script.python(), "-P", "-m", "muster.checkpoint", str(run_dir.resolve()), file]
-        variables = {**os.environ, "PYTHONPATH": packages}
-        with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
-            assert child.stdout is not None
-            for line in child.stdout:
-                say(line.decode(errors="replace").rstrip())
-        return child.returncode
+    command = [script.python(), "-P", "-m", "muster.checkpoint", str(run_dir.resolve()), file]
+    variables = folders.with_muster(os.environ)
+    with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            say(line.decode(errors="replace").rstrip())
+    return child.returncode

@@ -9,7 +9,6 @@ from ..core import text
 from ..core.errors import DeployError, UsageError
 from ..core.facts import EngineFacts, MachineFacts
 from ..core.near import near
-from ..core.program import MAKE, option
 from ..job import values
 from ..job.load import read_text
 from ..job.options import FLAG
@@ -30,8 +29,8 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
     """Choose the backend for `auto`, or check the wanted one of `names` against the facts."""
     if wanted != "auto" and wanted not in names:
         raise UsageError(
-            f"{option('BACKEND', wanted)}: no such backend",
-            f"{option('BACKEND', near(wanted, names) or 'auto')} (there are auto, {', '.join(names)})",
+            f"{FLAG.backend} {wanted}: no such backend",
+            f"{FLAG.backend} {near(wanted, names) or 'auto'} (there are auto, {', '.join(names)})",
         )
     if wanted not in ("auto", "docker"):
         return BackendChoice(wanted, f"local {wanted} (asked for)")
@@ -40,8 +39,8 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
     reason = engine.reason or "no Docker engine answers"
     if wanted == "docker":
         raise DeployError(
-            f"{option('BACKEND', 'docker')}: {reason}",
-            f"start Docker, or train without it: {option('BACKEND', 'processes')}",
+            f"{FLAG.backend} docker: {reason}",
+            f"start Docker, or train without it: {FLAG.backend} processes",
         )
     return BackendChoice("processes", f"local processes ({reason})")
 
@@ -57,8 +56,8 @@ def check_workers(given: str) -> int:
     """WORKERS as a number: the nodes beside the master."""
     if not given.isascii() or not given.isdigit() or int(given) > MOST_WORKERS:
         raise UsageError(
-            f"{option('WORKERS', given)}: not a number from 0 to {MOST_WORKERS}",
-            f"{option('WORKERS', 2)} is the default",
+            f"{FLAG.workers} {given}: not a number from 0 to {MOST_WORKERS}",
+            f"{FLAG.workers} 2 is the default",
         )
     return int(given)
 
@@ -123,5 +122,5 @@ def choose_port(wanted: int, busy: Collection[int]) -> int:
             return port
     raise DeployError(
         f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
-        f"`{MAKE} down` stops the runs of this checkout",
+        "`muster down` stops the runs of this checkout",
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
 from ..core.facts import EngineFacts
-from ..core.program import MAKE
 from ..engine import client, compose
 from ..job.again import command_of
 from ..job.options import FLAG
@@ -47,7 +46,7 @@ def preflight(
     facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
     choice = plan.choose_backend(backend, facts, backends.BACKENDS)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
-        where = f"as `{MAKE} up` starts its nodes: {choice.why}"
+        where = f"as `muster up` starts its nodes: {choice.why}"
         request = replace(request, endpoint=place.endpoint, port=place.port, where=where)
         with _started(place.look, text.text()) as probes:
             answers = examine(probes, request, say=say)
@@ -113,7 +112,7 @@ def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
     machine = observe.machine()
     plan.check_processes(machine)
     if machine.system != "Linux":
-        raise DeployError("preflight needs Linux", f"run `{MAKE} up`: it reports what is wrong here")
+        raise DeployError("preflight needs Linux", "run `muster up`: it reports what is wrong here")
     chosen = plan.choose_port(port, observe.busy_ports(range(port, port + plan.PORTS_TO_TRY)))
     name = spec.LOOPBACK[machine.system]
     python = ["env", f"GLOO_SOCKET_IFNAME={name}", f"NCCL_SOCKET_IFNAME=={name}", sys.executable, "-P"]

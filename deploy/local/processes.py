@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -23,7 +22,7 @@ from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
 from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, TORCH_RENDEZVOUS, NodeSpec
-from ..run.folders import link_agent_packages, with_trainer
+from ..run.folders import with_muster
 
 MOST_RESTARTS = 3
 _AFTER_GRACE_S = 10.0
@@ -65,7 +64,6 @@ class LocalNodes:
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
         self._most_restarts = most_restarts
         self._nodes: dict[str, _Node] = {}
-        self._agent: TemporaryDirectory[str] | None = None
 
     def start(self, spec: NodeSpec, log: Path) -> None:
         """Start one node; its output is appended to `log`."""
@@ -90,16 +88,13 @@ class LocalNodes:
             node.process.wait()
             if node.process.stdin:
                 node.process.stdin.close()
-        if self._agent:
-            self._agent.cleanup()
-            self._agent = None
 
     def _state(self, node: _Node, may_restart: Callable[[NodeState], bool]) -> NodeState:
         code = node.process.poll()
         if code is None:
             return NodeState(node.spec.name, "running", None, node.restarts)
         state = NodeState(node.spec.name, "exited", code, node.restarts)
-        if node.restarts >= self._most_restarts or not may_restart(state):
+        if node.restarts >= (node.spec.restarts or self._most_restarts) or not may_restart(state):
             return state
         # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))
@@ -110,22 +105,14 @@ class LocalNodes:
         return NodeState(node.spec.name, "running", code, node.restarts)
 
     def _with_agent(self, environment: dict[str, str]) -> dict[str, str]:
+        environment = with_muster(environment)
         if not self._script:
-            return with_trainer(environment)
-        # A script's Python may be another one, and finds nothing of ours beside the agent.
-        others, path = environment.get("PYTHONPATH", ""), environment.get("PATH", "").split(os.pathsep)
+            return environment
+        path = environment.get("PATH", "").split(os.pathsep)
         # A shell script types `python` and `torchrun`: these are the Python that Muster chose, active or not.
         own = os.path.dirname(self._command[0])
         path = path if own in path else [own, *filter(None, path)]
-        packages = ":".join(filter(None, (self._packages(), others)))
-        return {**environment, "PATH": os.pathsep.join(path), "PYTHONPATH": packages}
-
-    def _packages(self) -> str:
-        """Not in the run folder: what is imported from here runs as us, and scripts write there."""
-        if self._agent is None:
-            self._agent = TemporaryDirectory(prefix="muster-agent-")
-            link_agent_packages(Path(self._agent.name))
-        return self._agent.name
+        return {**environment, "PATH": os.pathsep.join(path)}
 
     def _spawn(self, spec: NodeSpec, log: Path) -> subprocess.Popen[bytes]:
         inherited = {
@@ -136,7 +123,7 @@ class LocalNodes:
         with own_files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}") as output:
             try:
                 return subprocess.Popen(
-                    self._command,
+                    (*self._command, *spec.arguments),
                     env=self._with_agent(inherited | spec.environment | self._secrets),
                     cwd=self._home,
                     stdin=subprocess.PIPE,

@@ -29,7 +29,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
     """
     if not arguments:
         return
-    command, variables = [sys.executable, *commands.options(arguments)], folders.with_trainer(os.environ)
+    command, variables = [sys.executable, *commands.options(arguments)], folders.with_muster(os.environ)
     asked = subprocess.run(
         command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
     )
@@ -39,9 +39,9 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
 
 
 def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
-    """Copy what a deploy would send into the run folder. The agent uses that copy (docs/contract.md)."""
+    """Copy what a deploy would send into the run folder. The agent uses that copy (contract.md)."""
     # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder. If the
-    # runs are on a disk of their own, we unpack in their folder: a container of `fab up` sees only that of its own run.
+    # runs are on a disk of their own, we unpack in their folder: a container of `muster up` sees its own run alone.
     runs = run_dir.parent
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs

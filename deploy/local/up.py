@@ -13,11 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from secrets import token_hex
+from typing import Any
 
 from ..core.errors import DeployError, EngineLost, UsageError
 from ..core.facts import EngineFacts
 from ..core.names import RunId, run_ids
-from ..core.program import FAB, MAKE, option
 from ..engine import client
 from ..job import consent, script_file, secrets
 from ..job import script as typed
@@ -34,19 +34,19 @@ from ..job.load import (
     refuse_without_script,
     value_of,
 )
-from ..job.options import Job, Options
+from ..job.options import FLAG, Job, Options
 from ..job.values import Gpus
 from ..report import ending, folder_notes
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import environment, folders, follow, locks, record, resumable
+from ..run import environment, folders, follow, locks, record, resumable, roles
 from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
-from ..run.start import Start, start_run
+from ..run.start import Start, asked_ends, start_run
 from ..send.folder import folder_look, repository
 from ..send.folder.credentials import choice_of
 from . import backends, plan, script, witness
@@ -82,6 +82,7 @@ class _Request:
     gpus: Gpus
     least: int
     ends: Mapping[str, str]
+    acted: tuple[roles.Acted, ...] = ()
 
 
 def up(options: Options, console: Console) -> int:
@@ -113,6 +114,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if asked.choice.script:
             typed_as = replace(options, script=shlex.join(script_words))
             self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
+            for each in asked.acted:
+                folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
@@ -125,6 +128,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._kind = backends.BACKENDS[self._choice.name]
         self._kind.refuse_without_container(asked.own.keep, self._in_files)
         self._kind.refuse_group(asked.least)
+        self._kind.refuse_roles(options.role)
         with self._held:
             yield
 
@@ -144,9 +148,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if taken:
             self._held.callback(taken.release)
         if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
-            again = f"`{MAKE} up {option('RESUME', display_path(run_dir))}`"
+            again = f"`muster up {FLAG.resume} {display_path(run_dir)}`"
             raise DeployError(
-                f"{run_dir.name} is still running", f"wait until it ends, or `{MAKE} down` first; then {again}"
+                f"{run_dir.name} is still running", f"wait until it ends, or `muster down` first; then {again}"
             )
         return run_dir
 
@@ -179,9 +183,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             with _new_folder_undone(run_dir, asked.choice):
                 own = self._bring(self._folder, run_dir)
         machine, choice = observe.machine(), asked.choice
-        run = environment.local_spec(
-            run_dir, choice.start, asked.workers, choice.arguments, self._port, machine.cores, machine.system, own
-        )
+        about = (machine.cores, machine.system)
+        if asked.acted and own:
+            run = self._with_roles(run_dir, own, *about)
+        else:
+            run = environment.local_spec(
+                run_dir, choice.start, asked.workers, choice.arguments, self._port, *about, own
+            )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
         run = run.with_variables(asked.ends)
@@ -194,9 +202,25 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                 console.warn(other)
         backend = self._kind(run)
         self._held.callback(backend.clean)
-        self._state = State(run.names, script=asked.choice.script, least=asked.least)
+        self._state = State(run.names, script=asked.choice.script, least=asked.least, roles=roles.by_node(run))
         self._follower = follow.Follower(run_dir)
         yield backend
+
+    def _with_roles(self, run_dir: Path, own: environment.Script, cores: int, system: str) -> environment.RunSpec:
+        """The nodes of all roles; the GPUs are shared out among them."""
+        asked = self._asked
+        total = sum(each.role.nodes for each in asked.acted)
+
+        def make(world: roles.World, port: int) -> environment.RunSpec:
+            acted = world.acted
+            script = replace(own, gpus=0, asked=plan.ranks_of(acted.ranks), restarts=acted.restarts, bare=acted.bare)
+            about = (port, max(1, cores * world.nodes // total), system, script)
+            return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
+
+        run = roles.on_this_machine(asked.acted, observe.doors(total), token_hex(16), make)
+        own = replace(own, nodes=total)
+        nodes = [replace(node, environment=node.environment | own.variables(node.place, total)) for node in run.nodes]
+        return replace(run, nodes=tuple(nodes), script=own)
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's, and install its packages there."""
@@ -210,7 +234,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
         """Write this start into the run's folder; the time for building the image does not count."""
         self._began, asked, run = time.time(), self._asked, self._run
-        again = {"again": _again(self._options, asked)}
+        again: dict[str, Any] = {"again": _again(self._options, asked)}
+        if asked.acted:
+            again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
         if asked.choice.script:
             again["sent_from"] = resumable.sent_from(self._options.folder, run.run_dir.parent)
         where, why = self._choice.name, self._choice.why
@@ -238,7 +264,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
         result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
         if result.verdict == "stopped" and not result.hint and state.script and may_have_written(state):
-            command = " ".join(filter(None, (f"{FAB} up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
+            command = " ".join(filter(None, (f"muster up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
             result = replace(result, hint=f"continue with what it wrote: {command}")
         sent = (self._folder, self._sending) if self._folder else None
         return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
@@ -264,7 +290,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                 )
         except EngineLost as fault:
             # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
-            hint = f"once Docker is back: `{MAKE} down`, then `{MAKE} up {option('RESUME', 'latest')}`"
+            hint = f"once Docker is back: `muster down`, then `muster up {FLAG.resume} latest`"
             return Result("failed", fault.message, hint, step=state.step)
         except DeployError as fault:
             return Result("failed", fault.message, fault.hint)
@@ -303,7 +329,7 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
     for folder in () if backends.BACKENDS[choice.name].in_containers else code:
         if owner := stranger(folder):
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
-            consent.require(folder, [Wish("script", words)], f"{FAB} up")
+            consent.require(folder, [Wish("script", words)], "muster up")
     return choice, facts
 
 
@@ -315,6 +341,9 @@ def _read(options: Options) -> tuple[Options, _Request]:
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
+    if choice.run_dir and choice.script and not options.role:
+        options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
+    acted = roles.read(options, ())
     ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
     if not choice.script:
         refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
@@ -323,7 +352,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
-    command.refuse_nodes(1 + workers, f"give one of the two: {option('WORKERS', workers)} is {1 + workers} nodes")
+    workers = sum(each.role.nodes for each in acted) - 1 if acted else workers
+    command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
     own = environment.asked_style(options.style)
     own |= {environment.SEPARATE: "1"} if options.separate else {}
@@ -337,8 +367,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
         own=own,
         bare=choice.bare and not ranks,
     )
-    ends = environment.asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
-    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends)
+    ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, acted)
 
 
 def _engine(wanted: str) -> EngineFacts:
@@ -381,7 +411,7 @@ def stop_all(console: Console, run: str = "") -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, folders.RUNS, "--run {}".format)
+        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
     what = run or "this checkout's runs"
     console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
     return count
@@ -396,7 +426,5 @@ def _split(arguments: str) -> list[str]:
     try:
         return shlex.split(arguments)
     except ValueError as fault:
-        example = option("ARGS", '"--recipe text --steps 100"')
-        raise UsageError(
-            f"{option('ARGS', arguments)}: {fault}", f"quote the words as in a shell: {example}"
-        ) from fault
+        example = f'{FLAG.args} "--recipe text --steps 100"'
+        raise UsageError(f"{FLAG.args} {arguments}: {fault}", f"quote the words as in a shell: {example}") from fault

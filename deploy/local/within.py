@@ -1,4 +1,4 @@
-"""`fab exec`, `fab shell` and `fab logs` for a run on this machine: beside its ranks, and what they have printed."""
+"""`muster exec`, `muster shell` and `muster logs` for a run on this machine: beside its ranks, and their output."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..core.errors import DONE, STOPPED, DeployError, UsageError
+from ..core.names import NODE_PROGRAMS
 from ..core.printable import console_line
-from ..core.program import FAB
 from ..engine import client
+from ..host import commands
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run import folders, own_files, record
@@ -42,7 +43,7 @@ class Beside:
 def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> int:
     """Run a command once, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
     if not words:
-        raise UsageError("no command is named", f"{FAB} exec -- nvidia-smi")
+        raise UsageError("no command is named", "muster exec -- nvidia-smi")
     beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-i",))
     try:
         child = subprocess.Popen(
@@ -72,7 +73,7 @@ def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> in
 def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
     """Open a shell, or `words`, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
     if not sys.stdout.isatty():
-        raise UsageError("no terminal is here", f"without one: {FAB} exec -- COMMAND")
+        raise UsageError("no terminal is here", "without one: muster exec -- COMMAND")
     beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
     try:
@@ -93,18 +94,18 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
         if place < len(names) and head.environment.get(NODE) == names[place]:
             work = run_dir / "work"
             home = {"HOME": str(run_dir / "home")} if (run_dir / "home").is_dir() else {}
-            guard = (head.python, "-P", "-m", f"{folders.TRAINER}.node.within")
+            guard: tuple[str, ...] = (head.python, "-P", "-m", NODE_PROGRAMS, "within")
             return Beside((), guard, {**head.environment, **home}, work if work.is_dir() else head.folder)
     if run_dir.name in backends.ComposeBackend.running(folders.RUNS, client.find_engine()):
         containers = client.containers(run_dir.name)
         ranks = max(1, len(list((run_dir / "ranks").glob("rank-*.jsonl"))) // max(1, len(containers)))
         place = int(rank) // ranks
         if place < len(names) and names[place] in containers:
-            guard = ("python", "-P", "-m", "trainer.node.within")
+            guard = commands.node_program("within")
             return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
         f"{run_dir.name}: rank {rank} of it does not run on this machine",
-        f"on hosts: name them with {FLAG.hosts}; {FAB} runs",
+        f"on hosts: name them with {FLAG.hosts}; muster runs",
     )
 
 
@@ -119,7 +120,9 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
     matched = False
     run_dir = record.find(folders.RUNS, run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
-        raise DeployError(f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; {FAB} runs")
+        raise DeployError(
+            f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; muster runs"
+        )
     try:
         nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
         for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):

@@ -9,7 +9,7 @@ import sys
 
 from ..core.errors import DeployError
 from ..run.environment import ON_END, RunSpec
-from ..run.folders import with_trainer
+from ..run.folders import with_muster
 from ..send.image import commands
 
 
@@ -29,7 +29,7 @@ def start(run: RunSpec, command: str) -> None:
     try:
         subprocess.Popen(
             commands.witness(sys.executable),
-            env=with_trainer({**plain, ON_END: json.dumps(plan)}),
+            env=with_muster({**plain, ON_END: json.dumps(plan)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

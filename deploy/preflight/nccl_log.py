@@ -1,7 +1,7 @@
 """What NCCL says of itself with NCCL_DEBUG=INFO: its network, the way between each two ranks, GPUDirect. Pure.
 
 The wording changes from version to version; the lines here are those of NCCL 2.2 to 2.28, of its plugins, and of RCCL
-(tests/unit/preflight/nccl_logs.txt and lab/nccl_logs.txt have excerpts, with their sources). Everything that is not
+(tests/unit/preflight/nccl_logs.txt and public_logs.txt have excerpts, with their sources). Everything that is not
 known is left out.
 """
 

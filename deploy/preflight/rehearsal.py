@@ -18,7 +18,6 @@ from ..causes.rehearsal_faults import sign_of
 from ..causes.table import ROWS
 from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
-from ..core.program import FAB
 from ..core.text import amount, in_seconds, listed, several
 from . import nccl_log, refusals
 from .networks import is_overlay
@@ -33,7 +32,7 @@ VICTIM = re.compile(
 _REMEDY = {
     "NCCL_IB_DISABLE=1 is set": "remove NCCL_IB_DISABLE from the run's environment",
     "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
-    "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+    "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
     "its plugin found no EFA device": "Muster gives no EFA device to a run: use hosts without EFA, or accept sockets",
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
@@ -102,7 +101,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
         if scene.image:
             look = f"docker run --rm --entrypoint sh {quote(scene.image)} -c 'command -v python python3; echo $PATH'"
             fix = f"on {listed(without)}: {look}   (the first one has no torch); "
-            fix += f"an image that has it: {FAB} push --hosts {','.join(without)}"
+            fix += f"an image that has it: muster push --hosts {','.join(without)}"
         return [
             find(
                 "no-proof",
@@ -140,7 +139,7 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
         return
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
-    fix = f"{FAB} preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
+    fix = f"muster preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
     if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
         yield find("link-slow", tuple(scene.hosts), text, fix, WARNING, group="proof")
         return
@@ -176,7 +175,7 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
         "fabric-unused",
         hosts,
         f"{listed(hosts)} {'has' if len(hosts) == 1 else 'have'} an RDMA network, but NCCL uses sockets{by}: {why}",
-        f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: {FAB} preflight again",
+        f"{_REMEDY.get(log.reason, 'NCCL_DEBUG=INFO in the run shows its choice')}; then: muster preflight again",
         WARNING,
         evidence=shown,
     )
@@ -247,14 +246,14 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             "proof-failed",
             (host,),
             seen,
-            f"on {host}: these are its last words; `{FAB} preflight --hosts {host}` tries that host alone",
+            f"on {host}: these are its last words; `muster preflight --hosts {host}` tries that host alone",
             UNKNOWN,
             evidence=tuple(evidence),
             symptom="training fails there the same way",
         )
     memory = scene.memory.get(host, "")
     fix = sign.fix.format(
-        host=host, fab=FAB, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
+        host=host, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
     )
     sure = bool(sign.only.search(words))
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
@@ -305,7 +304,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
         "proof-failed",
         tuple(bad),
         f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own",
-        f"{FAB} preflight with two of the hosts at a time shows which pair it is",
+        "muster preflight with two of the hosts at a time shows which pair it is",
         UNKNOWN,
         evidence=evidence,
         symptom="a hang, until the timeout",

@@ -75,7 +75,7 @@ def _tables(network: str) -> str:
 
 
 def use_interface(answers: Answers, host: str, name: str) -> str:
-    """How a host is told its interface: `fab deploy` reads cluster.toml; others take it from their shell."""
+    """How a host is told its interface: `muster deploy` reads cluster.toml; others take it from their shell."""
     if answers.request.style == MUSTER:
         return f'interface = "{name}" for {host} in cluster.toml'
     return f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"

@@ -18,7 +18,7 @@ KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 1e9, SLURM: 1e9, MPI: 1e9}
 class PreflightRequest:
     """One planned run.
 
-    style: `muster` as fab deploy starts it (Muster sets addresses and interfaces), `torchrun` as a user types it,
+    style: `muster` as muster deploy starts it (Muster sets addresses and interfaces), `torchrun` as a user types it,
     `slurm` or `mpi` where srun or mpirun start the ranks, which then meet at the first host (MASTER_ADDR).
     endpoint: the value of `--rdzv-endpoint`, an IP or a name; empty: an address of the first host that its peers reach.
     backend: `decided` replaces `auto`, by the hosts' facts.

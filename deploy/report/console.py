@@ -29,7 +29,6 @@ from rich.theme import Theme
 from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.printable import visible
-from ..core.program import MAKE
 from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
@@ -46,8 +45,8 @@ _REFRESH_S = 0.125
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
 _LAST_LINES = 100
-# Lines of the view besides the nodes: headline, metrics, a line for hidden nodes, and the story.
-_LINES_BESIDE_NODES = 5 + _STORY_LINES
+# Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
+_LINES_BESIDE_NODES = 7 + _STORY_LINES
 
 
 class Text(RichText):
@@ -223,7 +222,7 @@ class Console:
             name, verdict, *rest = lines.run_cells(row)
             style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
             table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
-        self._out.print(table) if rows else self.note(f"no runs yet: `{MAKE} up` starts one")
+        self._out.print(table) if rows else self.note("no runs yet: `muster up` starts one")
 
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object a line."""
@@ -248,6 +247,15 @@ class Console:
     def block(self, rows: Sequence[str]) -> None:
         """Print many lines of data at once, unchanged: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
+
+    def page(self, text: str) -> None:
+        """Print a page of Markdown: laid out on a terminal, elsewhere as it is written."""
+        if not self._out.is_terminal:
+            self.block(text.rstrip().splitlines())
+            return
+        from rich.markdown import Markdown  # its parser is loaded where a page is shown
+
+        self._safely(lambda: self._out.print(Markdown(text, hyperlinks=False), width=min(self._out.width, 110)))
 
     def hint(self, text: str) -> None:
         """Print the next command without an error before it."""
@@ -304,17 +312,25 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names if len(state.names) <= room else state.names[:room]
-    rows, gap = lines.fitted({name: _node_row(name, state) for name in shown}, width)
+    nodes = {name: _node_row(name, state) for name in shown}
+    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
+        heads: list[RichText] = [
+            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
+        ]
+        nodes = {"": heads, **nodes}
+    rows, gap = lines.fitted(nodes, width)
     table = Table.grid(padding=(0, gap, 0, 0))
     widest = max(map(len, rows.values()))
     for name, row in rows.items():
-        machine = lines.machine_cell(name, state)
+        machine = lines.machine_cell(name, state) if name else ""
         filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
         table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
         parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
+    if done := lines.bar(state, width - 9):
+        parts.append(Text(f"  {done}", "ok"))
     metrics = lines.metric_line(state, width - 1)
     if metrics:
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
@@ -365,8 +381,10 @@ def _node_row(name: str, state: State) -> list[RichText]:
     cells = lines.rank_cells(state.ranks.view_of(name), state)
     if not cells:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
+    mark = lines.mark_of(state.ranks.view_of(name), state)
+    shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
     styles = ["", "", *["quiet"] * len(cells)]
-    return [Text(f"  {name}", "node"), *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
+    return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
 
 
 def _story_line(line: Happening) -> RichText:

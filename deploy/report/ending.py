@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ..causes.ends import Cause
-from ..core.program import option
 from ..explain import libraries
 from ..job.again import read_again
 from ..job.options import FLAG
@@ -98,7 +97,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     of_system = f"{library} is in Debian's and Ubuntu's {libraries.package(library)}"
     if backend in ("processes", "docker", "slurm"):
-        where = {"processes": "here", "docker": f"for {option('BACKEND', 'processes')}, here", "slurm": "on its nodes"}
+        where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
     else:
         given = read_again(shlex.split(str(again or "")))

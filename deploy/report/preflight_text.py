@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterator
 
 from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
-from ..causes.table import DOCS
+from ..causes.table import READ
 from ..core.text import duration, several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
@@ -64,7 +64,7 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
         yield f"{INDENT}{finding.explains}"
     if finding.fix:
         yield f"fix     {finding.fix}"
-    yield f"{INDENT}more: {DOCS}#{finding.cause}"
+    yield f"{INDENT}more: {READ} {finding.cause}"
 
 
 def heat(answers: Answers) -> Iterator[str]:

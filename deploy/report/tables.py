@@ -200,7 +200,7 @@ def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
     step = ""
     if node.step is not None:
         step = f"step {node.step}/{node.steps}" if node.steps else f"step {node.step}"
-        step += " (with repeats)" if node.repeats else ""
+        step += " (including repeated steps)" if node.repeats else ""
         step += _age(node, node.step_age_s)
     per_second, rate = host_status.rate(node, batch), ""
     if node.runs and node.stands:

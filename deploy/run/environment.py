@@ -1,6 +1,6 @@
 """The name and the environment variables of each node, on any backend; and the nodes of this machine. Pure.
 
-The names below are the control side's half of docs/contract.md; tests/unit/test_contract.py compares them with the
+The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
 """
 
@@ -15,9 +15,10 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.near import near
-from ..core.program import COMMAND, FAB, MAKE, option
+from ..core.program import COMMAND
 from ..core.text import several
 from ..job.load import read_text
+from ..job.options import FLAG
 from ..job.script import PER_NODE
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
@@ -109,11 +110,16 @@ class Placement:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its place (from 0), and its variables besides those of this shell."""
+    """One node: its name, its place (from 0), and its variables besides those of this shell.
+
+    `arguments`, `restarts`: of its role, in a run of several.
+    """
 
     name: str
     place: int
     environment: dict[str, str]
+    arguments: tuple[str, ...] = ()
+    restarts: int = 0
 
 
 # A run's container has its packages here, below what is the image's own. Packages hold this path.
@@ -237,7 +243,7 @@ def local_spec(
         placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, max(1, threads // ranks))
         restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
-        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"{MAKE} up {option('RESUME', 'latest')}"}
+        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"muster up {FLAG.resume} latest"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
         variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)
@@ -250,7 +256,7 @@ def local_spec(
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
-    """The variables that docs/contract.md promises a node. `run_dir` is the run folder as the node sees it.
+    """The variables that contract.md promises a node. `run_dir` is the run folder as the node sees it.
 
     docker-compose.yml sets the same variables; tests/unit/test_contract.py compares the two.
     """
@@ -280,14 +286,6 @@ def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
     return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
 
 
-def asked_ends(grace_s: float | None, restart_with: str | None, least: int = 0) -> dict[str, str]:
-    """How a script ends and starts again, for its node, as asked for. Raises UsageError."""
-    if restart_with and least:  # a node may begin for the first time where the others begin again
-        raise UsageError("--restart-with: not together with --min-nodes", "let the script find its checkpoint itself")
-    given = {GRACE: f"{grace_s:g}" if grace_s else "", RESTART_WITH: restart_with or ""}
-    return {name: value for name, value in given.items() if value}
-
-
 def group_variable(
     least: int,
     key: str,
@@ -315,7 +313,7 @@ def asked_style(text: str) -> dict[str, str]:
     if text and text not in STYLES:
         style = near(text, STYLES, 0.5) or STYLES[0]
         raise UsageError(
-            f"--style {text}: not one of {', '.join(STYLES)}", f"{FAB} {COMMAND} ... --style {style} -- train.py"
+            f"--style {text}: not one of {', '.join(STYLES)}", f"muster {COMMAND} ... --style {style} -- train.py"
         )
     return {STYLE: text} if text else {}
 
@@ -346,7 +344,7 @@ def asked_least(
     if nodes < 3 and not arbiter:
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
-            "lost or trains on by itself",
+            "lost or still training",
             f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
         )
     if int(text) == nodes and not spares:
@@ -355,7 +353,7 @@ def asked_least(
         )
     if int(text) < majority:
         raise UsageError(
-            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; cut in two, both parts would train on",
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; split in two, both parts would keep training",
             f"--min-nodes {majority}",
         )
     if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):

@@ -1,4 +1,4 @@
-"""Read what ranks and nodes write into a run folder (docs/contract.md) into checked events. Pure.
+"""Read what ranks and nodes write into a run folder (contract.md) into checked events. Pure.
 
 Containers write these files, and a user's script may write into them too. A line that cannot be read raises BadAnswer;
 the reader of the file skips the line, counts it, and reports the count as an event `unread`.
@@ -109,6 +109,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "planned": _STEP,
         },
         {"spares": array(node_name, _MOST_NODES), "left": array(node_name, _MOST_NODES)},
+    ),
+    "role": (
+        {**_OF_RANK, "role": text(31, "[a-z][a-z0-9-]*"), "phase": text(20, "[a-z]+")},
+        {"why": words(300), "again": flag},
     ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
     "kept": (

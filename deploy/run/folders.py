@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from ..core.errors import DeployError
 from ..job import consent
 from ..job.asked import outside
 from ..job.consent import Wish
+from .locks import own_folder
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-# The trainer is beside this package: `trainer` in a checkout, `muster.trainer` in a wheel.
-TRAINER = f"{__package__.removesuffix('deploy.run')}trainer"
+# In a wheel this half is within the package `muster`, in a checkout beside it.
+INSTALLED = (CHECKOUT / "__init__.py").is_file()
+PACKAGE = CHECKOUT if INSTALLED else CHECKOUT / "muster"
 # Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
 IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
 RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
@@ -24,15 +28,30 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
 
 
-def with_trainer(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which `python -P -m trainer...` finds the trainer of this checkout.
+def with_muster(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which a Python started with -P finds the package `muster`, and no other name of ours.
 
-    The interpreter finds a wheel's trainer by itself. It does not find a checkout's: -P excludes the current folder.
+    The top of a checkout has more names, and so has the folder of an environment's libraries: they may be the user's.
     """
-    if "." in TRAINER:
-        return dict(environment)
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(CHECKOUT))]
-    return {**environment, "PYTHONPATH": os.pathsep.join([str(CHECKOUT), *others])}
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(_only_muster()), *others])}
+
+
+def _only_muster() -> Path:
+    """A folder with a link to the package and nothing else. It stays: what we start may outlive us.
+
+    Not in a run folder: what is imported from here runs as us, and scripts write there. Raises DeployError.
+    """
+    place = own_folder(cache_folder() / "path" / hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16])
+    link, new = place / PACKAGE.name, place.parent / f".{place.name}-{os.getpid()}"
+    if not link.is_symlink() or link.readlink() != PACKAGE:
+        try:
+            new.unlink(missing_ok=True)
+            new.symlink_to(PACKAGE)
+            new.replace(link)
+        except OSError as fault:
+            raise DeployError(f"{link}: cannot be made: {fault.strerror}", "set XDG_CACHE_HOME") from fault
+    return place
 
 
 def ask_link(runs: Path) -> None:
@@ -41,15 +60,6 @@ def ask_link(runs: Path) -> None:
         consent.require(
             runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
         )
-
-
-def link_agent_packages(folder: Path) -> None:
-    """Give `folder` the agent's packages and nothing else, for a Python that is not ours: links to them."""
-    top = Path(__file__).resolve().parents[2]
-    # In a wheel `trainer` is within `muster`, which is the package above us.
-    packages = {"muster": top} if "." in TRAINER else {"muster": top / "muster", "trainer": top / "trainer"}
-    for name, package in packages.items():
-        (folder / name).symlink_to(package)
 
 
 def display_path(path: Path) -> str:

@@ -43,7 +43,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended: the verdict's fields (docs/contract.md); `from_ranks`: a rank gave the verdict.
+    """How a run ended: the verdict's fields (contract.md); `from_ranks`: a rank gave the verdict.
 
     `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
     `hosts_left`: those that the next start is to name, where one is lost.
@@ -62,7 +62,7 @@ class Result:
 
     @property
     def code(self) -> int:
-        """The exit code of `fab up`."""
+        """The exit code of `muster up`."""
         return CODES.get(self.verdict, FAILED)
 
 
@@ -145,7 +145,8 @@ def final(state: State) -> Result:
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
-    if blame := state.blame():
+    # In a run of several roles each node says how its own has ended: one that missed the others may not be at fault.
+    if not state.ranks.roles and (blame := state.blame()):
         return _blamed(blame, state)
     members = state.nodes.members or state.nodes.states.keys()
     for node in state.nodes.states.values():
@@ -264,7 +265,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
-        why = f"{who} is out of sight{at}, and the run cannot go on without it"
+        why = f"{who} is out of sight{at}, and the run cannot continue without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words", Cause.NODE_LOST)
     if not _killed(node) and (blame := state.blame()):
         return _blamed(blame, state)
@@ -297,7 +298,7 @@ def left_early(state: State, now: float, followed_since: float = 0.0) -> list[in
     A late follower gets the ends of the ranks one by one: meanwhile no rank counts as having left early.
     """
     ranks = state.ranks
-    if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began):
+    if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began) or ranks.roles:
         return []
     return [
         end.rank

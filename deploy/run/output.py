@@ -1,6 +1,6 @@
 """What ranks print, as events of the kind `output`: from a node's console, or from the ranks' logs on this machine.
 
-This is for a person who watches, so a flood is cut here; the logs have every line. docs/contract.md has the marks that
+This is for a person who watches, so a flood is cut here; the logs have every line. contract.md has the marks that
 an agent puts in front of a line.
 """
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from ..causes.ends import Cause
 from ..causes.table import end_of
-from ..core.program import FAB
 from ..core.text import several
 from ..explain.cause import Explanation, explain
 from ..explain.words import compiled
@@ -40,7 +39,7 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
     grave = tuple(line for line in run.story if line.grave)
     shown = replace(shown, story=grave[-_SHOWN:], silent=())
     verdict = run.outcome.get("verdict")
-    page = f"{FAB} report --run {run.name}"
+    page = f"muster report --run {run.name}"
     if verdict == "done":
         what = f"the run ended well{_after_restarts(run)} (the run's own verdict)"
         good = Explanation("", what, next=page, story=shown.story, ended_well=True)
@@ -133,8 +132,8 @@ def _next(run: OwnRun, explanation: Explanation) -> str:
     if explanation.cause == "host-memory":
         return "free -h; dmesg -T | grep -i oom"
     if not run.outcome:
-        return f"{FAB} why --run {run.name}"
-    return explanation.next if explanation.quoted else f"{FAB} report --run {run.name}"
+        return f"muster why --run {run.name}"
+    return explanation.next if explanation.quoted else f"muster report --run {run.name}"
 
 
 def _restarted(run: OwnRun) -> int:

@@ -1,6 +1,6 @@
 """The state of a run: three reducers of its events (state/), the numbers of its training, and what the inquest finds.
 
-Events are the ranks' own (docs/contract.md) and those that follow.py makes of what else it sees:
+Events are the ranks' own (contract.md) and those that follow.py makes of what else it sees:
 `node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry` and `scalars`
 (<node>.jsonl in folders of these names), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still
 run), `unread` (lines that could not be read). events.py has checked all of them. Pure: follow.py brings the events.
@@ -8,7 +8,7 @@ run), `unread` (lines that could not be read). events.py has checked all of them
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .events import Event
 from .inquest.case import Case
@@ -28,6 +28,7 @@ class State(Evidence):
 
     `script`: a user's, which reports no checkpoints. `least`: so many nodes train on without the others; 0: all are
     needed. `wait_lost_s`: how long a lost host or link is waited for. What is older than `since` is of earlier starts.
+    `roles`: the role of each node, in a run of several.
     """
 
     def __init__(
@@ -37,8 +38,9 @@ class State(Evidence):
         script: bool = False,
         least: int = 0,
         since: float = 0.0,
+        roles: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(Ranks(script, least, Span(since)), Nodes(tuple(names)))
+        super().__init__(Ranks(script, least, Span(since), roles=dict(roles or {})), Nodes(tuple(names)))
         self.wait_lost_s, self.training, self.story, self.case = wait_lost_s, Training(), Story(), Case()
 
     def apply(self, event: Event, now: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The run folder runs/<id>/: make it, find it, list it, close it with the outcome. Its formats: docs/contract.md."""
+"""The run folder runs/<id>/: make it, find it, list it, close it with the outcome. Its formats: contract.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..core.facts import RunFacts
 from ..core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, table, text, tree, whole
 from ..core.fields import record as shaped
 from ..core.names import RunId, asked, node_name, run_id
-from ..core.program import MAKE, option
+from ..job.options import FLAG
 from . import folders, own_files
 from .causes import Finding
 from .environment import IMAGE_USER, recipe_name, script_name
@@ -53,6 +53,8 @@ _FACTS = shaped(
         "job": optional(text(20, r"[0-9]*")),
         "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
         "sent_from": optional(text(4096)),
+        "roles": optional(_TEXTS),
+        "role_of": optional(table(text(300), text(40), 10_000)),
         "bare": optional(flag),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
@@ -307,7 +309,7 @@ def find(runs: Path, name: str) -> Path:
     if name and path.is_dir():
         refuse_newer(path)
         return path.resolve()
-    raise UsageError(f"{option('RUN', name)}: no such run", f"`{MAKE} runs` lists them")
+    raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
 
 
 def path_of(run: RunId) -> Path:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.errors import UsageError
 from ..core.names import run_ids
-from ..core.program import FAB, MAKE, option
 from ..job import again
 from ..job import script as typed
 from ..job.options import FLAG
@@ -28,8 +26,6 @@ from .record import HOSTS, SLURM, Choice
 # What a launcher's or a shell's command starts is in its words, if no file is.
 _NO_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
 _MOST_NAMED = 3
-# Makes the option that names a run, as this command has it.
-Flag = Callable[[str], str]
 
 
 @dataclass(frozen=True)
@@ -91,33 +87,34 @@ def newest(backend: str, wanted: Asked) -> Path | None:
     return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
 
 
-def described(run_dirs: Sequence[Path], flag: Flag) -> str:
+def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
     """Runs as options that name them, each with its script."""
     scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
     return ", ".join(
-        f"{flag(name)} ({name_of(known.get('arguments', ()))})" if known.get("script") else flag(name)
+        f"{flag} {name}" + (f" ({name_of(known.get('arguments', ()))})" if known.get("script") else "")
         for name, known in scripts.items()
     )
 
 
-def refuse_none(wanted: Asked, runs: Path, others: Collection[Path], flag: Flag) -> NoReturn:
+def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn:
     """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
-    instead = f"; or go on with {described(scripts, flag)}" if scripts else ""
+    instead = f"; or go on with {described(scripts)}" if scripts else ""
     raise UsageError(
-        f"{flag('latest')}: no run{wanted.named()} that could go on is recorded in {runs}",
+        f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {runs}",
         f"leave it out to start a new one{instead}",
     )
 
 
-def refuse_unknown(wanted: str, runs: Path, flag: Flag, elsewhere: Collection[str] = ()) -> NoReturn:
+def refuse_unknown(wanted: str, runs: Path, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
     here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
     known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
     near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
     meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
-    raise UsageError(f"{flag(wanted)}: no such run", f"{meant}{newest}`{MAKE} runs` lists those of this folder")
+    listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
 
 
 def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
@@ -128,7 +125,7 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
         return
     hosts = ",".join(known.get("hosts", ()))
     command = {HOSTS: again.command_of("deploy", hosts=hosts), SLURM: again.command_of("deploy", slurm=hosts)}.get(
-        backend, f"{FAB} up"
+        backend, "muster up"
     )
     raise UsageError(
         f"{FLAG.resume} {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
@@ -143,7 +140,7 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
         return ""
     before = name_of(known.get("arguments", ()))
     if not _is_of(known, words):
-        return f"{run_dir.name} ran {before}; {name_of(words)} goes on in its files"
+        return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
     if not _lies(known, sent_from(folder, run_dir.parent)):
         return f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} goes on"
     return ""
@@ -163,14 +160,14 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
 
     A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
     """
-    script, arguments, flag = wanted.script, wanted.arguments, option("RESUME", resume)
+    script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
     if not resume:
         return Choice(None, script or arguments, script=bool(script), bare=bare)
     path = _newest_here(runs, wanted) if resume == "latest" else Path(resume).expanduser().resolve()
     if not path.is_dir() and "/" not in resume:
-        refuse_unknown(resume, runs, partial(option, "RESUME"))
+        refuse_unknown(resume, runs)
     if not path.is_dir():
-        raise UsageError(f"{flag}: no such folder", f"`{MAKE} runs` lists the runs of this checkout")
+        raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this checkout")
     if path.parent.resolve() != runs.resolve():
         if script:
             what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
@@ -183,11 +180,11 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
     if script and not of_script:
         raise UsageError(f"{path.name}: not the run of a script", f"leave out {FLAG.script}")
     if not (of_script or record.has_checkpoint(path)):
-        raise UsageError(f"{flag}: no checkpoint in that run yet", f"`{MAKE} up` starts a new one")
+        raise UsageError(f"{flag}: no checkpoint in that run yet", "`muster up` starts a new one")
     if "arguments" not in known:
         raise UsageError(
             f"{path}: this machine has not recorded its arguments, and Muster never runs what others recorded",
-            f"give them yourself: {MAKE} up {option('ARGS', '...')} {option('RESUME', path / 'checkpoints')}",
+            f"give them yourself: muster up {FLAG.args} ... {FLAG.resume} {path / 'checkpoints'}",
         )
     # A new option of the trainer overrides the recorded one.
     words = script or (*known["arguments"], *(() if of_script else arguments))
@@ -202,7 +199,7 @@ def _newest_here(runs: Path, wanted: Asked) -> Path:
     resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
     meant = [path for path in resumable if wanted.matches(path)]
     if not meant:
-        refuse_none(wanted, runs, resumable, partial(option, "RESUME"))
+        refuse_none(wanted, runs, resumable)
     return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
 
 

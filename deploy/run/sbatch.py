@@ -1,4 +1,4 @@
-"""A run as a batch script for Slurm's sbatch. Pure: `fab export` prints it, and `fab deploy --slurm` submits it.
+"""A run as a batch script for Slurm's sbatch. Pure: `muster export` prints it, and `muster deploy --slurm` submits it.
 
 What it does beside `srun` is what the job's life needs:
 - SIGTERM comes to the batch script, 90 s before the time limit (`--signal=B:TERM@90`), and goes on to the step by
@@ -28,7 +28,7 @@ _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
 
-# For whoever reads the file alone: `fab export` and `fab deploy` say it too.
+# For whoever reads the file alone: `muster export` and `muster deploy` say it too.
 _NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 

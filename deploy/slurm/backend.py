@@ -16,7 +16,6 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
 from ..core.printable import console_line
-from ..core.program import FAB
 from ..core.text import several
 from ..host import jobs
 from ..host.commands import script
@@ -79,7 +78,7 @@ class SlurmBackend(Backend):
 
     def undo(self) -> None:
         """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure."""
-        comes_back = f"{FAB} attach --run {self.run} finds out, and {FAB} stop --run {self.run} ends it"
+        comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends it"
         try:
             if not self.login.session.is_open:
                 self.login.connect()
@@ -152,7 +151,7 @@ class SlurmBackend(Backend):
             if entry.isreg() and self._order.folder:
                 with os.fdopen(plain_file.open_plain(self._order.folder / entry.path), "rb") as file:
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
-        # What the script wrote is all but this (docs/contract.md).
+        # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         job = plan.job_of(self._order, login.shared, self.run)
         login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)

@@ -1,4 +1,4 @@
-"""One `fab deploy --slurm`, whole: look at the login node, send, submit, follow."""
+"""One `muster deploy --slurm`, whole: look at the login node, send, submit, follow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId
-from ..core.program import FAB
 from ..core.text import amount, several
 from ..host import jobs
 from ..job.inventory import hosts_of_flag
@@ -118,7 +117,7 @@ class _OnSlurm(Start[SlurmBackend]):
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
         if self.detach:
             backend.close()
-            console.note(f"follow it: {FAB} attach --run {run}")
+            console.note(f"follow it: muster attach --run {run}")
             console.line(run)
 
     def follow(self, backend: SlurmBackend) -> int:
@@ -135,7 +134,7 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
         job = login.state(resumed.run, number)[1]
         if job is None or job.state == jobs.NO_FOLDER:
             raise DeployError(
-                f"--resume {resumed.run}: its folder is gone from {login.host.name}", f"{FAB} deploy starts a new run"
+                f"--resume {resumed.run}: its folder is gone from {login.host.name}", "muster deploy starts a new run"
             )
         if job.state == jobs.AWAY:
             raise DeployError(
@@ -145,7 +144,7 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
         if job.state not in jobs.ENDED:
             raise DeployError(
                 f"--resume {resumed.run}: job {number} has not ended ({job.state})",
-                f"follow it: {FAB} attach --run {resumed.run}",
+                f"follow it: muster attach --run {resumed.run}",
             )
         if ends.is_over(job, time.monotonic() - began):
             return number

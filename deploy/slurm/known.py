@@ -74,11 +74,11 @@ def to_resume(wanted: str, names: Asked) -> Known:
     if wanted == "latest":
         newest = resumable.newest(record.SLURM, names)
         if newest is None:
-            resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM), _flag)
+            resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM))
         wanted = newest.name
     run_dir = record.path_of(RunId(asked_run(flag_of("resume"), wanted)))
     if not run_dir.exists():
-        resumable.refuse_unknown(wanted, folders.RUNS, _flag)
+        resumable.refuse_unknown(wanted, folders.RUNS)
     resumable.refuse_elsewhere(run_dir, record.SLURM)
     if run := find(wanted):
         return run
@@ -86,10 +86,6 @@ def to_resume(wanted: str, names: Asked) -> Known:
         f"{FLAG.resume} {wanted}: this folder has no record of such a run on Slurm",
         "without its record, type `sbatch job.sbatch` in the run's folder on the cluster",
     )
-
-
-def _flag(run: str) -> str:
-    return f"{FLAG.resume} {run}"
 
 
 def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> dict[str, bytes]:

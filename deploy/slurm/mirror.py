@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.program import FAB
 from ..host import jobs
 from ..host.folder_copy import FolderCopy
 from ..host.jobs import Job
@@ -21,7 +20,7 @@ class JobCopy(FolderCopy):
     """Takes the lines of follow-job. `job`: what Slurm said last; `since`: when it said so first."""
 
     def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
-        super().__init__(run_dir, host, say, f"{FAB} fetch --run {run_dir.name} copies the files")
+        super().__init__(run_dir, host, say, f"muster fetch --run {run_dir.name} copies the files")
         self.job: Job | None = None
         self.since = self.heard = time.monotonic()
         self._lines, self._ends = list[str](), dict[str, int]()
@@ -41,7 +40,7 @@ class JobCopy(FolderCopy):
             if what in ("doc", "add", "big"):
                 self.take_file(what, rest.split(" "))
         except OSError as fault:
-            self.lose(f"cannot be written here: {fault.strerror}", f"free some disk space, then: {FAB} attach")
+            self.lose(f"cannot be written here: {fault.strerror}", "free some disk space, then: muster attach")
         if what == "said" and rest != ".":
             self._lines = [*self._lines[-10:], rest]
         elif what == "said":

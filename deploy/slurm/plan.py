@@ -10,7 +10,6 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..core.program import FAB
 from ..job.again import command_of
 from ..job.options import FLAG, Options, flag_of
 from ..run import sbatch_options
@@ -93,7 +92,7 @@ def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
         (f"{folder}:{folder}", *options.mount) if options.container else (),
         output=f"{folder}/job.out",
         stop=f"{folder}/.stop",
-        made_by=f"{FAB} {asked.again}",
+        made_by=f"muster {asked.again}",
     )
 
 

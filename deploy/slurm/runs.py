@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import DONE, DeployError, UsageError
-from ..core.program import FAB
 from ..core.results import all_faults
 from ..core.text import in_seconds
 from ..host import commands, gather, jobs
@@ -108,7 +107,7 @@ def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console:
     if follows or since:
         raise UsageError(
             f"--{'follow' if follows else 'since'}: not for a run on Slurm",
-            f"{FAB} attach {FLAG.run} {known.run} {FLAG.rank} {rank or 'all'} follows it",
+            f"muster attach {FLAG.run} {known.run} {FLAG.rank} {rank or 'all'} follows it",
         )
     name = "job.out"
     if rank:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from trainer.recipes import digits
+from muster.trainer.recipes import digits
 
 DEFAULTS = {"steps": 600, "batch": 96, "lr": 5e-3}
 model, datasets, metrics = digits.model, digits.datasets, digits.metrics

@@ -93,7 +93,7 @@ def _healthy(count: int) -> float:
 
 
 def truth(draw: Draw) -> str:
-    """What real torchrun does under this draw, started as `fab deploy` does or as a user types it."""
+    """What real torchrun does under this draw, started as `muster deploy` does or as a user types it."""
     with draw.lab() as lab, tempfile.TemporaryDirectory() as folder:
         _inject(draw, lab)
         round_s = _healthy(draw.cast.count)

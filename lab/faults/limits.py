@@ -1,4 +1,4 @@
-"""Clocks and limits of a host."""
+"""Clocks, limits and settings of a host."""
 
 from pathlib import Path
 
@@ -62,7 +62,27 @@ def temporary_folder_full(lab, host):
     host.setup.append("mount -t tmpfs -o size=64k tmpfs /tmp; head -c 65536 /dev/zero > /tmp/full || true")
 
 
-@fault("few-ports", on="all")
-def few_local_ports(lab, host):
+@fault("process-limits", on="any", counts=(2,))
+def seconds_of_cpu_are_limited(lab, host):
+    host.setup.append("ulimit -t 3")
+
+
+@fault("process-limits", on="any", counts=(3,), also=("memory-low",))
+def address_space_is_limited(lab, host):
+    host.setup.append("ulimit -v 1500000")
+
+
+@fault("process-limits", on="any", counts=(2,))
+def file_size_is_limited(lab, host):
+    host.setup.append("ulimit -f 0")
+
+
+@fault("settings-differ", on="all", style=TORCHRUN, counts=(3,))
+def proxy_for_everything(lab, host):
     for each in lab.hosts:
-        each.sysctl("net.ipv4.ip_local_port_range", "50000 50002")
+        each.environment |= {"http_proxy": "http://10.77.0.99:3128", "all_proxy": "socks5://10.77.0.99:1080"}
+
+
+@fault("settings-differ", on="any", counts=(2,))
+def gloo_wants_encryption_on_one(lab, host):
+    host.environment["GLOO_DEVICE_TRANSPORT"] = "TCP_TLS"

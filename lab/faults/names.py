@@ -1,6 +1,17 @@
-"""Names: plain torchrun looks its own and the first host's up; `fab deploy` gives addresses, and must not mind."""
+"""Names: plain torchrun looks its own and the first host's up; `muster deploy` gives addresses, and must not mind."""
 
 from lab.fault import MUSTER, TORCHRUN, fault
+from lab.network import HOSTS_FILES
+
+
+@fault("family-mixed", on="last", style=TORCHRUN, families="46")
+def names_of_different_families(lab, host):
+    first, last = lab.hosts[0], lab.hosts[-1]
+    for each in lab.hosts:
+        lines = [f"{other.addresses['4']} {other.name}" for other in lab.hosts if other is not last]
+        each.knows(*lines, f"{last.addresses['6']} {last.name}")
+    assert first is not last
+
 
 NAMED = {"style": TORCHRUN, "endpoint": "name"}
 
@@ -118,3 +129,27 @@ def own_name_is_in_a_network_the_peers_lack(lab, host):
 @fault("endpoint-foreign", on="first", style=TORCHRUN, endpoint="10.77.0.99")
 def endpoint_is_nobodys_address(lab, host):
     pass
+
+
+@fault("peer-name-wrong", on="other", counts=(4,), also=("endpoint-foreign", "wrong-machine"), **NAMED)
+def old_entry_leads_to_another_of_the_hosts(lab, host):
+    first, wrong = lab.hosts[0], next(each for each in lab.hosts[1:] if each is not host)
+    host.knows(*book(lab, without=(first,), instead=(f"{wrong.address} {first.name}",)))
+
+
+@fault("peer-name-unresolvable", on="all", style=TORCHRUN, counts=(3,))
+def full_names_that_only_their_owners_know(lab, host):
+    for each in lab.hosts:
+        own = f"{each.address} {each.name}.old.lan {each.name}"
+        each.knows(*book(lab, without=(each,), instead=(own,)))
+    return [each.name for each in lab.hosts[1:]]
+
+
+@fault("name-loopback", on="other", style=TORCHRUN, counts=(3,), also=("same-hostname", "endpoint-twice"))
+def hostname_is_localhost(lab, host):
+    host.setup.append("hostname localhost")
+
+
+@fault("name-unresolvable", on="first", style=TORCHRUN, counts=(2,))
+def localhost_is_unknown(lab, host):
+    (HOSTS_FILES / host.space / "hosts").write_text("\n".join(book(lab)) + "\n")

@@ -22,7 +22,9 @@ _WEIGHTS = ".safetensors"
 def main() -> int:
     """Verify the newest usable checkpoint of a run, and write its whole state into one file."""
     command = argparse.ArgumentParser(prog="python -m muster.checkpoint", description=__doc__)
-    command.add_argument("folder", type=Path, help="a run folder, its checkpoints, or one of them (after `fab fetch`)")
+    command.add_argument(
+        "folder", type=Path, help="a run folder, its checkpoints, or one of them (after `muster fetch`)"
+    )
     command.add_argument(
         "file",
         type=Path,

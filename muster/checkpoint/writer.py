@@ -144,7 +144,7 @@ class BackgroundWriter:
         Its checkpoint would be the newest by its time, but not the one with the most steps.
         """
         if _newest(self._folder) > self._newest:
-            raise TrainError(f"{self._folder}: others train on, so the checkpoint of step {step} is not written here")
+            raise TrainError(f"{self._folder}: others continue, so the checkpoint of step {step} is not written here")
 
     def _write(
         self,

@@ -42,7 +42,7 @@ class Control:
         return [json.loads(line) for line in self.fab(task, "--json", *words, hosts=hosts).stdout.splitlines()]
 
     def start(self, *words):
-        """`fab deploy` in the background, its narration thrown away."""
+        """`muster deploy` in the background, its narration thrown away."""
         line = self.line("deploy", "--run", self.run, "--image", BASE, *words)
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         return subprocess.Popen(line, cwd=HOME, env=self.environment, **quiet)

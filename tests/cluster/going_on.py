@@ -44,7 +44,7 @@ def script(folder):
 
 
 class Run(Control):
-    """A run on these hosts; a `fab deploy` follows it. `hosts`: those that train, and who else has a part in it."""
+    """A run on these hosts; a `muster deploy` follows it. `hosts`: those that train, and who else has a part in it."""
 
     def __init__(self, rack, log, *words, hosts=None, more=(), **environment):
         super().__init__(rack)

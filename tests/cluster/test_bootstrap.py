@@ -1,4 +1,4 @@
-"""`fab bootstrap` on a plain Debian machine: a container with sshd and sudo, and nothing of Docker until it came."""
+"""`muster bootstrap` on a plain Debian machine: a container with sshd and sudo, and nothing of Docker until it came."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ from lab.waiting import until
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 BASE = "muster-base:bookworm"
-# What an engine inside a container needs, also where --privileged is not to be had (docs/rack.md).
+# What an engine inside a container needs, also where --privileged is not to be had (docs/develop/rack.md).
 RIGHTS = (
     *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
     *(word for kind in ("seccomp", "apparmor", "systempaths") for word in ("--security-opt", f"{kind}=unconfined")),

@@ -1,4 +1,4 @@
-"""`fab clean`: what is kept is listed, and only what is named goes; what a run uses and another user's things stay."""
+"""`muster clean`: what is kept is listed, what is named goes; what a run uses and another user's things stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`fab deploy` on the rack, end to end: as a user types it, and as things go wrong."""
+"""`muster deploy` on the rack, end to end: as a user types it, and as things go wrong."""
 
 import signal
 import subprocess
@@ -237,7 +237,7 @@ def test_hosts_before_the_task_end_in_a_clear_word(control):
     line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--run", control.run, "--args", "--steps 10"]
     done = subprocess.run(line, cwd=HOME, env=control.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
-    assert "fab deploy --hosts a,b" in done.stderr
+    assert "muster deploy --hosts a,b" in done.stderr
     assert not control.traces()
 
 

@@ -18,12 +18,13 @@ from tests.cluster.control import BASE
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 IMAGE = "muster-examples:cpu"
-SCRIPTS = ("ddp.py", "ddp_that_resumes.py", "lightning_train.py", "accelerate_train.py")
+SCRIPTS = ("ddp.py", "ddp_that_resumes.py", "fsdp2.py", "char_lm.py", "lightning_train.py", "accelerate_train.py")
 CUT, RECIPE = ("pipeline.py", "context.py"), "my_recipe.py"
 
 
 def test_every_example_is_tried_here():
-    assert {path.name for path in (HOME / "examples").rglob("*.py")} == {*SCRIPTS, *CUT, RECIPE}
+    roles = {path.name for path in (HOME / "examples/roles").glob("*.py")}  # test_roles.py
+    assert {path.name for path in (HOME / "examples").rglob("*.py")} == {*SCRIPTS, *CUT, RECIPE, *roles}
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
         ]
         assert all("epoch 2 loss" in of_rank[-1] for of_rank in lines)
         # Each of the two sees the loss of both, or the same model: they trained as one.
-        if not script.startswith("ddp"):
+        if not script.startswith(("ddp", "char")):
             assert lines[0][-1].split("loss")[1] == lines[1][-1].split("loss")[1]
         fetched = fab(rack, "fetch", "--run", run)
         assert fetched.returncode == 0, fetched.stderr

@@ -59,13 +59,13 @@ def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_kil
     waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
     run.cut_power(first)
     try:
-        run.until_said(f"{first} is lost: {second} and {third} train on from step")
+        run.until_said(f"{first} is lost: {second} and {third} continue from step")
     finally:
         run.boot(first)
-    run.until_said(f"{first} is back: {first}, {second} and {third} train on from step")
+    run.until_said(f"{first} is back: {first}, {second} and {third} continue from step")
     waiting.until(lambda: run.events("plan")[2:], "all three to train")
     run.rack.on(third, f"docker kill muster-{run.run}")
-    run.until_said(f"{third} is lost: {first} and {second} train on from step")
+    run.until_said(f"{third} is lost: {first} and {second} continue from step")
     run.stop_and_count()
 
 
@@ -74,22 +74,22 @@ def test_the_first_host_leaves_and_comes_back_and_meanwhile_the_second_must_stay
     waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
     left = run.fab("leave", "--run", run.run, hosts=[first])
     assert left.returncode == 0, left.stderr
-    assert f"{first} has left {run.run}: {second} and {third} train on" in left.stdout
+    assert f"{first} has left {run.run}: {second} and {third} continue" in left.stdout
     state = ("docker", "inspect", "--format", "'{{.State.Status}} {{.State.ExitCode}}'", f"muster-{run.run}")
     assert run.rack.on(first, *state).strip() == "exited 0"
-    run.until_said(f"{first} has left: {second} and {third} train on from step")
+    run.until_said(f"{first} has left: {second} and {third} continue from step")
     for host, why in ((first, "it has left"), (second, "1 of 3 nodes would be left")):
         refused = run.fab("leave", "--run", run.run, hosts=[host])
         assert refused.returncode == 2
         assert why in refused.stderr
     joined = run.fab("join", "--run", run.run, hosts=[first])
     assert joined.returncode == 0, joined.stderr
-    run.until_said(f"{first} is back: {first}, {second} and {third} train on from step")
+    run.until_said(f"{first} is back: {first}, {second} and {third} continue from step")
     refused = run.fab("join", "--run", run.run, hosts=[first])
     assert refused.returncode == 2
     assert f"{first} is in {run.run} already" in refused.stderr
     run.rack.on(third, f"docker kill muster-{run.run}")
-    run.until_said(f"{third} is lost: {first} and {second} train on from step")
+    run.until_said(f"{third} is lost: {first} and {second} continue from step")
     assert run.fab("join", "--run", run.run, hosts=[third]).returncode == 0
-    run.until_said(f"{third} is back: {first}, {second} and {third} train on from step")
+    run.until_said(f"{third} is back: {first}, {second} and {third} continue from step")
     run.stop_and_count()

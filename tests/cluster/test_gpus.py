@@ -2,7 +2,8 @@
 
 import pytest
 
-from lab import fake_gpus, waiting
+from lab import waiting
+from tests import fake_gpus
 from tests.cluster.control import Control
 
 SCRIPT = """

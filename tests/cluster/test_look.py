@@ -1,4 +1,4 @@
-"""Looking at hosts on the rack: `fab status`, `logs`, `gpus` and `runs`, as a user types them, with real runs."""
+"""Looking at hosts on the rack: `muster status`, `logs`, `gpus` and `runs`, as a user types them, with real runs."""
 
 import json
 import re
@@ -29,7 +29,7 @@ class Onlooker(Control):
     """Looks at a run that goes on by itself."""
 
     def detach(self, *words):
-        """`fab deploy --detach`."""
+        """`muster deploy --detach`."""
         done = self.deploy("--detach", *words)
         assert done.returncode == 0, done.stderr
 
@@ -85,7 +85,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
     shown = control.fab("status").stdout
     assert re.search(rf"{control.run} +up ", shown)
     assert "samples/s" in shown
-    # Not by `fab stop`, which would take the containers away.
+    # Not by `muster stop`, which would take the containers away.
     stop = f"docker kill --signal INT muster-{control.run}"
     with ThreadPoolExecutor() as pool:
         assert all(pool.map(lambda host: control.rack.on(host, stop), control.hosts))

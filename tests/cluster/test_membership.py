@@ -1,10 +1,11 @@
-"""Who takes a lost host's place (`--spare`, `fab join`), who votes (`--arbiter`); a cut never lets two sides train."""
+"""Who takes a lost host's place (`--spare`, `muster join`), who votes (`--arbiter`); a cut lets no two sides train."""
 
 import time
 
 import pytest
 
-from lab import index, waiting
+from lab import waiting
+from tests import index
 from tests.cluster.control import Control
 from tests.cluster.going_on import SCRIPT, Run, script, train
 
@@ -39,13 +40,13 @@ def test_a_spare_takes_the_place_of_a_host_that_lost_its_power_which_waits_when_
     run.until_trained()
     assert run.seen(spare) == []
     run.cut_power(second)
-    run.until_said(f"{second} is lost; {spare} takes a free place: {first}, {third} and {spare} train on from step")
+    run.until_said(f"{second} is lost; {spare} takes a free place: {first}, {third} and {spare} continue from step")
     run.until_trained()
     run.boot(second)
     run.told(second, '"after": 0')
     run.until_trained()
     run.rack.on(spare, f"docker kill muster-{run.run}")
-    run.until_said(f"{spare} is lost; {second} is back: {first}, {second} and {third} train on from step")
+    run.until_said(f"{spare} is lost; {second} is back: {first}, {second} and {third} continue from step")
     run.until_trained()
     run.stop_and_count()
 
@@ -56,7 +57,7 @@ def test_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_train_on(sta
     run.until_trained()
     for host in (third, spare):
         run.part(host, (first, second))
-    run.until_said(f"{first} and {second} train on from step")
+    run.until_said(f"{first} and {second} continue from step")
     # The spare is on the other side: a majority of all four, or of those with a disk, is on neither.
     for _ in range(3):
         run.until_trained()
@@ -68,7 +69,7 @@ def test_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_train_on(sta
     run.until_ended(third)
     # Whoever of the two is heard first takes the free place.
     run.part(third, (first, second), "D")
-    run.until_said(f"{third} is back: {first}, {second} and {third} train on from step")
+    run.until_said(f"{third} is back: {first}, {second} and {third} continue from step")
     run.part(spare, (first, second), "D")
     run.until_trained()
     run.stop_and_count()
@@ -79,17 +80,17 @@ def test_of_two_hosts_either_trains_on_with_an_arbiter(start):
     first, second, arbiter = run.hosts
     run.until_trained()
     run.cut_power(first)
-    run.until_said(f"{first} is lost: {second} trains on from step")
+    run.until_said(f"{first} is lost: {second} continues from step")
     run.until_trained()
     run.boot(first)
-    run.until_said(f"{first} is back: {first} and {second} train on from step")
+    run.until_said(f"{first} is back: {first} and {second} continue from step")
     run.until_trained()
     run.cut_power(arbiter)
     run.until_trained()
     run.boot(arbiter)
     waiting.until(lambda: len(run.containers()) == 3, "the arbiter's node", 60)
     run.rack.on(second, f"docker kill muster-{run.run}")
-    run.until_said(f"{second} is lost: {first} trains on from step")
+    run.until_said(f"{second} is lost: {first} continues from step")
     run.until_trained()
     assert run.seen(arbiter) == []
     run.stop_and_count()
@@ -113,7 +114,7 @@ def test_who_trains_alone_and_is_cut_off_has_stopped_before_the_other_host_and_t
     first, second, arbiter = run.hosts
     waiting.until(lambda: run.events("plan"), "a start", 120)
     run.cut_power(second)
-    run.until_said(f"{second} is lost: {first} trains on from step")
+    run.until_said(f"{second} is lost: {first} continues from step")
     run.boot(second)
     run.told(second, '"after": 0')  # it waits: there is no checkpoint after which it could take part
     known = len(run.seen(second))
@@ -133,7 +134,7 @@ def test_a_host_that_was_not_in_the_run_joins_it_and_takes_the_place_of_one_that
     assert run.seen(new) == [], "no place is free"
     left = run.fab("leave", "--run", run.run, hosts=[second])
     assert left.returncode == 0, left.stderr
-    run.until_said(f"{second} has left; {new} takes a free place: {first}, {third} and {new} train on from step")
+    run.until_said(f"{second} has left; {new} takes a free place: {first}, {third} and {new} continue from step")
     waiting.until(lambda: run.seen(new), "the newcomer to train", 60)
     run.until_trained()
     run.stop_and_count()

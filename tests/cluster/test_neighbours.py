@@ -5,7 +5,8 @@ The script tries what a container can reach, as the user that it has; beside it,
 
 import pytest
 
-from lab import fake_gpus, waiting
+from lab import waiting
+from tests import fake_gpus
 from tests.cluster.test_wait import User
 
 # Each line of the answer is an attack that did what it wanted.

@@ -64,7 +64,7 @@ def left(control):
     """Interfaces, containers, rules and files of any overlay on the hosts."""
     look = (
         "ip -o link | grep -o 'muster[0-9a-f]*'; docker ps --all --quiet --filter label=muster.overlay; "
-        "ip route | grep muster; pgrep -f '[w]ireguard-go|[t]rainer.node.overlay'; true"
+        "ip route | grep muster; pgrep -f '[w]ireguard-go|[t]rainer.node overlay'; true"
     )
     return [f"{host}: {line}" for host in control.hosts for line in control.rack.root(host, "sh", "-c", look).split()]
 

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from lab import index
+from tests import index
 from tests.cluster.control import BASE, Control
 
 SCRIPT = """

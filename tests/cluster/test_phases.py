@@ -1,14 +1,14 @@
-"""Ctrl-C, SIGTERM, a lost terminal and kill -9 of `fab deploy` in each of its phases: nothing stays on any host."""
+"""Ctrl-C, SIGTERM, a lost terminal and kill -9 of `muster deploy` in each of its phases: nothing stays on any host."""
 
 import signal
 
 import pytest
 
-from benchmarks import leftovers
-from benchmarks.phases import PHASES
 from deploy.core.errors import DETACHED
+from tests.cluster import phases
+from tests.cluster.phases import PHASES
 
-# In these a kill -9 finds nothing on the hosts that other phases do not have (benchmarks/leftovers.py hits them too);
+# In these a kill -9 finds nothing on the hosts that other phases do not have;
 # test_deploy.py kills a control side that follows.
 NOTHING_MORE = ("connecting", "looking at the hosts", "looking at their images", "following")
 HIT = [(phase, signal.SIGINT) for phase in PHASES]
@@ -27,13 +27,13 @@ def hosts(rack):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MUSTER_SSH_CONFIG", str(rack.ssh_config))
         made = {name: rack.container(name) for name in names}
-        leftovers.push(made)
+        phases.push(made)
         yield made
 
 
 @pytest.mark.parametrize(("phase", "number"), HIT, ids=lambda value: value.name)
 def test_nothing_is_left_on_the_hosts(hosts, phase, number, tmp_path):
-    trial = leftovers.hit(tuple(hosts), hosts, phase, number, tmp_path)
+    trial = phases.hit(tuple(hosts), hosts, phase, number, tmp_path)
     assert not trial.left
     if number == signal.SIGKILL:
         return

@@ -1,4 +1,4 @@
-"""`fab preflight` on the rack: real SSH, real engines, real firewalls."""
+"""`muster preflight` on the rack: real SSH, real engines, real firewalls."""
 
 import html
 import json
@@ -34,7 +34,7 @@ def firewall(rack, host, *rule):
 
 @pytest.fixture
 def preflight(rack):
-    """`fab preflight --json` on the first two nodes; gives the exit code and the verdict."""
+    """`muster preflight --json` on the first two nodes; gives the exit code and the verdict."""
     hosts = rack.hosts[:2]
 
     def run(*options):
@@ -132,7 +132,7 @@ def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
 
 
 def started(rack, *options, **streams):
-    """`fab preflight` on the first two nodes, in the background."""
+    """`muster preflight` on the first two nodes, in the background."""
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config), "TERM": "xterm"}
     line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick", "--port=29500", *options]
     return subprocess.Popen(line, cwd=HOME, env=env, **streams)

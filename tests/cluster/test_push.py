@@ -1,4 +1,4 @@
-"""`fab push` on the rack: what goes over the wire, what is said of it, and what is refused before anything is sent."""
+"""`muster push` on the rack: what goes over the wire, what is said of it, what is refused before anything is sent."""
 
 import json
 import os

@@ -15,7 +15,7 @@ FOREVER = forever("--checkpoint-every 10")
 
 
 class Run(Control):
-    """A run of our trainer on all hosts, followed by a `fab deploy` whose words are kept."""
+    """A run of our trainer on all hosts, followed by a `muster deploy` whose words are kept."""
 
     def __init__(self, rack, log):
         super().__init__(rack)
@@ -48,7 +48,7 @@ class Run(Control):
         waiting.until(lambda: words in self.log.read_text(), f"the words {words!r}", seconds)
 
     def stop(self):
-        """`fab stop` ends it everywhere, with a checkpoint, and leaves nothing."""
+        """`muster stop` ends it everywhere, with a checkpoint, and leaves nothing."""
         assert self.fab("stop", "--run", self.run).returncode == 0
         assert self.fab_deploy.wait(90) == 75
         waiting.until(lambda: not self.traces(), "the hosts to be clean")
@@ -72,7 +72,7 @@ def run(rack, tmp_path):
 
 def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
     run.begin()
-    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node[.]agent")
+    run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node agent")
     run.goes_on()
     # How it ended is told where its engine was seen before it had started it again.
     again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"
@@ -100,7 +100,7 @@ def test_a_power_cut_of_the_first_host_costs_the_steps_since_its_last_checkpoint
 def test_an_engine_that_dies_leaves_its_node_training_until_the_host_reboots(run):
     run.begin()
     run.rack.root(run.hosts[2], "pkill", "-9", "-x", "dockerd")
-    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 trains on")
+    run.says(f"{run.hosts[2]}: the Docker engine there does not answer; rank 2 keeps training")
     before = run.step()
     waiting.until(lambda: run.step() > before + 5, "steps without that engine", 90)
     assert run.fab_deploy.poll() is None
@@ -131,9 +131,9 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
         assert run.fab_deploy.wait(150) == 1
         log = run.log.read_text()
         assert f"error: {gone} (rank 2) is lost" in log
-        command = f"fab deploy --hosts {','.join(left)} --resume {run.run}"
+        command = f"muster deploy --hosts {','.join(left)} --resume {run.run}"
         assert command in log
-        assert f"fab down --hosts {gone} --run {run.run}" in log
+        assert f"muster down --hosts {gone} --run {run.run}" in log
         alone = Control(run.rack)
         alone.run, alone.hosts = run.run, left
         waiting.until(lambda: not alone.traces(), "the others to be clean")
@@ -158,7 +158,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     assert stopped.returncode == 0, stopped.stderr
     saved = re.search(rf"stopped at step (\d+), checkpoint: {run.hosts[0]}:", stopped.stderr)
     assert saved, stopped.stderr
-    assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
+    assert f"muster deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
     assert run.outcome()["verdict"] == "stopped"
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
     both = [run.rack.on(host, f"ls ~/.muster/runs/{run.run}/checkpoints").split()[-1] for host in run.hosts[:2]]
@@ -184,13 +184,13 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     assert stopped.returncode == 0, stopped.stderr
     sentence = rf"{run.run}: stopped at step \d+; the last checkpoint is of step \d+; "
     assert re.search(f"{sentence}{run.hosts[1]} was killed by SIGKILL before that", stopped.stderr), stopped.stderr
-    assert f"fab deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
+    assert f"muster deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
     assert run.outcome()["step"] > 10
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
 def test_the_commands_of_the_page_break_a_run_which_goes_on_after_each_and_leaves_nothing(run):
-    page = (HOME / "docs/recovery.md").read_text()
+    page = (HOME / "docs/explanation/what-survives.md").read_text()
     typed = dict(re.findall(r"^ssh gpu-([abc]) '(.+?)'", page, re.MULTILINE))
     run.begin()
     for letter, restarts in (("c", 1), ("b", 1), ("a", 2)):

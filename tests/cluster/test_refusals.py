@@ -1,4 +1,4 @@
-"""What `fab deploy` refuses, on the rack: every host at fault is named, and none has anything of the run afterwards."""
+"""What `muster deploy` refuses, on the rack: every host at fault is named, none has anything of the run afterwards."""
 
 import os
 import subprocess

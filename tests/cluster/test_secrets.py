@@ -215,7 +215,7 @@ def test_a_deploy_that_is_killed_while_it_hands_secrets_in_leaves_no_container(r
     starts = subprocess.Popen(line, cwd=HOME, env={**run.environment, "PYTHONPATH": str(HOME)})
     try:
         waiting.until(run.containers, "the container", 30)
-        waiting.until(lambda: "trainer.node.handover" in run.rack.root(host, "ps", "axww"), "the hand-in", 30)
+        waiting.until(lambda: "muster.trainer.node handover" in run.rack.root(host, "ps", "axww"), "the hand-in", 30)
     finally:
         os.kill(starts.pid, signal.SIGKILL)
         starts.wait()

@@ -1,4 +1,4 @@
-"""docs/security.md, line by line, on real servers and engines: `holds` names the line.
+"""docs/explanation/security.md, line by line, on real servers and engines: `holds` names the line.
 
 One run serves most of it, on hosts whose user has no sudo; the tests look at it while it trains, then at its end.
 """

@@ -1,4 +1,4 @@
-"""`fab deploy --wait`: the hosts wait and start the run, with no command there, over a reboot, whoever else waits."""
+"""`muster deploy --wait`: the hosts wait and start the run, with no command, over a reboot, whoever else waits."""
 
 import subprocess
 import uuid
@@ -35,7 +35,7 @@ class User(Control):
         assert done.returncode == 0, done.stderr
 
     def states(self, host=None):
-        """What `fab status` says of our node on each host, or on this one."""
+        """What `muster status` says of our node on each host, or on this one."""
         rows = [row for row in self.rows("status") if row.get("run") == self.run]
         return [row["word"] for row in rows if host in (None, row["host"])]
 

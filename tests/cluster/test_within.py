@@ -1,4 +1,4 @@
-"""`fab exec` and `fab shell` on the rack: beside the ranks, with the command's own code, and nothing left of them."""
+"""`muster exec` and `muster shell` on the rack: beside the ranks, with the command's own code, nothing is left."""
 
 import os
 import pty
@@ -78,7 +78,7 @@ def test_a_command_ends_with_who_asked_for_it(going, number):
 
 
 class Terminal:
-    """`fab shell` on a terminal of ours."""
+    """`muster shell` on a terminal of ours."""
 
     def __init__(self, going):
         line = going.line("shell", "--run", going.run, "--rank", "1")

@@ -37,7 +37,13 @@ class Torchrun:
 
     def __init__(self, warm, world, arguments, run_dir, home=HOME, module=OURS, **variables):
         self.run_dir, self._output = Path(run_dir), Path(f"{run_dir}.said")
-        words = [f"--nproc-per-node={world}", f"--master-port={free_port()}", "-m", "trainer", *map(str, arguments)]
+        words = [
+            f"--nproc-per-node={world}",
+            f"--master-port={free_port()}",
+            "-m",
+            "muster.trainer",
+            *map(str, arguments),
+        ]
         given = environment(**{"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": "here", **variables})
         with self._output.open("w") as output:
             # Python reads PYTHONPATH when it starts.
@@ -102,7 +108,7 @@ class Nodes:
             folder.mkdir(exist_ok=True)
         self.run_dir = run_dir
         self.spec = local_spec(run_dir, start, workers, [*map(str, arguments)], free_port(), 2, "Linux")
-        command = [sys.executable, "-m", "trainer.node.agent", *self.spec.arguments]
+        command = [sys.executable, "-m", "muster.trainer.node", "agent", *self.spec.arguments]
         self.nodes = processes.LocalNodes(run_dir, command, HOME)
 
     def start(self, *names):

@@ -15,7 +15,7 @@ FAB = Path(sys.executable).with_name("fab")
 
 @pytest.fixture
 def up(tmp_path):
-    """Runs a script by `fab up` as one rank; gives what it said and, in `work`, the files that it wrote."""
+    """Runs a script by `muster up` as one rank; gives what it said and, in `work`, the files that it wrote."""
 
     def run(body, *words):
         (tmp_path / "train.py").write_text(body)

@@ -47,7 +47,7 @@ train.train("raise" if sys.argv[1] == os.environ["RANK"] else "")
 
 @pytest.fixture
 def up(tmp_path):
-    """`fab up` of a shell script, or of a script of Python's, beside train.py."""
+    """`muster up` of a shell script, or of a script of Python's, beside train.py."""
     environment = {**os.environ, "PYTHONPATH": str(HOME), "PATH": f"{FAB.parent}{os.pathsep}{os.environ['PATH']}"}
     line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--requirements", "no"]
     (tmp_path / "train.py").write_text(TRAIN)

@@ -71,7 +71,7 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words):
         place.write_text(LOOKS)
     forked, started = (Started(module, words, tmp_path, ranks=2).looks() for module in (OURS, TORCHS))
 
-    # docs/launching.md: for scripts that start processes of their own.
+    # docs/how-to/launch.md: for scripts that start processes of their own.
     more = [{name: seen["here"]["environment"].pop(name) for name in ("NNODES", "NODE_RANK")} for seen in forked]
     assert more == [{"NNODES": "1", "NODE_RANK": "0"}] * 2
     assert [seen["here"] for seen in forked] == [seen["here"] for seen in started]

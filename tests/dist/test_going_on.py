@@ -117,4 +117,4 @@ def seen(ids):
 def test_a_rank_that_is_locked_up_is_ended_before_its_collective_gives_up_and_training_goes_on(nodes, recipe_file):
     run = grouped(nodes, recipe_file(LOCKED))
     until(lambda: run.codes()["master"] == 0, "the end", 150)
-    assert "stood still in" in events(run.run_dir, 1, "ended")[0]["how"]
+    assert "was stuck in" in events(run.run_dir, 1, "ended")[0]["how"]

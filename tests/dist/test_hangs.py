@@ -43,7 +43,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts `fab up` of the script on two processes; its words go to a file. Ends it behind the test."""
+    """Starts `muster up` of the script on two processes; its words go to a file. Ends it behind the test."""
     started = []
 
     def start(stand, steps, *more):
@@ -69,14 +69,14 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(ru
     run("time.sleep(1000)", 1000)
     waiting.until(lambda: "no rank has made a step" in run.output(), "the hang to be named", 90)
     line = next(line for line in run.output().splitlines() if "no rank has made a step" in line)
-    assert "rank 1 (worker-1) stands still in train.py:16 stand()" in line
+    assert "rank 1 (worker-1) is stuck in train.py:16 stand()" in line
     assert "rank 0 waits for it in backward, train.py:20" in line
     why = [str(FAB), "--search-root", str(HOME), "why", "--stacks"]
     answer = subprocess.run(
         why, cwd=run.folder, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True, timeout=60
     )
     assert answer.returncode == 0, answer.stderr
-    assert "rank 1   worker-1   stands still" in answer.stdout
+    assert "rank 1   worker-1   is stuck" in answer.stdout
     assert "work/train.py:16 stand" in answer.stdout
 
 
@@ -102,7 +102,7 @@ def test_a_rank_that_stands_still_is_ended_where_a_restart_is_left_and_all_train
     told = map(json.loads, (run.folder / "runs" / "r" / "ranks" / "rank-1.jsonl").read_text().splitlines())
     ended = next(event for event in told if event["kind"] == "ended")
     assert ended["code"] == -signal.SIGKILL
-    assert "stood still in train.py:16" in ended["how"]
+    assert "was stuck in train.py:16" in ended["how"]
 
 
 @pytest.mark.parametrize(
@@ -117,4 +117,4 @@ def test_a_rank_that_stands_still_is_ended_where_nodes_may_be_lost_and_all_train
     told = map(json.loads, (run.folder / "runs" / "r" / "ranks" / "rank-1.jsonl").read_text().splitlines())
     ended = next(event for event in told if event["kind"] == "ended")
     assert ended["code"] == -signal.SIGKILL
-    assert "stood still in train.py" in ended["how"]
+    assert "was stuck in train.py" in ended["how"]

@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def up(tmp_path):
-    """`fab up` with a command, on two nodes as processes, and what all ranks printed."""
+    """`muster up` with a command, on two nodes as processes, and what all ranks printed."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "spawn.py").write_text(SPAWN)
     (tmp_path / "pkg").mkdir()

@@ -36,7 +36,7 @@ class Agents:
         (folder / "train.py").write_text(TRAIN)
         shared = environment(PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables)
         del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # nobody said: as in a plain `docker run`
-        command = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+        command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
         self.agents = [
             subprocess.Popen(command, cwd=folder, env=shared | self.place(place), stderr=subprocess.STDOUT, stdout=log)
             for place in range(count)

@@ -15,14 +15,14 @@ from muster.data import StreamSampler
 from tests.dist.conftest import HOME, OURS, environment
 from trainer.mesh import parse
 
-RECIPE, SEQUENCE = HOME / "lab/mesh_recipe.py", HOME / "lab/sequence_recipe.py"
+RECIPE, SEQUENCE = HOME / "tests/dist/mesh_recipe.py", HOME / "tests/dist/sequence_recipe.py"
 
 
 def start(world, *cases):
     """Start so many ranks, which run each case in turn: its folder, and the trainer's options."""
     listed = [{**case, "arguments": ["--recipe", str(RECIPE), *map(str, case["arguments"])]} for case in cases]
     command = [sys.executable, "-m", OURS, f"--nproc-per-node={world}"]
-    command += [f"--master-port={free_port()}", "-m", "lab.mesh_runs", json.dumps(listed)]
+    command += [f"--master-port={free_port()}", "-m", "tests.dist.mesh_runs", json.dumps(listed)]
     return subprocess.Popen(
         command, cwd=HOME, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
@@ -258,7 +258,7 @@ def test_what_a_mesh_cannot_do_is_refused_by_name(trained):
 
 def test_every_command_of_the_page_is_a_mesh_that_these_tests_run(trained):
     page = (HOME / "docs" / "parallel.md").read_text()
-    named = {str(parse(text, 4)) for text in re.findall(r"-m trainer --recipe text(?: --mesh (\S+))?`", page)}
+    named = {str(parse(text, 4)) for text in re.findall(r"-m muster.trainer --recipe text(?: --mesh (\S+))?`", page)}
     assert len(named) >= 5
     assert named <= {str(parse(mesh, 4)) for mesh in MESHES}
     assert (trained / "text" / "end-3").read_text() == "stopped 1"

@@ -1,4 +1,4 @@
-"""Every mesh that docs/parallel.md offers in its table trains, with the losses of the others."""
+"""Every mesh that docs/how-to/which-mesh.md offers in its table trains, with the losses of the others."""
 
 import re
 import shlex
@@ -9,7 +9,9 @@ from lab.waiting import losses
 from tests.dist.conftest import HOME
 from tests.dist.test_meshes import case, finish, start
 
-OFFERED = re.findall(r"`torchrun --nproc-per-node 4 -m trainer ([^`]+)`", (HOME / "docs/parallel.md").read_text())
+OFFERED = re.findall(
+    r"`torchrun --nproc-per-node 4 -m muster.trainer ([^`]+)`", (HOME / "docs/how-to/which-mesh.md").read_text()
+)
 
 
 def test_each_row_trains_and_has_the_losses_of_the_others(tmp_path):

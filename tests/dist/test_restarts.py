@@ -1,4 +1,4 @@
-"""`fab up --restarts N`: a script that fails or is killed is started again in the same folder, and this is told."""
+"""`muster up --restarts N`: a script that fails or is killed is started again in the same folder, and this is told."""
 
 import json
 import os

@@ -54,7 +54,7 @@ class Host:
         own = {"MUSTER_RUN_DIR": str(folder), "PYTHONPATH": str(HOME), **more}
         self.variables = environment(**{**node.environment, **own})
         self.variables.pop("MUSTER_STOP_ON_EOF")
-        self._command = [sys.executable, "-m", "trainer.node.agent", *spec.arguments]
+        self._command = [sys.executable, "-m", "muster.trainer.node", "agent", *spec.arguments]
         (folder / "logs").mkdir(parents=True)
 
     def start(self):

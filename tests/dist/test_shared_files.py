@@ -53,7 +53,7 @@ def hosts(tmp_path):
         variables = environment(**{**node.environment, **own, "PET_MAX_RESTARTS": "3", "PYTHONPATH": str(HOME)})
         variables.pop("MUSTER_STOP_ON_EOF")
         (folder / "logs").mkdir(parents=True)
-        command = [sys.executable, "-m", "trainer.node.agent", *spec.arguments]
+        command = [sys.executable, "-m", "muster.trainer.node", "agent", *spec.arguments]
         with (folder / "console").open("wb") as console:
             started.append(subprocess.Popen(command, cwd=HOME, env=variables, stdout=console, stderr=console))
     yield {node.name: (tmp_path / node.name, agent) for node, agent in zip(spec.nodes, started, strict=True)}

@@ -156,9 +156,9 @@ def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains
 
 
 def leave(run, name):
-    """Ask a node to leave, as `fab leave` does in its container; what it answers."""
+    """Ask a node to leave, as `muster leave` does in its container; what it answers."""
     environment = {**os.environ, "MUSTER_RUN_DIR": str(run.run_dir), "MUSTER_NODE": name}
-    asked = [sys.executable, "-P", "-m", "trainer.node.leave"]
+    asked = [sys.executable, "-P", "-m", "muster.trainer.node", "leave"]
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
     return json.loads(subprocess.run(asked, env=environment, capture_output=True, check=True, timeout=60).stdout)
 

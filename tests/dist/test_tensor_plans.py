@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from lab.tensor_plans import WRONG, recipe, wrong
 from lab.waiting import losses
+from tests.dist.tensor_plans import WRONG, recipe, wrong
 from tests.dist.test_meshes import case, finish, start
 
 

@@ -1,4 +1,4 @@
-"""`fab up` on local processes, from a checkout of its own: the run, its record, and every way it can end."""
+"""`muster up` on local processes, from a checkout of its own: the run, its record, and every way it can end."""
 
 import json
 import os

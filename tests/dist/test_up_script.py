@@ -1,4 +1,4 @@
-"""`fab up --script`: a user's script on this machine, as processes: followed, kept, continued."""
+"""`muster up --script`: a user's script on this machine, as processes: followed, kept, continued."""
 
 import json
 import os
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import index, waiting
+from lab import waiting
+from tests import index
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -32,7 +33,7 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with a script and a module named like one of ours, and `fab up` in it."""
+    """A folder with a script and a module named like one of ours, and `muster up` in it."""
     (tmp_path / "train.py").write_text("import trainer\n" + SCRIPT)
     (tmp_path / "trainer.py").write_text("print('a module of the user')\n")
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
@@ -114,9 +115,9 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "<b>val/accuracy</b>" in page
     assert "Read from work/tb/events.out.tfevents." in page
     assert "+print(&#39;changed&#39;)" in page
-    assert "<b>Left behind</b>" in page
+    assert "<b>Output files</b>" in page
     assert "&lt;script&gt;alert(1)" in page
-    assert "fab up --workers 1 --backend processes --script train.py" in page
+    assert "muster up --workers 1 --backend processes --script train.py" in page
     assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]
     packages = json.loads((project.runs / "seen/environment.json").read_text())["packages"]
     assert "torch" in packages
@@ -281,7 +282,7 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
     words, _ = up.communicate(timeout=60)
     assert up.returncode == 75, words
     assert (project.runs / "stopped/work/outputs/step").exists()
-    (command,) = re.findall(r"hint: continue with what it wrote: fab up (.*)", words)
+    (command,) = re.findall(r"hint: continue with what it wrote: muster up (.*)", words)
     assert "begins at " in project(*shlex.split(command), "--script", "train.py 2 0").stdout
 
 
@@ -297,7 +298,7 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py", "--keep", "data"), "absolute path"),
         (("--script", "train.py", "--restarts", "x"), "not a number"),
         (("--restarts", "3", "--args", "--steps 1"), "there is no script"),
-        (("--workers", "2"), "did you mean `fab up --backend processes --workers 2 -- train.py`?"),
+        (("--workers", "2"), "did you mean `muster up --backend processes --workers 2 train.py`?"),
         (("--resume", "latest", "--script", "train.py"), "leave it out to start a new one"),
         (("--resume", "2026-nope", "--script", "train.py"), "no such run"),
         (("--args", "--recipe nope"), "built-in: digits, text"),

@@ -1,4 +1,4 @@
-"""`fab exec` and `fab logs` for a run on this machine: beside its ranks, with the command's own code."""
+"""`muster exec` and `muster logs` for a run on this machine: beside its ranks, with the command's own code."""
 
 import shutil
 import subprocess

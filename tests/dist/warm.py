@@ -12,9 +12,9 @@ import sys
 
 from trainer.elastic import forkserver
 
-OURS = "trainer.elastic.torchrun"
+OURS = "muster.trainer.elastic.torchrun"
 # What torchrun imports, and what the server of its ranks imports.
-_MODULES = (OURS, "trainer.train.run", "torch._dynamo")
+_MODULES = (OURS, "muster.trainer.train.run", "torch._dynamo")
 
 
 class Warm:

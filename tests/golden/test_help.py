@@ -20,6 +20,12 @@ def printed(*words):
     return done.stdout
 
 
+def whole_help(name):
+    """All that a command's help says: a long one shows at first what people need first."""
+    text = printed(name, "--help")
+    return printed(name, "--help-all") if f"muster {name} --help-all" in text else text
+
+
 def described(text):
     """The help in lines: its words, and for each option one line with all that it means."""
     lines = []
@@ -39,7 +45,7 @@ def test_each_command_has_its_options_and_their_meaning():
     names = re.findall(r"^ {2,}([a-z][a-z-]*)(?: {2,}|$)", listed, re.MULTILINE)
     assert len(names) > 20
     with ThreadPoolExecutor(3) as pool:
-        helps = dict(zip(names, pool.map(lambda name: printed(name, "--help"), names), strict=True))
+        helps = dict(zip(names, pool.map(whole_help, names), strict=True))
     lines = []
     for name in sorted(names):
         lines += [f"== {name}", *described(helps[name])]

@@ -25,7 +25,7 @@ ENDS = {
     "exception": "ended with code 1: KeyError: 'image'",
     "left-early": "left at step 20 while rank 0 goes on",
     "stopped": "is stopped by SIGSTOP since step 20",
-    "locked-up": "stood still in train.py:41 for 38 s, and its node ended it at step 20",
+    "locked-up": "was stuck in train.py:41 for 38 s, and its node ended it at step 20",
     "mismatched-collectives": "called broadcast, and rank 0 all_reduce",
     "node-lost": "is lost: no sign of life for 60 s",
     "cut-off": "does not reach rack-1",

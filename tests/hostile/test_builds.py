@@ -17,7 +17,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.send.packages import commands
-from lab import index
+from tests import index
 from tests.hostile.orders import Failed, Host, source
 
 IMAGE, PASSWORD = "muster-trainer:cpu", "sesame-4715"

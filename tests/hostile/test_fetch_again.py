@@ -101,7 +101,7 @@ def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
     server.answers = {**server.answers, "take-home": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
     done = fetch(rig)
     assert done.code == 1
-    assert "go on with it: fab fetch" in done.err
+    assert "go on with it: muster fetch" in done.err
     assert files(rig) == ["work/outputs/ckpt.pt"]  # the file that was cut is not there in part
     del server.answers["take-home"]
     done = fetch(rig)

@@ -223,7 +223,7 @@ def test_free_settings_are_not_asked_for(clone):
     refused = clone.types("status")
     asked = refused.err.partition("can ask you:\n")[2].partition("hint:")[0].split("\n")
     assert [line.strip() for line in asked if line.strip()] == ["host evil at evil"]
-    assert "fab status --allow-folder" in refused.err
+    assert "muster status --allow-folder" in refused.err
     said = clone.types("status", "--allow-folder").err
     assert {"script train.py", "restarts 1", "keep /data"} <= set(_sets(said)), "what is not asked is said"
 

@@ -23,7 +23,7 @@ from deploy.core.results import Results
 from deploy.send.packages import install, requirements, uv
 from deploy.send.packages.places import HERE, ProcessPlace
 from deploy.send.packages.settings import Settings
-from lab import index
+from tests import index
 
 GOOD = dict([index.wheel("plain", "1.0", "VALUE = 1")])
 (NAME,) = GOOD

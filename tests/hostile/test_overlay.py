@@ -25,7 +25,7 @@ def relayed():
     port = first.getsockname()[1]
     second, stranger, between = bound("127.0.0.3", port), bound("127.0.0.4", port), bound("127.0.0.1")
     words = ["relay", str(between.fileno()), "127.0.0.2", "127.0.0.3", str(port)]
-    line = [sys.executable, "-m", "trainer.node.overlay", *words]
+    line = [sys.executable, "-m", "muster.trainer.node", "overlay", *words]
     process = subprocess.Popen(line, pass_fds=[between.fileno()], stdin=subprocess.DEVNULL)
     yield first, second, stranger, between.getsockname(), process
     process.kill()
@@ -66,7 +66,7 @@ def test_the_relay_serves_a_pair_that_still_talks_when_its_own_host_is_done(rela
 @pytest.mark.holds("overlay-strangers")
 def test_whoever_is_neither_root_nor_the_runs_user_neither_asks_nor_keeps_it_alive(tmp_path):
     name = f"muster-overlay-test-{time.monotonic_ns():x}"
-    line = [sys.executable, "-m", "trainer.node.overlay", "serve", name, "muster00000000", "12345"]
+    line = [sys.executable, "-m", "muster.trainer.node", "overlay", "serve", name, "muster00000000", "12345"]
     process = subprocess.Popen(line)
     ask = (
         "import os,socket,sys,time\n"

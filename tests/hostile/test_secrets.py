@@ -175,7 +175,7 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
 
 
 def test_the_whole_list_stands_on_the_page():
-    page = (Path(__file__).resolve().parents[2] / "docs/sending.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/explanation/sending.md").read_text()
     for pattern in (*credentials.FOLDERS, *credentials.FILES, *credentials.SETTINGS, *credentials.EXAMPLES):
         assert f"`{pattern}`" in page
 

@@ -46,7 +46,7 @@ def test_every_node_is_fenced_in_and_provided_for(settings, node):
     assert service["user"] == "1000:1000"
     assert not service.get("privileged")
     assert service["restart"] == "on-failure:3"
-    assert service["healthcheck"]["test"] == ["CMD", "python", "-P", "-m", "trainer.node.health"]
+    assert service["healthcheck"]["test"] == ["CMD", "python", "-P", "-m", "muster.trainer.node", "health"]
     assert int(service["shm_size"]) >= 1 << 30
     assert service["ulimits"]["nofile"] >= 16384
     assert service["logging"]["options"]["max-size"]

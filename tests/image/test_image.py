@@ -32,16 +32,16 @@ def test_it_says_what_it_is(settings):
     assert labels["org.opencontainers.image.title"] == "muster-trainer"
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert labels["org.opencontainers.image.version"]
-    assert "CPU" in labels["org.opencontainers.image.description"]
+    assert "cpu" in labels["org.opencontainers.image.description"]
 
 
 def test_of_the_checkout_only_the_trainer_is_inside(inside):
-    assert set(inside("ls", "-A", "/muster").split()) == {"muster", "trainer", "runs", "node.sh"}
+    assert set(inside("ls", "-A", "/muster").split()) == {"muster", "runs", "node.sh"}
     names = inside(
         "sh", "-c", "find / -xdev \\( -name .git -o -name 'test_*.py' -path '/muster/*' \\) 2>/dev/null || true"
     )
     assert names == ""
-    assert "agent.py" in inside("ls", "/muster/trainer/node").split()
+    assert "agent.py" in inside("ls", "/muster/muster/trainer/node").split()
 
 
 def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
@@ -52,14 +52,15 @@ def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
 
 
 def test_the_bytecode_is_there_before_the_first_start(inside):
-    script = "import json, os, trainer.node.agent as a; print(*(os.path.isfile(m.__cached__) for m in (json, a)))"
+    modules = "import json, muster.trainer.node.agent as agent"
+    script = f"import os; {modules}; print(*(os.path.isfile(each.__cached__) for each in (json, agent)))"
     assert inside("python", "-c", script).split() == ["True", "True"]
 
 
 def test_the_health_check_needs_no_torch_and_hardly_a_processor(inside, settings):
-    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-P", "-m", "trainer.node.health"]
+    assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-P", "-m", "muster.trainer.node", "health"]
     script = (
-        "import sys, time; begun = time.process_time(); import trainer.node.health;"
+        "import sys, time; begun = time.process_time(); import muster.trainer.node.health;"
         "print(time.process_time() - begun, 'torch' in sys.modules)"
     )
     answers = [inside("python", "-c", script).split() for _ in range(3)]

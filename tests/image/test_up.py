@@ -1,4 +1,4 @@
-"""`fab up` on containers: the same run, the same record, and nothing left whatever happens."""
+"""`muster up` on containers: the same run, the same record, and nothing left whatever happens."""
 
 import json
 import signal

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.send.packages import git
-from lab import certificate, index
+from tests import certificate, index
 
 
 def run(folder, *words):

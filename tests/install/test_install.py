@@ -21,7 +21,7 @@ from deploy.send.packages.exchange import ToolFailed
 from deploy.send.packages.inside import tools
 from deploy.send.packages.places import Has
 from deploy.send.packages.settings import Settings
-from lab import index
+from tests import index
 from tests.hostile.watch import Watch
 
 DYNAMIC = '[project]\nname = "odd"\ndynamic = ["version"]\n[build-system]\nrequires = []\nbuild-backend = "b"\n'

@@ -1,5 +1,6 @@
 """`pip install .`: the control side alone, in an environment of its own, from a folder that is no checkout."""
 
+import re
 import subprocess
 import sys
 import zipfile
@@ -34,6 +35,8 @@ def test_the_wheel_has_every_file_and_nothing_of_a_common_name(wheel):
     assert len(files) > 50
     assert {name.partition("/")[0] for name in inside} == {"muster"}
     due = {name.removeprefix("muster/") for name in files if (HOME / name).exists()}
+    due |= {f"deploy/pages/{page.name}" for page in (HOME / "docs/how-to").glob("*.md")}
+    due |= {f"deploy/tutorial/{page.name}" for page in (HOME / "docs/tutorial").glob("*.md")}
     assert inside == {f"muster/{name}" for name in due}
 
 
@@ -46,10 +49,20 @@ def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_pat
     assert 10e6 < grown <= MOST_BYTES
 
 
+def test_the_pages_come_with_it_and_each_link_between_them_is_a_command_that_prints_one(installed, tmp_path):
+    listed = run(str(installed[0]), "docs", cwd=tmp_path)
+    names = re.findall(r"^  (\S+) ", listed.stdout, re.MULTILINE)
+    assert {"laptop", "resume", "it-hangs"} <= set(names), listed.stderr
+    page = run(str(installed[0]), "docs", "resume", cwd=tmp_path).stdout
+    assert page.startswith("# Resume a run\n")
+    assert set(re.findall(r"`muster docs (\S+)`", page)) <= set(names)
+
+
 def test_the_python_api_is_there_and_names_commands_as_they_are_installed(installed, tmp_path):
-    code = "from muster import UsageError as U; from muster.deploy.core.program import FAB; print(FAB, U.__module__)"
+    code = "from muster import UsageError as U; from muster.deploy.job.again import command_of as c; print(c('up'))"
+    code += "; print(U.__module__)"
     done = run(str(installed[0].parent / "python"), "-c", code, cwd=tmp_path)
-    assert done.stdout.split() == ["muster", "muster.deploy.core.errors"], done.stderr
+    assert done.stdout.split() == ["muster", "up", "muster.deploy.core.errors"], done.stderr
 
 
 def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):

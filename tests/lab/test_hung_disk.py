@@ -16,7 +16,9 @@ def hung(tmp_path, laboratory):
     """A mounted folder in which each read hangs for good."""
     place = tmp_path / "data"
     place.mkdir()
-    with subprocess.Popen([sys.executable, "-m", "lab.hung_disk", place], stdout=subprocess.PIPE, text=True) as server:
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.lab.hung_disk", place], stdout=subprocess.PIPE, text=True
+    ) as server:
         assert server.stdout.readline() == "mounted\n"
         yield place
         server.kill()

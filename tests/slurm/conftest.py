@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lab.rack import make
-from lab.slurm.cluster import SHARED, cluster
 from tests.checkout import FAB, HOME
+from tests.slurm.cluster import SHARED, cluster
 
 
 @pytest.fixture(scope="session")

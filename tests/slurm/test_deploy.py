@@ -1,4 +1,4 @@
-"""`fab deploy --slurm` on a real Slurm, through a real sshd: submitted once, followed, left, stopped, fetched."""
+"""`muster deploy --slurm` on a real Slurm, through a real sshd: submitted once, followed, left, stopped, fetched."""
 
 import signal
 import subprocess

@@ -1,7 +1,7 @@
 """What people write into SSH settings, for test_like_openssh.py: each with what OpenSSH and Muster make of it.
 
 `in`: both log in. `out`: neither does. `stricter`: OpenSSH does, Muster refuses. `ignored`: OpenSSH does not, for
-something that Muster never does. `word` of docs/ssh.md names these two.
+something that Muster never does. `word` of docs/reference/ssh.md names these two.
 In the text: {port} of the server, {door} and {middle} of jump hosts, {dead} where nobody listens, {x} the folder of the
 construct with `known_hosts` in it, {keys} that of the keys, {me} who runs the tests, {agent} an agent's socket.
 """

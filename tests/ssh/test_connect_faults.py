@@ -152,7 +152,7 @@ def test_an_unknown_host_key_is_refused_before_anything_of_ours_is_shown(client,
         ["ssh-keygen", "-lf", unknown.folder / "key_ed25519.pub"], capture_output=True, text=True, check=True
     )
     assert printed.stdout.split()[1] in fault.message
-    assert fault.hint.startswith("`fab trust --hosts a`")
+    assert fault.hint.startswith("`muster trust --hosts a`")
     until(lambda: "preauth" in (unknown.folder / "log").read_text(), "the server's word on the login that ended", 5)
     assert "Accepted" not in (unknown.folder / "log").read_text()
     assert not client.known_hosts.exists()

@@ -81,7 +81,7 @@ def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(s
             host_lock.take(sessions, "run-2")
         words = rf"a: locked by \S+@\S+ \(run run-1, process {os.getpid()}\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d$"
         assert re.match(words, caught.value.message)
-        assert "fab unlock --hosts a" in caught.value.hint
+        assert "muster unlock --hosts a" in caught.value.hint
 
 
 def test_of_many_who_race_exactly_one_wins(server):
@@ -155,7 +155,7 @@ def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
         age(machine, 100)
         with pytest.raises(DeployError, match=r"locked by alice@laptop .* 10\d s") as caught:
             host_lock.take(sessions, "run-2")
-        assert "fab unlock --hosts a" in caught.value.hint
+        assert "muster unlock --hosts a" in caught.value.hint
         assert locks(machine) == ["a"]
 
 

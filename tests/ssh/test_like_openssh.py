@@ -1,4 +1,4 @@
-"""The user's SSH settings mean for Muster what they mean for OpenSSH, but for the list in docs/ssh.md.
+"""The user's SSH settings mean for Muster what they mean for OpenSSH, but for the list in docs/reference/ssh.md.
 
 Each construct is given to OpenSSH's own client and to ours, on the same server. Who got in shows with which key.
 """
@@ -20,7 +20,7 @@ from lab.ports import free_port
 from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IGNORED, IN, OUT, STRICTER
 
-DOCS = Path(__file__).resolve().parents[2] / "docs/ssh.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs/reference/ssh.md"
 # Which key logged in, where: sshd tells it the session in a file.
 ASK = 'cat "$SSH_USER_AUTH"; set -- $SSH_CONNECTION; echo "$4 $(id -un)"'
 

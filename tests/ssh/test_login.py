@@ -100,7 +100,7 @@ def test_before_the_login_the_fault_names_it_and_after_it_nobody_is_asked_again(
     refusal = fault_of(guarded.host)
     assert isinstance(refusal, SshFault)
     assert refusal.kind == "second-factor"
-    assert "fab login --hosts" in refusal.hint
+    assert "muster login --hosts" in refusal.hint
     assert asked() == 0
     assert log_in(guarded.host).startswith("is open")
     assert log_in(guarded.host) == "is open already"

@@ -100,7 +100,7 @@ def test_a_fault_of_the_jump_host_is_told_as_its_own_for_every_host_behind_it(cl
         assert fault.kind == ("refused" if wrong == "port" else "unknown-key")
         assert fault.message.startswith(f"{name}: its jump host: 127.0.0.1:{port} ")
     if wrong == "key":
-        assert f"fab trust --hosts root@127.0.0.1:{port}".replace("root@", "") in fault.hint.replace("root@", "")
+        assert f"muster trust --hosts root@127.0.0.1:{port}".replace("root@", "") in fault.hint.replace("root@", "")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The architecture holds: the order of the packages, one door for each library, sizes, words. See docs/design.md."""
+"""The architecture holds: the order of the packages, one door for each library, sizes, words. See design.md."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ DEPLOY = [
     "slurm",
     "commands",
     "api",
+    "fabric",
 ]
 # Modules directly in trainer/ stand in all of these; they and `node` start without torch.
 TRAINER = ["watch", "node", "elastic", "train"]
@@ -41,8 +42,8 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "rich": {"deploy/report/console"},
     "click": {"deploy/commands/*"},
-    "fabric": {"deploy/commands/fab"},
-    "invoke": {"deploy/commands/fab"},
+    "fabric": {"deploy/commands/fab", "deploy/fabric", "muster/fabric"},
+    "invoke": {"deploy/commands/fab", "deploy/fabric"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {
@@ -155,7 +156,7 @@ def test_what_watches_a_script_imports_nothing_else_of_ours() -> None:
 )
 def test_the_halves_never_import_each_other_and_muster_neither(top: str, others: set[str]) -> None:
     crossing = {name(path) for path in python_files(top) for module in imported(path) if module.split(".")[0] in others}
-    assert not crossing, f"{crossing} import {others}: the contract of the two halves is docs/contract.md"
+    assert not crossing, f"{crossing} import {others}: the contract of the two halves is docs/develop/contract.md"
 
 
 @pytest.mark.parametrize("top", TOPS)
@@ -277,7 +278,7 @@ def test_names_say_what_a_thing_is() -> None:
 
 
 def test_the_design_speaks_only_of_what_is_there() -> None:
-    text = (HOME / "docs/design.md").read_text()
+    text = (HOME / "docs/develop/design.md").read_text()
     cited = re.findall(r"`((?:deploy|trainer|muster|tests|lab|docs|benchmarks)/[\w/.-]*)`", text)
     top, drawn = "", []
     for indent, folder in re.findall(r"^( *)([a-z_]+/) ", text, re.MULTILINE):

@@ -47,10 +47,10 @@ def budget():
 
 
 def counted():
-    """The units of each part that has a number."""
+    """The units of each part that has a number: a folder, or a file that is a capability of its own."""
     parts, counts = budget(), Counter()
     for path in files(".py", *_OTHERS):
-        for part in {str(Path(*path.parts[:depth])) for depth in (1, 2)} & parts.keys():
+        for part in {str(path), *map(str, path.parents)} & parts.keys():
             counts[part] += units(HOME / path)
     return {part: counts[part] for part in parts}
 

@@ -1,4 +1,4 @@
-"""docs/contract.md, the control side and the trainer say the same: names, events, files, exit codes."""
+"""The contract, the control side and the trainer say the same: names, events, files, exit codes."""
 
 import ast
 import re
@@ -13,7 +13,8 @@ from muster import errors as trainer_errors
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[2]
-CONTRACT = (HOME / "docs/contract.md").read_text()
+PAGES = ("develop/contract.md", "reference/variables.md", "reference/run-folder.md")
+CONTRACT = "\n".join((HOME / "docs" / page).read_text() for page in PAGES)
 
 
 def section(title):

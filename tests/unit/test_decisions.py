@@ -1,4 +1,4 @@
-"""docs/decisions/: at most 40 pages, all of them in the index, and each reference to a decision leads to one."""
+"""docs/decisions/: 40 pages, 12,000 words at most, all in the index; each reference to a decision leads to one."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[2]
 FOLDER = HOME / "docs/decisions"
 PAGES = {page.name[:4]: page for page in sorted(FOLDER.glob("[0-9]*.md"))}
-MOST_PAGES = 40
+MOST_PAGES, MOST_WORDS = 40, 12_000
 # `decision 0011`, `docs/decisions/0057, 0139`, the name of a page, and links such as `decisions [0057](`.
 REFERENCE = re.compile(r"[Dd]ecisions?(?:/|\s+\[?)(\d{4})((?:(?:, | and )\d{4})*)(-[\w-]+\.md)?")
 PLACES = (
@@ -41,6 +41,13 @@ def test_there_are_at_most_40_and_each_begins_with_its_number():
     assert 0 < len(PAGES) <= MOST_PAGES, "put it into the page that it belongs to: docs/decisions/README.md"
     assert len(PAGES) == len(list(FOLDER.glob("[0-9]*.md")))
     assert not [page.name for number, page in PAGES.items() if not page.read_text().startswith(f"# {number} ")]
+
+
+def test_they_can_be_read_in_an_hour():
+    """What was measured and weighed is in the log."""
+    words = {page.name: len(page.read_text().split()) for page in [FOLDER / "README.md", *PAGES.values()]}
+    assert sum(words.values()) <= MOST_WORDS, words
+    assert not [name for name, page in PAGES.items() if f"log.md#{name}" not in page.read_text()]
 
 
 def test_the_index_has_each_page_once():

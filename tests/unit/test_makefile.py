@@ -19,7 +19,7 @@ def make(*words, **more):
 @pytest.mark.parametrize(
     ("words", "unknown", "hint"),
     [
-        (("up", "HOSTS=a,b"), "HOSTS", "on hosts: .venv/bin/fab deploy --hosts a,b"),
+        (("up", "HOSTS=a,b"), "HOSTS", "on hosts: .venv/bin/muster deploy --hosts a,b"),
         (("up", "workers=4"), "workers", "it takes WORKERS"),
         (("up", "NODES=2", "WORKERS=1"), "NODES", "it takes WORKERS"),
         (("preflight", "RUN=latest"), "RUN", "it takes HOSTS WORKERS"),

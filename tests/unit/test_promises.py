@@ -1,11 +1,11 @@
-"""docs/promises.md: each promise names tests that are there; of README, contract and causes none is lost."""
+"""docs/develop/promises.md: each promise names tests that are there; of the pages, contract and causes none is lost."""
 
 import re
 from functools import cache
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[2]
-PROMISES = (HOME / "docs/promises.md").read_text()
+PROMISES = (HOME / "docs/develop/promises.md").read_text()
 HELD, _, UNHELD = PROMISES.partition("\n## Not held by a test")
 PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")]
 
@@ -45,16 +45,24 @@ def test_every_place_that_a_page_links_to_is_there():
     assert not lacking
 
 
-def test_nothing_that_the_readme_offers_and_no_part_of_the_contract_is_without_a_promise():
-    """It offers what a row of a table begins with, and what is bold."""
-    readme = (HOME / "README.md").read_text()
-    offered = set(re.findall(r"^\| (`[^`]+`)|(\*\*.+?\*\*)", readme, re.MULTILINE))
-    offered = {command or bold for command, bold in offered}
-    assert len(offered) > 50
-    assert not {words for words in offered if words not in PROMISES}
-    parts = headings(HOME / "docs/contract.md") - {"the-contract-between-the-two-halves"}
+def test_no_command_that_the_pages_show_and_no_part_of_the_contract_is_without_a_promise():
+    """Of the README also what is bold in its list: what it says first."""
+    shown = [HOME / "README.md", *(HOME / "docs/tutorial").glob("*.md"), *(HOME / "docs/how-to").glob("*.md")]
+    commands = {
+        name
+        for page in shown
+        for name in re.findall(r"(?:^|`|srun .+?)muster ([a-z]+)", page.read_text(), re.MULTILINE)
+    }
+    assert len(commands) > 25
+    assert not {name for name in commands if not re.search(rf"`[^`]*\b(?:fab|muster) {name}\b", HELD)}
+    bold = set(re.findall(r"^- (\*\*.+?\*\*)", shown[0].read_text(), re.MULTILINE))
+    assert len(bold) == 4
+    assert not {words for words in bold if words not in HELD}
+    pages = ("develop/contract.md", "reference/variables.md", "reference/run-folder.md")
+    titles = {"the-contract-between-the-two-halves", "what-the-nodes-of-a-run-leave-each-other", "variables"}
+    parts = {part for page in pages for part in headings(HOME / "docs" / page)} - titles - {"the-run-folder"}
     assert len(parts) > 20
-    assert not parts - set(re.findall(r"\(contract\.md#(\S+)\)", HELD))
+    assert not parts - set(re.findall(r"(?:contract|variables|run-folder)\.md#([^\s)]+)\)", HELD))
 
 
 def test_every_figure_has_its_command():
@@ -65,9 +73,10 @@ def test_every_figure_has_its_command():
 
 def test_every_cause_is_held_or_named_as_one_that_is_not():
     """A golden output holds a cause whose entry it names."""
-    causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/troubleshooting.md").read_text(), re.MULTILINE))
+    causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/reference/causes.md").read_text(), re.MULTILINE))
     outputs = "\n".join(path.read_text() for path in (HOME / "tests/golden/outputs").glob("*.txt"))
-    held = set(re.findall(r"troubleshooting\.md#([a-z0-9-]+)|^json    [a-z ]+: ([a-z0-9-]+)$", outputs, re.MULTILINE))
+    named = r"more:? +(?:fab|muster) explain ([a-z0-9-]+)$|^json    [a-z ]+: ([a-z0-9-]+)$"
+    held = set(re.findall(named, outputs, re.MULTILINE))
     held = {one or other for one, other in held}
     _, _, section = HELD.partition("\n## Causes\n")
     held |= spans(section.partition("\n## ")[0]) & causes

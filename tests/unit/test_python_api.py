@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import subprocess
 import sys
 import threading
@@ -28,8 +29,8 @@ import sys, muster
 print([name for name in ('deploy', 'rich', 'fabric', 'invoke', 'paramiko') if name in sys.modules])
 muster.Cluster
 print([name for name in ('fabric', 'torch') if name in sys.modules])
-import deploy.api
-print(muster.Cluster is deploy.api.Cluster)
+import muster.deploy.api
+print(muster.Cluster is muster.deploy.api.Cluster)
 muster.Nothing
 """
 
@@ -40,12 +41,19 @@ def test_import_muster_loads_nothing_and_its_api_neither_fabric_nor_torch():
     assert "AttributeError" in done.stderr
 
 
-def test_the_control_side_is_not_a_neighbours_package_of_that_name(tmp_path):
+def test_the_control_side_is_found_beside_a_users_package_of_that_name(tmp_path):
     (tmp_path / "deploy").mkdir()
-    (tmp_path / "deploy" / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOME)!r}]; import muster; muster.Cluster"
-    done = python(code)
-    assert "ImportError: the control side of Muster is not installed" in done.stderr
+    (tmp_path / "deploy" / "__init__.py").write_text("OWNER = 'the user'")
+    code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOME)!r}]; import muster, deploy\n"
+    done = python(code + "print(muster.Cluster.__module__, deploy.OWNER)")
+    assert done.stdout == "muster.deploy.api the user\n", done.stderr
+
+
+def test_without_the_control_side_its_names_say_so(tmp_path):
+    """As in the ranks of a container."""
+    shutil.copytree(HOME / "muster", tmp_path / "muster")
+    done = python(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import muster; muster.Cluster")
+    assert "ImportError: the control side of Muster is not installed here" in done.stderr
 
 
 @pytest.mark.parametrize(

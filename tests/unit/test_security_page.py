@@ -1,4 +1,4 @@
-"""Every line of docs/security.md has a test that holds it, and no test holds a line that is not there."""
+"""Every line of docs/explanation/security.md has a test that holds it, and no test holds a line that is not there."""
 
 import ast
 import re
@@ -11,13 +11,14 @@ from deploy.report.console import Console
 from tests.sources import statements
 
 HOME = Path(__file__).resolve().parents[2]
+PAGE = HOME / "docs/explanation/security.md"
 
 
 def lines():
     """The test files that the page names beside each of its lines, by the line's name."""
-    rows = re.findall(r"^\| .+ \| `([a-z-]+)` (\[.+\)) \|$", (HOME / "docs/security.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| .+ \| `([a-z-]+)` (\[.+\)) \|$", PAGE.read_text(), re.MULTILINE)
     assert len({name for name, _ in rows}) == len(rows)
-    return {name: set(re.findall(r"\(\.\./(tests/[\w/]+\.py)\)", links)) for name, links in rows}
+    return {name: set(re.findall(r"\(\.\./\.\./(tests/[\w/]+\.py)\)", links)) for name, links in rows}
 
 
 def held():
@@ -39,7 +40,7 @@ def test_every_line_is_held_and_nothing_else():
 
 
 def test_no_table_row_is_without_a_name():
-    _, *promises = (HOME / "docs/security.md").read_text().split("\n## ")
+    _, *promises = PAGE.read_text().split("\n## ")
     rows = [row for part in promises for row in part.splitlines() if row.startswith("| ")]
     assert len([row for row in rows if row != "| | held by |"]) == len(lines())
 

@@ -37,7 +37,6 @@ _POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
 # Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
-_OURS = {"muster", NAME.partition(".")[0]}
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -212,7 +211,7 @@ def _run(arguments: list[str]) -> None:
     if not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, str(Path.cwd() if module else Path(arguments[0]).resolve().parent))
     if arguments[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
-        for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
             del sys.modules[name]
     try:
         if module:

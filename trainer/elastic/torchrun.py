@@ -1,4 +1,4 @@
-"""`python -m trainer.elastic.torchrun ARGS`: torchrun with short pauses, forked ranks and a rendezvous at one address.
+"""`python -m muster.trainer.elastic.torchrun ARGS`: torchrun with short pauses, forked ranks, one address to meet at.
 
 A node of torch's c10d rendezvous checks once a second whether the other nodes have joined, and each start and restart
 of a run waits for that check: 1.1 s on three nodes that start together, 0.3 to 0.7 s with five checks a second. torch

@@ -1,11 +1,11 @@
-"""`python -m trainer.node.agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
+"""`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
 
 torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
 that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
 once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
-`python -m trainer.node.agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train` a
-module. Below Slurm's srun, the variables of Slurm say what those of docs/contract.md do not (slurm.py).
+`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
+a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
 
 MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
 does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
@@ -31,6 +31,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import keep_ballast, replace, surely
 
@@ -63,13 +64,14 @@ from .diary import Diary
 from .limit import Limit
 from .node import Node
 from .parent_death import die_with_parent
+from .roles import part as roles
 
 _DUMP_WAIT, _DUMP_WAIT_MS = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500"
 _RESOLVE_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run this node until its ranks' verdict; returns the exit code of docs/contract.md."""
+    """Run this node until its ranks' verdict; returns the exit code of contract.md."""
     die_with_parent(signal.SIGTERM)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
         signal.signal(number, lambda *_: None)
@@ -117,9 +119,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     try:
         secrets = handover.take(os.environ)
     except KeyboardInterrupt:
-        publish(
-            Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came"), folder, f"{name}-agent"
-        )
+        stopped = Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came")
+        publish(stopped, folder, f"{name}-agent")
         end.leave(STOPPED)
         return STOPPED
     try:
@@ -129,10 +130,9 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
-            here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
-            here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
-            replace(folder / "nodes" / f"{name}.json", json.dumps(here))
+            _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
+        part = roles.begin(os.environ, name, folder, _first_rank())
         variables = handover.put_files(os.environ, secrets)
         plan = group.plan(os.environ)
         given = {**os.environ, **variables}
@@ -163,16 +163,18 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
+        node.part = part
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
-        if is_script and folder:
-            _tell_kept(folder, diary, began)
+        _tell_kept(folder if is_script else None, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
-        silent = is_script and not node.judged
+        silent = is_script and not (node.judged or node.released)
         verdict = _verdict_on(arguments[1:], node, code, name, began) if silent else None
+        if part and not node.leaves:
+            verdict = part.settle(verdict, code, node.released)
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
             print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
@@ -181,6 +183,13 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             if agreed:
                 agreed.leave(code)
     return code
+
+
+def _tell_up(folder: Path, name: str) -> None:
+    """Leave word for the control side that this node is there."""
+    here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
+    here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
+    replace(folder / "nodes" / f"{name}.json", json.dumps(here))
 
 
 def _vote(agreed: group.Group, end: FinalEnd) -> int:
@@ -197,7 +206,7 @@ def _enter_work(folder: Path | None) -> list[str]:
 
     Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
     """
-    work.refuse_other(Path(__file__).parents[2], os.environ.get("MUSTER_CODE_DIGEST", ""))
+    work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")
     if not folder or not sent:
         return []
@@ -213,8 +222,10 @@ def _restart_words(folder: Path | None) -> list[str]:
     return shlex.split(os.environ.pop(program.AGAIN, "")) if again else []
 
 
-def _tell_kept(folder: Path, diary: Diary, began: float) -> None:
-    """Tell how much the script has left; save what it wrote into an image's own folder."""
+def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
+    """Tell how much the script has left; save what it wrote into an image's own folder. `folder`: of a script's run."""
+    if folder is None:
+        return
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)

@@ -20,7 +20,7 @@ _LAST_MOST = 1 << 20
 # So long a reader is waited for at the end.
 _REST_SECONDS = 2.0
 # The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
-# node has printed so far (docs/contract.md): a reader counts too, and knows what is missing.
+# node has printed so far (contract.md): a reader counts too, and knows what is missing.
 _COUNT_MARK, _COUNT_EVERY = b"muster-said", 16 << 20
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.errors import FAILED
+from muster.errors import DONE, FAILED
 from muster.files import read_object
 
 from ..run_dir import RankFolder
@@ -54,6 +54,8 @@ class Diary:
         self._failures: dict[int, Failure] = {}
         self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
+        # The ranks end because another role has ended the run: their ends are no failures.
+        self.released = False
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -83,6 +85,9 @@ class Diary:
                 self._failures.pop(life.local_rank, None)
                 if folder := self._folder(life.rank):
                     folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
+                continue
+            if self.released and life.failed:
+                self._tell_end(life, DONE, "was stopped: the run is over", script.LastWords())
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
@@ -120,7 +125,7 @@ class Diary:
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which stands still; `about` says where."""
         place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
-        what, cause = "stood still", "locked-up"
+        what, cause = "was stuck", "locked-up"
         if about["doing"] == "stopped":
             what, cause = "was stopped by a signal (SIGSTOP)", "stopped"
         in_it = f" in {place}" if place else ""

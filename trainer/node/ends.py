@@ -178,7 +178,7 @@ def _counters(root: Path, own: Path) -> list[Path]:
 
 
 def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:
-    """The cause of such an end, as docs/contract.md has it; empty for one with a code, of which its error tells."""
+    """The cause of such an end, as contract.md has it; empty for one with a code, of which its error tells."""
     if code >= 0:
         return ""
     if code != -signal.SIGKILL or not oom:

@@ -154,14 +154,14 @@ class Group:
         if now - self._alone_since > patience:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
             shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
-            return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it does not train on"
+            return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
         if self.name == self._arbiter:
             return ""
         # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
         behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
-            return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes go on without them"
+            return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes continue without them"
         deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
         self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
         patience = ENDS_S if runs else _STUCK_S

@@ -1,8 +1,8 @@
 """A run's secrets on their way into a node: from `docker exec` to the agent, through a pipe in the container's memory.
 
-`python -m trainer.node.handover SECONDS`, run in the node's container, gives the agent its standard input, a JSON
-object of texts by name. It waits SECONDS for an agent that waits. The values are never in a file, in the container's
-configuration or on a command line. Standard library only.
+`python -m muster.trainer.node handover SECONDS`, run in the node's container, gives the agent its standard input, a
+JSON object of texts by name. It waits SECONDS for an agent that waits. The values are never in a file, in the
+container's configuration or on a command line. Standard library only.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
         while (secrets := _read(reading, due)) is None:
             if not waits and time.monotonic() > tell_at:
                 run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
-                words = f"fab attach --hosts ... --run {run} hands them in"
+                words = f"muster attach --hosts ... --run {run} hands them in"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
     finally:

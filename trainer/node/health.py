@@ -1,4 +1,4 @@
-"""`python -m trainer.node.health`: is this node healthy? Docker asks every ten seconds, so this imports no torch.
+"""`python -m muster.trainer.node health`: is this node healthy? Docker asks every ten seconds: this imports no torch.
 
 It reads the run folder: when the agent started, and when the ranks of this node last wrote an event.
 """
@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 
 from muster.files import is_number, object_of, read_object
+
+from .. import NODE
 
 START_LIMIT_S = 120.0
 PROGRESS_LIMIT_S = 300.0
@@ -45,7 +47,7 @@ def missing_agent(processes: Path) -> str:
     """Why no agent seems to run, or an empty string; `processes` is /proc."""
     for command in processes.glob("[0-9]*/cmdline"):
         try:
-            if b"trainer.node.agent" in command.read_bytes().split(b"\0"):
+            if f"\0{NODE}\0agent\0".encode() in command.read_bytes():
                 return ""
         except OSError:  # ended while we looked
             continue

@@ -28,7 +28,7 @@ from .ends import Life
 from .stillness import Standing
 
 WAIT_SECONDS = 30.0
-# A person who stops a rank for a moment lets it go on earlier than this.
+# A person who stops a rank for a moment resumes it earlier than this.
 STOPPED_SECONDS = 8.0
 # In the node's private folder: what is true of its ranks, by the agent; what is true of all, by torchrun's process.
 OWN, ALL = ".still", ".all-still"

@@ -28,7 +28,7 @@ class Meters:
         self._before: tuple[float, float, dict[str, tuple[int, int]]] | None = None
 
     def read(self, now: float) -> dict[str, Any]:
-        """The fields of a line (docs/contract.md) at `now`, seconds of a clock; rates only from the second call on."""
+        """The fields of a line (contract.md) at `now`, seconds of a clock; rates only from the second call on."""
         busy, traffic = self._busy(), self._traffic()
         fields: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
         with suppress(OSError):

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from typing import Any
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
 from muster.stop import UNASKED
 
-from .. import NAME
+from .. import with_muster
 from ..verdict import Verdict, failed, publish, read_verdict
 from . import meeting, stopping, torch_names, training_alone, work
 from .diary import Diary
@@ -30,6 +30,7 @@ from .links import Links
 from .mend import Mender
 from .output import Output
 from .parent_death import die_with_parent
+from .roles.part import Part
 from .stillness import Stillness
 from .throttle import Throttle
 from .why import UNOBSERVED
@@ -62,7 +63,9 @@ class Node:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
-        environment = training_alone.observed(environment) if relay else _trainer_first(environment)
+        environment = (
+            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+        )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
@@ -80,6 +83,9 @@ class Node:
         self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
         self.leaves = self.judged = False
+        # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
+        self.part: Part | None = None
+        self.released, self._release_ends = False, float("inf")
 
     def run(self) -> int:
         """Start torchrun and stay with it to its end; returns this node's exit code."""
@@ -132,6 +138,8 @@ class Node:
             self.asked_at = min(self.asked_at, time.time())
             if self._group:
                 self._group.ask()
+            if self.part:
+                self.part.ask()
 
     @property
     def _asked(self) -> bool:
@@ -171,7 +179,9 @@ class Node:
                 with suppress(OSError):
                     (self.outcome / REASON).write_text(self.limit.words)
                 self._ask(signal.SIGINT)
-            if self._asked:
+            if self.part:
+                kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))
+            if self._asked and (self.part is None or self.part.may_stop()):
                 if not asked:
                     kill_at, asked = now + self.grace, True
                     self.diary.tell_asked(min((life.rank for life in self.diary.lives), default=0), self.grace)
@@ -192,6 +202,30 @@ class Node:
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
         verdict = failed(first, self.diary.node, 0, fault, "trained-alone")
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+
+    def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
+        """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
+        part.look(self.diary.lives)
+        if (why := part.unready()) and not self._verdicts():
+            fault = TrainError(why, f"logs/{self.diary.node}.log has what it printed")
+            verdict = failed(
+                min((life.rank for life in self.diary.lives), default=0), self.diary.node, 0, fault, "not-ready"
+            )
+            publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+            return 0.0
+        if not (self.released or self._asked or self._verdicts()) and (grace := part.grace()) is not None:
+            self.released = self.diary.released = True
+            self._release_ends = now + grace
+        if self.released:
+            self._release_ranks(torchrun)
+        return self._release_ends
+
+    def _release_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Ask every rank to end, whatever it is, and then end torchrun, which would start them again."""
+        self._ask_ranks(torchrun)
+        if not self._living():
+            self._killed = True
+            torchrun.kill()
 
     def _mend(self, still: Stillness) -> None:
         """End the ranks that stand still for good: torchrun then starts all ranks again."""
@@ -292,6 +326,8 @@ class Node:
         return [verdict for path in paths if (verdict := read_verdict(path))]
 
     def _code(self, torchrun_code: int) -> int:
+        if self.released:
+            return DONE
         if self._group and self._group.has_left:
             return DONE
         codes = [verdict.code for verdict in self._verdicts()]
@@ -307,16 +343,6 @@ class Node:
         if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
-
-
-def _trainer_first(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which ranks of the trainer import it, and no file of that name in the current folder."""
-    made = {**environment, "PYTHONSAFEPATH": "1"}
-    if "." not in NAME:  # in a wheel it lies where Python looks anyhow
-        home = str(Path(__file__).resolve().parents[2])
-        others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", home)]
-        made["PYTHONPATH"] = os.pathsep.join([home, *others])
-    return made
 
 
 def _no_words(local_rank: int) -> str:

@@ -1,6 +1,6 @@
 """What NVIDIA's driver reports about each GPU, through its library NVML (nvml.h has the names and numbers).
 
-`python -m trainer.node.nvml` prints the index and the used bytes of each GPU, by its UUID, as JSON.
+`python -m muster.trainer.node nvml` prints the index and the used bytes of each GPU, by its UUID, as JSON.
 
 The library comes with the driver, into a container with the driver capability `utility`. Standard library only:
 decision 0036 says why not nvidia-ml-py.

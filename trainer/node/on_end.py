@@ -1,9 +1,9 @@
-"""`python -m trainer.node.on_end`: the witness of a run's end. It runs the user's --on-end once, and then leaves.
+"""`python -m muster.trainer.node on_end`: the witness of a run's end. It runs the user's --on-end once, and leaves.
 
 One witness stands beside each node, in a container of its own: it lives where the node is killed. When its own node has
 ended, it asks the witnesses of the nodes before it; if one of them lives, that one acts. The first that lives waits
 until all others have ended or do not answer, decides how the run ended, and runs the command, or posts to the URL.
-MUSTER_ON_END says all of it (docs/contract.md). Standard library only.
+MUSTER_ON_END says all of it (contract.md). Standard library only.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..run_dir import in_run
 from ..watch.mask import Mask
 from . import rank_pipe
 from .console import LINE_WEIGHT, Console
@@ -284,7 +285,7 @@ class _Rank(_Source):
                 self.close()
                 self._life, rank = life, life.partition(" ")[0]
                 self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
-                self._open(f"rank-{rank if self.file is None else self.file}.log")
+                self._open(f"rank-{in_run(int(rank) if self.file is None else self.file)}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

@@ -1,7 +1,7 @@
-"""`python -m trainer.node.overlay serve NAME INTERFACE UID`: a host's end of a run's own network (--overlay).
+"""`python -m muster.trainer.node overlay serve NAME INTERFACE UID`: a host's end of a run's own network (--overlay).
 
 It stands in a container beside the run's, makes this host's key and interface with wireguard-go, wg and ip, as the
-control side asks through `... overlay talk NAME` (docs/contract.md), and relays what two other hosts send each other.
+control side asks through `... overlay talk NAME` (contract.md), and relays what two other hosts send each other.
 It lives as long as a connection to its abstract socket NAME is open: first that of the control side, then that of the
 node of the run (tie.py). With its container wireguard-go ends, and the kernel removes the interface.
 
@@ -27,6 +27,7 @@ from typing import Any
 
 from muster.errors import FAILED
 
+from .. import NODE
 from .parent_death import die_with_parent
 from .tie import DONE
 
@@ -205,7 +206,7 @@ class Overlay:
                 between.bind((self._address, 0))
                 ports.append(between.getsockname()[1])
                 words = ("relay", str(between.fileno()), *pair, str(question["port"]))
-                command = [sys.executable, "-P", "-m", "trainer.node.overlay", *words]
+                command = [sys.executable, "-P", "-m", NODE, "overlay", *words]
                 self._children.append(subprocess.Popen(command, pass_fds=[between.fileno()], stdin=subprocess.DEVNULL))
         return {"ports": ports}
 

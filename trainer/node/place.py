@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
-from .. import NAME
+from .. import NODE
 from ..verdict import Verdict
 from . import meeting
 from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, who_is_next
@@ -33,7 +33,7 @@ _IDLE_BYTES = 1 << 30
 
 
 class Place:
-    """What this node has on its host. `plan`: MUSTER_WAIT (docs/contract.md). Threads of peers.py call `answer`."""
+    """What this node has on its host. `plan`: MUSTER_WAIT (contract.md). Threads of peers.py call `answer`."""
 
     def __init__(self, plan: Mapping[str, Any], claims: Claims) -> None:
         self.plan, self.claims = plan, claims
@@ -122,7 +122,7 @@ class Place:
         point = f"[{address}]:{question['port']}" if ":" in address else f"{address}:{question['port']}"
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
         self._proof = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"{NAME}.rehearsal"],
+            [sys.executable, "-P", "-m", NODE, "rehearsal"],
             env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -198,7 +198,7 @@ def in_use() -> dict[str, tuple[int, int]]:
 
     In a process of its own: where a GPU is broken, the driver's library may hang or die.
     """
-    command = [sys.executable, "-P", "-m", f"{NAME}.node.nvml"]
+    command = [sys.executable, "-P", "-m", NODE, "nvml"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_NVML_S, check=False)
         return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(done.stdout).items()}

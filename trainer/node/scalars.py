@@ -1,6 +1,6 @@
 """The numbers that a script writes into files of its own: muster.Training's, TensorBoard's, Lightning's, the Trainer's.
 
-Looked for in the folders that a script writes to; what is new goes to `scalars/<node>.jsonl` (docs/contract.md). These
+Looked for in the folders that a script writes to; what is new goes to `scalars/<node>.jsonl` (contract.md). These
 files are the script's: each number of theirs has a limit, and what is not as expected is passed over. Standard library
 only; no file is unpickled, no link followed.
 """

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from muster.errors import FAILED
 
+from ..run_dir import in_run
 from ..verdict import Verdict
 from . import bare, style
 from .ends import Life
@@ -66,7 +67,7 @@ def why_failed(
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
-    hint = f"logs/rank-{life.rank}.log has all that it printed"
+    hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
     if few := _TOO_FEW.search(message + "\n".join(shown)):
         knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
         hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"

@@ -1,4 +1,4 @@
-"""A node that Slurm's `srun` has started: the variables of docs/contract.md, made from Slurm's own.
+"""A node that Slurm's `srun` has started: the variables of contract.md, made from Slurm's own.
 
 `srun muster agent -- train.py` starts one task on each host of a job, and nothing else says where the nodes meet. The
 first host of the step is the first node, so it has rank 0. Variables that are set already stay. Standard library only.
@@ -99,7 +99,7 @@ def hosts(text: str) -> list[str]:
                 f"a list of more than {_MOST_NODES} hosts: {text[:100]}", "name the hosts in PET_RDZV_ENDPOINT"
             )
     if text.count("[") != text.count("]") or not names or not all(re.fullmatch(r"[\w.-]+", name) for name in names):
-        raise Refused(f"not a list of hosts: {text[:100]!r}", "set PET_RDZV_ENDPOINT and its like: docs/contract.md")
+        raise Refused(f"not a list of hosts: {text[:100]!r}", "set PET_RDZV_ENDPOINT and its like: contract.md")
     return names
 
 

@@ -1,8 +1,8 @@
-"""`python -m trainer.node.telemetry AGENT [--packages]`: what a node's machine and GPUs do, a line every few seconds.
+"""`python -m muster.trainer.node telemetry AGENT [--packages]`: what a node's machine and GPUs do, line by line.
 
 The agent starts it beside torchrun, and closes its standard input to end it. It is a process of its own: NVIDIA's
 library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
-go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (docs/contract.md).
+go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (contract.md).
 `--packages`: first write which packages a script finds, into environment.json. Standard library only.
 
 The first line of its input is a JSON list of the secrets, which it must not copy from names.
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.files import Lines, replace
 
-from .. import NAME
+from .. import NODE, with_muster
 from . import handover
 from .meters import Meters
 from .nvml import NoGpus, Nvml
@@ -140,15 +140,12 @@ def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str]
     if folder is None or os.environ.get("MUSTER_OBSERVE") == "0":
         yield
         return
-    words = [sys.executable, "-P", "-m", f"{NAME}.node.telemetry", str(os.getpid()), *["--packages"] * packages]
-    # In a wheel it lies where Python looks anyhow.
-    home = [] if "." in NAME else [str(Path(__file__).resolve().parents[2])]
-    path = os.pathsep.join(filter(None, [*home, os.environ.get("PYTHONPATH", "")]))
+    words = [sys.executable, "-P", "-m", NODE, "telemetry", str(os.getpid()), *["--packages"] * packages]
     process = None
     with suppress(OSError):
         process = subprocess.Popen(
             words,
-            env={**os.environ, "MUSTER_NODE": node, **({"PYTHONPATH": path} if path else {})},
+            env={**with_muster(os.environ), "MUSTER_NODE": node},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ _DYNAMIC = f"{_ELASTIC}.rendezvous.dynamic_rendezvous"
 # Where each is found, and what is lost without it.
 NAMES = {
     f"{_ELASTIC}.multiprocessing.subprocess_handler:SubprocessHandler._popen": "ranks that are forked",
-    f"{_ELASTIC}.agent.server.local_elastic_agent:LocalElasticAgent._stop_workers": "fewer nodes train on at once",
+    f"{_ELASTIC}.agent.server.local_elastic_agent:LocalElasticAgent._stop_workers": "fewer nodes continue at once",
     f"{_ELASTIC}.multiprocessing.api:SubprocessContext._poll": "how each rank ended, at first hand",
     f"{_DYNAMIC}:_delay": "shorter pauses",
     f"{_DYNAMIC}:_BackendRendezvousStateHolder.__init__": "shorter pauses",

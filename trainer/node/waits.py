@@ -1,6 +1,6 @@
 """A node of a run that waits for its hosts (`fab deploy --wait`): it waits, and then says what its ranks start with.
 
-MUSTER_WAIT says what the node has to know (docs/contract.md). The node survives a reboot of its host while it waits;
+MUSTER_WAIT says what the node has to know (contract.md). The node survives a reboot of its host while it waits;
 once its ranks have started, it starts again as often as every other node. Standard library only.
 """
 
@@ -137,7 +137,7 @@ def _serve(place: Place) -> socket.socket:
 
 
 def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
-    hint = f"fab preflight --hosts {','.join(plan['names'])}"
+    hint = f"muster preflight --hosts {','.join(plan['names'])}"
     return Verdict("refused", REFUSED, plan["rank"], node, 0, message, hint)
 
 

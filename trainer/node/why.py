@@ -1,4 +1,4 @@
-"""`python -m trainer.node.why`: what each rank of this node does at this moment, a JSON object a line.
+"""`python -m muster.trainer.node why`: what each rank of this node does at this moment, a JSON object a line.
 
 Run beside the agent, in the same container: it reads what ranks leave in the node's private folder, and touches none
 of them. Standard library only.
@@ -16,6 +16,7 @@ from typing import Any
 
 from muster.errors import FAILED
 
+from ..run_dir import in_run
 from . import stacks, stillness, work
 from .ends import Ends
 
@@ -34,7 +35,7 @@ def main() -> int:
     ends = Ends(outcome)
     ends.read()
     for life in ends.lives.values():
-        about: dict[str, Any] = {"rank": life.rank, "node": node}
+        about: dict[str, Any] = {"rank": in_run(life.rank), "node": node}
         if life.code is not None:
             about |= {"doing": "ended", "code": life.code}
         elif looks := stacks.of_life(stacks.newest(outcome, life.local_rank), life.began):

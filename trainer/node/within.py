@@ -1,4 +1,4 @@
-"""`python -m trainer.node.within [--terminal] -- COMMAND ARGS`: a command beside the ranks, in the run's folder.
+"""`python -m muster.trainer.node within [--terminal] -- COMMAND ARGS`: a command beside the ranks, in the run's folder.
 
 `docker exec` does not end what it started when its client goes away. So this process starts the command and watches its
 own standard input: when that ends, because the connection to this host is lost or the user has left, it ends the

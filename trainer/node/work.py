@@ -87,7 +87,7 @@ def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = No
     if wanted and _content(sent, digests or {}) != wanted:
         raise Refused(
             f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
-            "remove it there (fab clean --folders), and deploy again: that sends all of it",
+            "remove it there (muster clean --folders), and deploy again: that sends all of it",
         )
 
 
@@ -310,7 +310,7 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (docs/contract.md).
+    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (contract.md).
 
     `digests`: of the files that are known already.
     """

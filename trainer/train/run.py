@@ -59,7 +59,7 @@ class Console:
 
 
 def run(config: Config, ranks: Ranks) -> int:
-    """Join the other ranks, train, and agree on the verdict. Returns the exit code of docs/contract.md.
+    """Join the other ranks, train, and agree on the verdict. Returns the exit code of contract.md.
 
     If another rank crashed and left no reason, this rank ends with code 1 and no verdict, so that torchrun may start
     the ranks again. Every other end is final.

@@ -2,6 +2,6 @@
 
 Loaded into the rank's process by trainer/node/site/sitecustomize.py, by its place and under another name: a script may
 have modules named `trainer` or `muster`. Standard library only; torch's modules are handed in as the script imports
-them. Nothing in here may raise into the script (hooks.py), change a number of it, or wait for a GPU. docs/watching.md
+them. Nothing in here may raise into the script (hooks.py), change a number of it, or wait for a GPU. watching.md
 says what is seen and how.
 """

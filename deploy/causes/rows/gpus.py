@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.program import FAB
 from ..ends import Cause
 from ..row import Row, Section
 
@@ -35,11 +34,12 @@ SECTIONS = (
                 ),
                 by_hand="`docker run --rm --gpus all IMAGE nvidia-smi`",
                 fix=(
-                    "Run `nvidia-ctk runtime configure --runtime=docker` and restart Docker; `fab bootstrap` does both."
+                    "Run `nvidia-ctk runtime configure --runtime=docker` and restart Docker; "
+                    "`muster bootstrap` does both."
                 ),
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
-                command=f"{FAB} bootstrap --hosts {{host}} (installs nvidia-container-toolkit and tells Docker of it)",
+                command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and tells Docker of it)",
                 group="gpus",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
@@ -56,9 +56,9 @@ SECTIONS = (
             Row(
                 "gpu-busy",
                 "CUDA out of memory at the start.",
-                by_hand="`nvidia-smi`, `fab gpus --hosts HOST`",
+                by_hand="`nvidia-smi`, `muster gpus --hosts HOST`",
                 fix="End the other process, or use other GPUs.",
-                command=f"{FAB} gpus --hosts {{host}} shows who has its GPUs",
+                command="muster gpus --hosts {host} shows who has its GPUs",
                 symptom="`CUDA out of memory`",
                 group="gpus",
             ),

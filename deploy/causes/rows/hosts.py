@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.program import FAB
 from ..ends import Cause
 from ..row import Row, Section
 
@@ -71,7 +70,7 @@ SECTIONS = (
                 fix=(
                     "Run `ssh-copy-id USER@HOST`, or set the right `IdentityFile` and `User` in ~/.ssh/config. If "
                     "the host also wants a second factor, or a token, a password or Kerberos instead of a key: "
-                    "`fab login --hosts HOST` ([ssh.md](ssh.md))."
+                    "`muster login --hosts HOST` ([ssh.md](ssh.md))."
                 ),
                 source="sshd(8), AUTHORIZED_KEYS",
                 others=(
@@ -85,7 +84,7 @@ SECTIONS = (
                 "ssh-host-key-unknown",
                 "`Host key verification failed`: this machine does not know the host's key yet.",
                 by_hand="`ssh-keygen -F HOST`",
-                fix="`fab trust --hosts HOST` shows the key and asks.",
+                fix="`muster trust --hosts HOST` shows the key and asks.",
                 source="ssh(1), VERIFYING HOST KEYS",
             ),
             Row(
@@ -95,7 +94,7 @@ SECTIONS = (
                     "the connection."
                 ),
                 by_hand="on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`",
-                fix="Only if the fingerprint is the same: `ssh-keygen -R HOST`, then `fab trust --hosts HOST`.",
+                fix="Only if the fingerprint is the same: `ssh-keygen -R HOST`, then `muster trust --hosts HOST`.",
                 source="ssh(1), VERIFYING HOST KEYS",
             ),
             Row(
@@ -180,7 +179,7 @@ SECTIONS = (
                     "Bring the server back, or `sudo umount -fl PLACE`; take the folder out of the `PATH`; let "
                     "`~/.muster` lead to a folder that answers."
                 ),
-                source="measured on the rack (docs/preflight-score.md)",
+                source="measured on the rack (docs/evidence/preflight-score.md)",
             ),
             Row(
                 "no-iproute2",
@@ -201,10 +200,10 @@ SECTIONS = (
                 "no-python",
                 "Only preflight needs this: the host has no Python and does not have the image yet.",
                 by_hand="`ssh HOST python3 --version`",
-                fix="Run `fab push` first (the probe then runs in the image), or install python3.",
+                fix="Run `muster push` first (the probe then runs in the image), or install python3.",
                 what="the host has no Python",
                 command=(
-                    f"{FAB} push --hosts {{host}} (the probe then runs in the image), or install python3 there (3.8 or "
+                    "muster push --hosts {host} (the probe then runs in the image), or install python3 there (3.8 or "
                     "newer)"
                 ),
                 others=(
@@ -217,7 +216,7 @@ SECTIONS = (
                 "The probe ended, or stopped answering, before it was done.",
                 by_hand="`dmesg | tail`, `docker ps -a` there",
                 fix="Try again. The usual reasons: the host ran out of memory, or somebody killed the container.",
-                command=f"{FAB} preflight again; if it happens again, run there: dmesg | tail",
+                command="muster preflight again; if it happens again, run there: dmesg | tail",
             ),
             Row(
                 "docker-missing",
@@ -227,12 +226,12 @@ SECTIONS = (
                 ),
                 by_hand="`ssh HOST docker version`",
                 fix=(
-                    "`fab bootstrap --hosts HOST`; if Docker is there, put its folder into the `PATH` (the user's "
+                    "`muster bootstrap --hosts HOST`; if Docker is there, put its folder into the `PATH` (the user's "
                     "start-up file, or /etc/environment)."
                 ),
                 source="docs.docker.com/engine/install",
                 what="there is no `docker` command",
-                command=f"{FAB} bootstrap --hosts {{host}}",
+                command="muster bootstrap --hosts {host}",
             ),
             Row(
                 "podman-command",
@@ -241,10 +240,10 @@ SECTIONS = (
                     "asks of Docker's."
                 ),
                 by_hand="`ssh HOST docker version` names Podman, and no server",
-                fix="give Docker's own client Podman's socket: [install.md](install.md#podman).",
+                fix="give Docker's own client Podman's socket: [install](install.md#podman).",
                 source="measured with Podman 5.4.2",
                 what="`docker` there is Podman's own command, not Docker's",
-                command="on {host}: give Docker's own client Podman's socket: docs/install.md#podman",
+                command="on {host}: give Docker's own client Podman's socket: muster docs install",
             ),
             Row(
                 "docker-wrapped",
@@ -257,7 +256,7 @@ SECTIONS = (
                     "HOST type docker`"
                 ),
                 fix="let the script print to standard error (`>&2`), or remove it.",
-                source="measured on a rack (lab/unseen)",
+                source="measured on a rack (lab/machines)",
                 what=(
                     "`docker` there is a script that prints words of its own on standard output, among the "
                     "engine's answers"
@@ -295,8 +294,8 @@ SECTIONS = (
                     "The engine answers but creates no container. Its message says why. As a warning, `unable to "
                     "upgrade to tcp, received 400`: something between client and engine (a web server before the "
                     "socket, a proxy of sockets) passes on no upgrade of a connection, so nobody is connected to a "
-                    "container: a run starts and trains, but nothing is rehearsed, and `fab exec`, `fab shell`, "
-                    "`fab why`, secrets, packages and `--overlay` do not work there."
+                    "container: a run starts and trains, but nothing is rehearsed, and `muster exec`, `muster shell`, "
+                    "`muster why`, secrets, packages and `--overlay` do not work there."
                 ),
                 by_hand=(
                     "`docker run --rm --network host IMAGE true` there; `sudo ls -ld PATH` of the path that the "

@@ -293,7 +293,7 @@ SECTIONS = (
             Row(
                 "link-slow",
                 "A link is far slower than training needs, or so long that each answer takes tenths of a second.",
-                by_hand="`ethtool DEV | grep Speed`, `fab preflight --bandwidth`; `tracepath HOST`",
+                by_hand="`ethtool DEV | grep Speed`, `muster preflight --bandwidth`; `tracepath HOST`",
                 fix=(
                     "Use the right interface. Check the speed of the switch port. Remove rate limits, tunnels and "
                     "routes through another city."
@@ -327,7 +327,7 @@ SECTIONS = (
                     "Look for quota and connbytes in `sudo iptables -vnL`. Try `ethtool -K DEV tso off gso off gro "
                     "off`. Check the filter between the hosts."
                 ),
-                source="iptables-extensions(8); measured in the laboratory (docs/preflight-score.md)",
+                source="iptables-extensions(8); measured in the laboratory (docs/evidence/preflight-score.md)",
                 symptom="the rendezvous connects, and hangs until its timeout",
                 group="links",
                 others=(

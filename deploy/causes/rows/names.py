@@ -19,7 +19,7 @@ SECTIONS = (
                 by_hand="`getent ahosts $(hostname)`",
                 fix=(
                     "Give the name the host's real address in /etc/hosts. Or set `GLOO_SOCKET_IFNAME=<if>`, and "
-                    "`--rdzv-conf is_host=1` on the first host and `0` elsewhere. `fab deploy` does the latter."
+                    "`--rdzv-conf is_host=1` on the first host and `0` elsewhere. `muster deploy` does the latter."
                 ),
                 source="pytorch/pytorch #79388, #85300",
                 group="names",

@@ -60,8 +60,8 @@ SECTIONS = (
             Row(
                 "leftovers",
                 "An earlier run still holds ports or GPUs.",
-                by_hand="`pgrep -af torchrun`; `fab status --hosts ...`",
-                fix="`fab down --hosts ...`, or end the process.",
+                by_hand="`pgrep -af torchrun`; `muster status --hosts ...`",
+                fix="`muster down --hosts ...`, or end the process.",
                 symptom="busy ports or GPUs",
                 group="ports",
             ),
@@ -101,7 +101,7 @@ SECTIONS = (
                 "clock-skew",
                 (
                     "torch's rendezvous compares its clock with the times that other nodes wrote. It takes a node "
-                    "that is 15 s behind for dead. One node may train alone and end with code 0. With `fab deploy` "
+                    "that is 15 s behind for dead. One node may train alone and end with code 0. With `muster deploy` "
                     "the clocks may differ by any amount (tried: an hour), and preflight only warns: the times in "
                     "logs of different hosts do not fit together."
                 ),

@@ -43,7 +43,7 @@ SECTIONS = (
                 ),
                 by_hand="`ls /dev/infiniband` in the container",
                 fix=(
-                    "`docker run --device /dev/infiniband --ulimit memlock=-1` (`fab deploy` does so). If the host "
+                    "`docker run --device /dev/infiniband --ulimit memlock=-1` (`muster deploy` does so). If the host "
                     "itself lacks the folder: `sudo modprobe ib_uverbs`."
                 ),
                 source="NVIDIA/nccl #451, #925",
@@ -90,10 +90,10 @@ SECTIONS = (
                 by_hand="in the container: `ldconfig -p | grep ibverbs`, `ls /etc/libibverbs.d`",
                 fix=(
                     "Use an image with the packages `libibverbs1` and `ibverbs-providers` "
-                    "([packages.md](packages.md#infiniband)); `make image TARGET=gpu` has them."
+                    "([my own image](my-own-image.md#infiniband)); `make image TARGET=gpu` has them."
                 ),
                 source="NVIDIA/nccl, src/misc/ibvwrap.cc (it loads libibverbs.so.1 when it starts)",
-                command="an image with libibverbs1 and ibverbs-providers: docs/packages.md#infiniband",
+                command="an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
                 symptom="`NET/Socket` in `NCCL_DEBUG=INFO`",
                 group="interfaces",
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.program import FAB
 from ..row import LAB, Row, Section
 
 SECTIONS = (
@@ -14,11 +13,11 @@ SECTIONS = (
                 "Calls failed in a way that no rule of preflight explains. The lines say what is odd, in order.",
                 by_hand="the lines of evidence, from the hosts that they name",
                 fix=(
-                    "Compare the named hosts with others that work; `fab preflight --keep FILE` keeps all answers "
+                    "Compare the named hosts with others that work; `muster preflight --keep FILE` keeps all answers "
                     "for a report."
                 ),
                 source=LAB,
-                command=f"compare these hosts with others; {FAB} preflight --keep FILE keeps all answers",
+                command="compare these hosts with others; muster preflight --keep FILE keeps all answers",
                 group="links",
             ),
             Row(
@@ -40,7 +39,7 @@ SECTIONS = (
                     "cause."
                 ),
                 by_hand=(
-                    "`fab preflight --hosts HOST` tries one host alone; 132, 134, 135, 137 and 139 are signals: "
+                    "`muster preflight --hosts HOST` tries one host alone; 132, 134, 135, 137 and 139 are signals: "
                     "illegal instruction, abort, bus error, killed (memory), crash"
                 ),
                 fix="on the named host, what its last words say; between a pair, the firewalls of both.",
@@ -60,10 +59,8 @@ SECTIONS = (
                     "What the log gives as the reason: a variable, a library that the image lacks, or a port that "
                     "is down."
                 ),
-                source=(
-                    "the excerpts in `tests/unit/preflight/nccl_logs.txt` and `lab/nccl_logs.txt`, with their addresses"
-                ),
-                command=f"no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: {FAB} preflight again",
+                source=("the excerpts in `tests/unit/preflight/*_logs.txt`, with their addresses"),
+                command="no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: muster preflight again",
                 symptom="steps 10 to 50 times slower",
                 group="proof",
             ),

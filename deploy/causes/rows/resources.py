@@ -62,7 +62,7 @@ SECTIONS = (
                     "`docker run --ulimit fsize=-1 --ulimit cpu=-1`; outside containers, "
                     "/etc/security/limits.conf. For mappings, on the host: `sysctl -w vm.max_map_count=1048576`."
                 ),
-                source="setrlimit(2), mmap(2); measured in the laboratory (docs/preflight-score.md)",
+                source="setrlimit(2), mmap(2); measured in the laboratory (docs/evidence/preflight-score.md)",
                 what="the limit of processes is too low",
                 command="on {host}: ulimit -u; ulimit -s; systemctl show user-$(id -u).slice docker -p TasksMax",
                 symptom="`cannot set up timer`: no start",
@@ -84,7 +84,7 @@ SECTIONS = (
                     "`systemd-cgtop`; `cat /sys/fs/cgroup/cpu/*/cpu.cfs_quota_us` or `/sys/fs/cgroup/*/cpu.max`; `top`"
                 ),
                 fix="Raise or remove the quota; end the other programs.",
-                source="measured on the rack (docs/preflight-score.md)",
+                source="measured on the rack (docs/evidence/preflight-score.md)",
                 symptom="all ranks wait for those of this host in each step",
                 group="resources",
             ),

@@ -66,7 +66,7 @@ SECTIONS = (
                     "`environment variable RANK expected, but not set`, `KeyError: 'LOCAL_RANK'`: somebody started "
                     "the script without a launcher."
                 ),
-                fix="`torchrun SCRIPT`, or `fab deploy --script SCRIPT`",
+                fix="`torchrun SCRIPT`, or `muster deploy --script SCRIPT`",
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -170,10 +170,10 @@ SECTIONS = (
             Row(
                 "locked-up",
                 (
-                    "`stands still in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
+                    "`is stuck in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
                     "others wait for it."
                 ),
-                by_hand="`fab why` while the run goes on; the line that the message names",
+                by_hand="`muster why` while the run continues; the line that the message names",
                 fix=(
                     "Correct what it waits for there: a lock, a child, a service without a timeout. `--restarts N` "
                     "lets Muster end such a rank, and start all again."
@@ -186,7 +186,7 @@ SECTIONS = (
                     "`left early, with code 0`: a rank of a run of Muster's ended as if it were done, while the "
                     "others waited for it."
                 ),
-                by_hand="what that rank printed last: `fab logs --rank N`",
+                by_hand="what that rank printed last: `muster logs --rank N`",
                 fix="Give all ranks the same number of steps; look for `sys.exit()` or `return` on one rank alone.",
                 ends=Cause.LEFT_EARLY,
             ),
@@ -221,11 +221,11 @@ SECTIONS = (
                     "`Timed out after ... seconds waiting for clients. 1/2 clients joined`: processes never "
                     "started, or do not reach the first host."
                 ),
-                by_hand="`fab preflight --hosts ...`; read the output of the nodes that did not join",
+                by_hand="`muster preflight --hosts ...`; read the output of the nodes that did not join",
                 fix="Start all nodes with the same address and world size.",
                 ends=Cause.NODE_LOST,
             ),
         ),
-        intro="`fab explain` names these. Preflight cannot see them before the run.",
+        intro="`muster explain` names these. Preflight cannot see them before the run.",
     ),
 )

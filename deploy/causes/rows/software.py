@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.program import FAB
 from ..ends import Cause
 from ..row import Row, Section
 
@@ -38,9 +37,9 @@ SECTIONS = (
                     "much."
                 ),
                 by_hand="`docker image ls` and `docker create IMAGE` there",
-                fix="`fab push --hosts HOST` sends what is missing. `fab deploy` does so by itself.",
+                fix="`muster push --hosts HOST` sends what is missing. `muster deploy` does so by itself.",
                 what="the image is missing",
-                command=f"{FAB} push --hosts {{host}}",
+                command="muster push --hosts {host}",
                 here="build it: make image",
                 others=("a damaged store of images",),
             ),
@@ -48,11 +47,11 @@ SECTIONS = (
                 "image-differs",
                 (
                     "The hosts have different layers under the same tag: odd errors follow, if they are used "
-                    "together. `fab deploy` sends one image to all hosts, so this is a warning. It also says in "
+                    "together. `muster deploy` sends one image to all hosts, so this is a warning. It also says in "
                     "which of them `import torch` fails, and with which words."
                 ),
                 by_hand="`docker image inspect -f '{{json .RootFS.Layers}}' IMAGE` on each host",
-                fix="nothing before `fab deploy`. For another launcher: `fab push --hosts ...`.",
+                fix="nothing before `muster deploy`. For another launcher: `muster push --hosts ...`.",
                 symptom="odd errors later",
                 group="software",
             ),
@@ -72,39 +71,39 @@ SECTIONS = (
                 "torch-differs",
                 "pickle or collectives fail; sometimes results differ silently.",
                 by_hand="`python -c 'import torch; print(torch.__version__)'` in each container",
-                fix="Use the same image on all hosts: `fab push`.",
+                fix="Use the same image on all hosts: `muster push`.",
                 source="pytorch/pytorch issues",
                 group="software",
                 symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
-                command=f"{FAB} push gives all hosts the same image",
+                command="muster push gives all hosts the same image",
             ),
             Row(
                 "nccl-differs",
                 "`Mismatched NCCL version detected : rank 0 version 21805 rank 1 version 22005`.",
                 by_hand="`python -c 'import torch; print(torch.cuda.nccl.version())'`",
-                fix="Use the same image on all hosts: `fab push`.",
+                fix="Use the same image on all hosts: `muster push`.",
                 source="NVIDIA/nccl #354, #1634",
                 group="software",
                 symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
-                command=f"{FAB} push gives all hosts the same image",
+                command="muster push gives all hosts the same image",
             ),
             Row(
                 "cuda-differs",
                 "The same message as for NCCL, or `no kernel image is available`.",
                 by_hand="`python -c 'import torch; print(torch.version.cuda)'`",
-                fix="Use the same image on all hosts: `fab push`.",
+                fix="Use the same image on all hosts: `muster push`.",
                 group="software",
                 symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
-                command=f"{FAB} push gives all hosts the same image",
+                command="muster push gives all hosts the same image",
             ),
             Row(
                 "python-differs",
                 "Usually nothing happens; pickles of code may fail.",
                 by_hand="`python --version` in each container",
-                fix="Use the same image on all hosts: `fab push`.",
+                fix="Use the same image on all hosts: `muster push`.",
                 group="software",
                 symptom="`Mismatched NCCL version detected`, errors of pickle, or silent differences",
-                command=f"{FAB} push gives all hosts the same image",
+                command="muster push gives all hosts the same image",
             ),
             Row(
                 "settings-differ",

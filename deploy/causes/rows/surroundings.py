@@ -120,8 +120,8 @@ SECTIONS = (
                 ),
                 by_hand="`ldd FILE.so | grep 'not found'`; `apt-file search libxcb.so.1` names the package",
                 fix=(
-                    "Install its package with a Dockerfile ([packages.md](packages.md#system-libraries)), and name "
-                    "it with `--dockerfile`. On this machine, without a container: `sudo apt-get install`. For "
+                    "Install its package with a Dockerfile ([my own image](my-own-image.md#system-libraries)), and "
+                    "name it with `--dockerfile`. On this machine, without a container: `sudo apt-get install`. For "
                     "`cv2`, the package `opencv-python-headless` instead of `opencv-python` needs no such library."
                 ),
             ),
@@ -225,13 +225,13 @@ SECTIONS = (
             Row(
                 "ssh-hangup",
                 "`got signal: 1`: the SSH session that held the run ended.",
-                fix="Use `fab deploy --detach`: Docker owns the run, not an SSH session.",
+                fix="Use `muster deploy --detach`: Docker owns the run, not an SSH session.",
                 ends=Cause.ENDED,
             ),
             Row(
                 "gpu-memory",
                 "`torch.OutOfMemoryError: CUDA out of memory`.",
-                by_hand="`fab gpus --hosts HOST` shows who else uses it",
+                by_hand="`muster gpus --hosts HOST` shows who else uses it",
                 fix="Use a smaller batch, or another GPU.",
                 ends=Cause.GPU_MEMORY,
             ),
@@ -261,15 +261,16 @@ SECTIONS = (
             Row(
                 "container-missing",
                 "`No such image`.",
-                fix="`fab push --hosts HOST`",
+                fix="`muster push --hosts HOST`",
             ),
         ),
     ),
     Section(
         "A project's packages",
         intro=(
-            "`fab deploy`, `fab push` and `fab up` print uv's own words before the error. "
-            "[packages.md](packages.md#when-it-fails) has the next step for each: an excluded torch, a missing "
+            "`muster deploy`, `muster push` and `muster up` print uv's own words before the error. "
+            "[offline and proxies](offline-and-proxies.md#when-the-installation-fails) has the "
+            "next step for each: an excluded torch, a missing "
             "compiler, no way to an index, a full disk, a private index."
         ),
     ),

@@ -25,6 +25,7 @@ _muster_words() (
         typed=${typed#*=}
         ;;
     esac
+    [ "$before" != -H ] || before=--hosts
     case $before in
     '' | --hosts | --run | --resume | --backend) ;;
     *) case " $(_muster_values "$task") " in *" $before "*) exit ;; esac ;;
@@ -45,8 +46,15 @@ _muster_words() (
         case $task,$typed in
         ,*) words=$(_muster_tasks) ;;
         *,-*) words=$(_muster_options "$task") ;;
-        compare,*) words=$(_muster_runs) ;;
-        *) exit ;;
+        compare,* | report,*) words=$(_muster_runs) ;;
+        *,*)
+            case " $(_muster_options "$task") " in
+            *' --script '*) exit ;;
+            *' --run '*) words="$(_muster_runs) $(_muster_hosts "$file")" ;;
+            *' --hosts '*) words=$(_muster_hosts "$file") ;;
+            *) exit ;;
+            esac
+            ;;
         esac
         ;;
     esac
@@ -61,6 +69,7 @@ _muster_words() (
 # Hosts of cluster.toml, then those of SSH's settings that are no patterns.
 _muster_hosts() {
     [ ! -r "$1" ] || awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
+        /^[ \t]*hosts[ \t]*=[ \t]*\[[^]]*\]/ { gsub(/^[^[]*\[|\].*$|["\047,]/, " "); print }
         inside && /^[ \t]*name[ \t]*=/ { gsub(/^[^=]*=[ \t]*["\047]|["\047].*$/, ""); print }' "$1"
     _muster_settings "${MUSTER_SSH_CONFIG:-$HOME/.ssh/config}" | while IFS= read -r file; do
         awk 'tolower($1) == "host" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!"]/) print $i }' "$file"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...core.program import FAB
 from .kinds import Sign, ended, general, hint, several, sign
 
 # What a shell says in the languages of glibc, where the word is no other one.
@@ -36,7 +35,7 @@ KILLED: tuple[Sign, ...] = (
          r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
-         "the terminal or SSH session ended, and the run with it", f"{FAB} deploy --detach"),
+         "the terminal or SSH session ended, and the run with it", "muster deploy --detach"),
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from ...core.errors import SIGNALLED
-from ...core.program import FAB
 from ..words import compiled
 
-PREFLIGHT = f"{FAB} preflight --hosts ..."
-GPUS = f"{FAB} gpus --hosts ..."
+PREFLIGHT = "muster preflight --hosts ..."
+GPUS = "muster gpus --hosts ..."
 ALONE = "torchrun --nproc-per-node 1 SCRIPT"
 KERNEL = "dmesg -T | tail -50"
 NCCL_DEBUG = "NCCL_DEBUG=INFO torchrun ..."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...core.program import FAB
 from .killed import KILLED
 from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign, victim
 
@@ -153,7 +152,7 @@ NETWORK = (
     sign("ssh-host-key-changed", r"REMOTE HOST IDENTIFICATION HAS CHANGED", "a host's SSH key has changed",
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
-         f"{FAB} trust --hosts HOST", "ssh-host-key-changed"),
+         "muster trust --hosts HOST", "ssh-host-key-changed"),
     sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)", "a host refuses our SSH keys",
          "ssh -v HOST true"),
     # 255 is SSH's own code, for whatever reason.
@@ -225,7 +224,7 @@ HOST = (
     sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),
     sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
-         r"/manifests/\S{1,200} returned error code: 404", "the image is not there", f"{FAB} push --hosts ..."),
+         r"/manifests/\S{1,200} returned error code: 404", "the image is not there", "muster push --hosts ..."),
     # A registry says the same of an image that is not there and of one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
             "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",

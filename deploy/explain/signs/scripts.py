@@ -82,7 +82,7 @@ VICTIM = (
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
            r"Some rank\w* (?:did not|didn't) (?:join|reach)",
-           "the ranks stand still in a collective or in CUDA", "collective-timeout",
+           "the ranks are stuck in a collective or in CUDA", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
            "a rank did not come to a barrier", "collective-timeout"),

@@ -1,6 +1,6 @@
 """The signs of known causes in a failed run's output: tables, one row per sign. Pure.
 
-The texts come from torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `fab explain` a new fault, add a row
+The texts come from torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `muster explain` a new fault, add a row
 to a table, an example to tests/unit/explain/examples.txt, and a thread that has it (lab/threads.py). The earliest sign
 counts; within one line, the first row of the table wins. Patterns have no unbounded gaps: lines are untrusted, and
 matching must stay fast.

@@ -47,7 +47,7 @@ claims() (
             nodes_of_claims
             case $nodes in
             unknown | *"$newline$word "[UC]* | *"$newline$word Restarting"*) life=lives ;;
-            *"$newline$word "*) continue ;; # `fab join` may start it again
+            *"$newline$word "*) continue ;; # `muster join` may start it again
             esac
         fi
         if [ "$life" = lives ]; then

@@ -8,7 +8,6 @@ from shlex import quote
 from ...causes.docker_faults import DockerFault
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.errors import DeployError
-from ...core.program import FAB
 from ...core.text import binary, in_seconds, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
@@ -72,12 +71,12 @@ def differing(
         have = "has" if len(odd) == 1 else "have"
         text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
         text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
-        text += f"; `{FAB} deploy` does not train in it, and sends another" if without else ""
+        text += "; `muster deploy` does not train in it, and sends another" if without else ""
         yield find(
             "image-differs",
             odd,
             text,
-            f"`{FAB} deploy` sends one image to all, and so does {command_of('push', hosts=','.join(hosts))}",
+            f"`muster deploy` sends one image to all, and so does {command_of('push', hosts=','.join(hosts))}",
             WARNING,
         )
 

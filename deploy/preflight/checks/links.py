@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
-from ...core.program import FAB
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
 from ..answers import Answers, Link, pairs
@@ -93,7 +92,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     if cause == "host-unreachable" and (translated := reachability.translated_addresses(answers, lost)):
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
-        fix = f"{FAB} deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
+        fix = f"muster deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
     cells = tuple(dict.fromkeys(link.ends for link in links))
     symptom = ROWS["host-unreachable"].symptom
     evidence = _no_way(answers, links) + _evidence(links)

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
-from ...core.program import FAB
 from ...core.text import in_seconds, listed
 from ...job.again import command_of
 from ...job.options import FLAG
@@ -43,7 +42,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             "port-busy",
             host,
             f"another preflight of Muster's has port {port}, and did not end",
-            f"{FAB} preflight once the other one has ended; or another port: {FLAG.port} {int(port) + 1}",
+            f"muster preflight once the other one has ended; or another port: {FLAG.port} {int(port) + 1}",
             UNKNOWN,
             evidence=(
                 f"what listens on port {port} of {host} answers as a probe: "

@@ -120,7 +120,7 @@ def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
 def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     facts = answers.facts[host]
     locked = facts["resources"]["memlock"][0]
-    # Outside a container, this is the limit of the login; fab deploy sets its own for containers.
+    # Outside a container, this is the limit of the login; muster deploy sets its own for containers.
     given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
         yield find(

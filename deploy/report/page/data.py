@@ -1,6 +1,6 @@
 """Read a run folder for the page. Missing or torn files become a note, never an error.
 
-Flow: runs/<id>/ (docs/contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only.
+Flow: runs/<id>/ (contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The files of a run on its page: the last lines that ranks printed, and the list of all.
 
-A rank's own log is read where it is here; else its node's console, of which `fab attach` has a copy. Both may hold
+A rank's own log is read where it is here; else its node's console, of which `muster attach` has a copy. Both may hold
 anything: the lines are cut, and the page makes their control characters visible.
 """
 

@@ -11,9 +11,8 @@ from statistics import median
 from typing import Any
 
 from ...core import text as words
-from ...core.program import FAB, MAKE, option
 from ...job.again import command_of, words_of
-from ...job.options import Options
+from ...job.options import FLAG, Options
 from ...job.script import as_given, as_option, as_typed
 from ...run.outcome import CODES, choose_verdict
 from ...run.record import SLURM, backend_of
@@ -122,7 +121,7 @@ def again(record: Fields) -> str:
     if not isinstance(given, list):
         return ""
     if backend_of(record) == SLURM:
-        return f"{FAB} {record.get('again') or ''}"
+        return f"muster {record.get('again') or ''}"
     given = as_given([str(word) for word in given], record.get("bare") is True)
     if hosts := record.get("hosts"):
         what = Options(**as_option(given)) if record.get("script") else Options(args=shlex.join(given))
@@ -133,14 +132,14 @@ def again(record: Fields) -> str:
         where = Options(backend=str(backend or ""), workers=f"{workers:.0f}" if workers else "")
         script = shlex.join(words_of(Options(**as_option(given))))
         return command_of("up", where, " ".join(filter(None, [script, str(record.get("again") or "")])))
-    parts = [option("BACKEND", shlex.quote(str(backend)))] if backend else []
-    parts += [] if workers is None else [option("WORKERS", f"{workers:.0f}")]
-    parts += [option("ARGS", shlex.quote(shlex.join(given)))] if given else []
-    return " ".join([f"{MAKE} up", *parts])
+    parts = [f"{FLAG.backend} {shlex.quote(str(backend))}"] if backend else []
+    parts += [] if workers is None else [f"{FLAG.workers} {workers:.0f}"]
+    parts += [f"{FLAG.args} {shlex.quote(shlex.join(given))}"] if given else []
+    return " ".join(["muster up", *parts])
 
 
 def _deploy(record: Fields, hosts: list[Any], options: Options) -> str:
-    """`fab deploy` with these options to the hosts of the run; the record's `again` has the others, quoted already."""
+    """`muster deploy` with these options to the hosts of the run; the record's `again` has the others, quoted."""
     cluster = record.get("cluster")
     where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
     return command_of("deploy", replace(options, **where), str(record.get("again") or ""))
@@ -155,7 +154,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
     step = reached if run.script else 0
     repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
-    more = ", of all starts with repeats" if repeats else ""
+    more = ", including repeated steps" if repeats else ""
     rows = [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),

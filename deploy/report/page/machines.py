@@ -1,6 +1,6 @@
 """What each node's machine did while the run lasted: small charts over time, from telemetry/<node>.jsonl. Pure.
 
-Flow: the lines of a node -> one chart a measure -> templates/run.html. Rows that are not as docs/contract.md has them
+Flow: the lines of a node -> one chart a measure -> templates/run.html. Rows that are not as contract.md has them
 were left out before (data.py reads them as run/events.py does).
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
-from ...causes.table import DOCS
+from ...causes.table import READ
 from ...core import text as words
 from ...core.text import listed
 from ...preflight import reachability
@@ -49,7 +49,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         marks=MARKS,
         classes=CLASSES,
         fix_of=fix_of,
-        docs=DOCS,
+        read=READ,
         reach=reach(answers, not verdict.ok),
         rates=heat(answers),
         gpus_of=_gpus,

@@ -39,7 +39,7 @@ KINDS: dict[str, tuple[str, tuple[str, ...], str]] = {
     "stopping": ("Stopping at {step}", ("message",), ""),
     "outcome": ("{verdict}", ("step", "message"), ": "),
     "ended": ("Rank ended", ("how", "error"), ": "),
-    "kept": ("Left behind", ("node", "files", "bytes"), ": "),
+    "kept": ("Output files", ("node", "files", "bytes"), ": "),
     "story": ("{text}", (), ""),
 }
 # The words before a number, and how it is written. Any other field is text.

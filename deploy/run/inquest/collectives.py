@@ -1,6 +1,6 @@
 """Where ranks that wait for each other called different collectives: the first on which they do not agree. Pure.
 
-The rows are those of torch's flight recorder (docs/contract.md: the event `stuck`).
+The rows are those of torch's flight recorder (contract.md: the event `stuck`).
 """
 
 from __future__ import annotations

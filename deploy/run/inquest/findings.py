@@ -123,7 +123,7 @@ def _paused(evidence: Evidence) -> list[Finding]:
         ranks = [rank for rank, where in evidence.ranks.began.items() if where == node]
         of = f" ({ranks_in_words(ranks)})" if ranks else ""
         if trouble == "paused":
-            text = f"{node}{of} is paused: its container stands still until somebody runs `docker unpause` there"
+            text = f"{node}{of} is paused: its container is frozen until somebody runs `docker unpause` there"
             faults.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
         elif trouble == "gone":
             text = f"{node}{of}: its container is gone; somebody removed it"
@@ -142,9 +142,9 @@ def _stopped(evidence: Evidence) -> list[Finding]:
     for rank, still in evidence.ranks.still.items():
         node, how = still.doing.node, ""
         if still.doing.doing == "stopped":
-            how = "is stopped by a signal (SIGSTOP); `kill -CONT` lets it go on"
+            how = "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it"
         elif still.doing.doing == "traced":
-            how = f"is stopped by a debugger ({still.doing.tracer}); it goes on once that lets it go"
+            how = f"is stopped by a debugger ({still.doing.tracer}); it resumes when the debugger detaches"
         elif still.doing.doing == "disk":
             at = f" at {still.doing.place}" if still.doing.place else ""
             how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"

@@ -1,6 +1,6 @@
 """Who is missing while a run stands still: what each rank does, compared. Pure.
 
-The agents say what their ranks do (docs/contract.md: the event `stuck`, and trainer/node/why.py).
+The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/why.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..events import COLLECTIVES
 from . import collectives
 from .collectives import Call
 
-# docs/watching.md: a rank that stands still has made no step for longer than this.
+# docs/explanation/watching.md: a rank that stands still has made no step for longer than this.
 _MOVES_S = 5.0
 # What a rank does that waits for others.
 _WAITS = ("collective", "backward")
@@ -29,12 +29,12 @@ _STANDS = {
     "locked": "is in native code that holds the Python interpreter",
     "data": "waits for its DataLoader",
     "lock": "waits for a lock, or for a process of its own",
-    "script": "stands still",
+    "script": "is stuck",
     "computes": "computes without a pause",
-    "polls": "stands still: it polls with short pauses",
+    "polls": "is stuck: it polls with short pauses",
     "replaced": "runs another program",
     "ended": "has ended",
-    "unseen": "stands still and answers no look",
+    "unseen": "is stuck and answers no look",
     "unobserved": f"is not observed ({FLAG.no_observe})",
     "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
 }

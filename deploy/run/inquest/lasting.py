@@ -48,7 +48,7 @@ def trained_alone(evidence: Evidence, now: float) -> list[Finding]:
 def _halted(evidence: Evidence) -> list[Finding]:
     """Nodes of which a process that only watches the ranks is stopped: they train on, and nobody hears of it."""
     return [
-        Finding(Cause.STOPPED, f"{node}: {words}; its ranks may train on, unheard", node, t=t, lasting=True)
+        Finding(Cause.STOPPED, f"{node}: {words}; its ranks may keep training, unheard", node, t=t, lasting=True)
         for node, (words, t) in evidence.nodes.halted.items()
     ]
 

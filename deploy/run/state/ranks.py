@@ -132,6 +132,8 @@ class Ranks:
     alike: bool = False
     # What the nodes wait for on their hosts before the ranks start.
     waiting: str = ""
+    # The role of each node, in a run of several; each has ranks of its own that train together.
+    roles: Mapping[str, str] = field(default_factory=dict)
     # How often each rank has begun: since the nodes changed, and of a script ever.
     starts: Counter[int] = field(default_factory=Counter)
     lives: Counter[int] = field(default_factory=Counter)
@@ -153,7 +155,7 @@ class Ranks:
         """Take what an event says of the number of ranks. False for one of a rank that there is no more: it is late."""
         t, rank = float(event.get("t", 0.0)), event.get("rank")
         if event.get("kind") == "started":
-            if event.get("world") and t >= self.size_t:
+            if event.get("world") and t >= self.size_t and not self.roles:
                 self.size, self.size_t = int(event["world"]), t
             self._forget_others()
         return not (isinstance(rank, int) and self.size and rank >= self.size and t < self.size_t)
@@ -167,7 +169,7 @@ class Ranks:
         rank = event.get("rank")
         if event.get("kind") == "started":
             return rank == 0 and rank in self.views and not self.script and not self.regrouping
-        if event.get("kind") != "began" or not self.script or (rank and self.least):
+        if event.get("kind") != "began" or not self.script or (rank and self.least) or self.roles:
             return False
         return self.lives[event["rank"]] > self.restarts + self.regroups
 
@@ -198,7 +200,7 @@ class Ranks:
     @property
     def step_words(self) -> str:
         """The step in words."""
-        return f"step {self.step}" + (" (all starts, with repeats)" if self.repeats else "")
+        return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
 
     @property
     def at_step(self) -> str:
@@ -225,8 +227,9 @@ class Ranks:
 
     def node_name(self, node: str) -> str:
         """A node with its rank, as messages name it: `worker-2 (rank 2)`."""
-        view = self.view_of(node)
-        return f"{node} (rank {view.rank})" if view else node
+        view, role = self.view_of(node), self.roles.get(node, "")
+        who = f"{role} on {node}" if role and role not in node else node
+        return f"{who} (rank {view.rank})" if view else who
 
     def _of_this_start(self) -> tuple[dict[int, Any], ...]:
         return self.ends, self.called, self.still, self.links, self.paces, self.alone
@@ -304,7 +307,7 @@ class Ranks:
         self.repeats = self.repeats or not event["known"]
 
     def _on_waits(self, event: Event, t: float) -> None:
-        """The nodes of a run wait on their hosts (`fab deploy --wait`)."""
+        """The nodes of a run wait on their hosts (`muster deploy --wait`)."""
         if float(event.get("t", 0.0)) >= self.span.since:
             self.waiting = event["why"]
             self.show_life(event)

@@ -25,13 +25,24 @@ def sentence_of(event: Event) -> tuple[str, bool] | None:
         case "own_library":
             return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
         case "shared":
-            what = f"{several(event['files'], 'file')}, {amount(event['bytes'])}"
-            return f"{event['node']} gets {what}, that it lacks or has an old copy of, from {event['source']}", False
+            what = f"{several(event['files'], 'file')} ({amount(event['bytes'])})"
+            return f"copying {what} from {event['source']} to {event['node']}", False
         case "evaluated":
             return _evaluated(event), False
         case "outside":
             return _outside(event)
+        case "role":
+            return _of_role(event)
     return None
+
+
+def _of_role(event: Event) -> tuple[str, bool] | None:
+    """What a node of a role is at, where that is news to those who follow."""
+    role, node = event["role"], event["node"]
+    who = node if node == role or node.startswith(f"{role}-") else f"{role} on {node}"
+    if event["phase"] == "ready":
+        return f"{who} is ready", False
+    return (f"{who} starts again", True) if event.get("again") else None
 
 
 def _evaluated(event: Event) -> str:
@@ -48,7 +59,7 @@ def _outside(event: Event) -> tuple[str, bool]:
     more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
     wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
     if first.startswith(f"{CACHE}/"):
-        return f"{wrote} among the downloads of all runs: a fetch leaves it there (docs/caches.md says where)", True
+        return f"{wrote} among the downloads of all runs: a fetch leaves it there (muster docs clean-up)", True
     if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
         return f"{wrote} beside its folder: at a restart no other host gets it", False
     keep = shlex.quote(first.rpartition("/")[0] or "/")
@@ -70,7 +81,7 @@ def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapp
     news = [cut_off or _named(lost, "is lost", "are lost"), _named(left, "has left", "have left")]
     news += [_named(back, "is back", "are back")]
     news += [_named(spares, "takes a free place", "take free places")]
-    on = f"{_named(members, 'trains', 'train')} on from step {step}"
+    on = f"{_named(members, 'continues', 'continue')} from step {step}"
     if script:
         on = f"{_named(members, 'starts', 'start')} the script again from what it kept"
     return f"{'; '.join(filter(None, news))}: {on} ({len(members)} of {several(event['planned'], 'node')})"

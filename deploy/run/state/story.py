@@ -217,10 +217,10 @@ class Story(list[Happening]):
     def _on_continues(self, event: Event, run: Evidence) -> None:
         step, before = int(event["step"]), int(event["before"])
         if not event["known"] and not run.ranks.repeats:
-            text = "nothing tells at which step the script continues"
+            text = "the script does not report its resume step"
             if event.get("empty"):
                 text = "the script's optimizer is empty: it starts over, or continues with its weights alone"
-            self._tell(event, f"{text}: steps that it repeats count again", bool(event.get("empty")))
+            self._tell(event, f"{text}, so repeated steps are counted twice", bool(event.get("empty")))
         if int(event["rank"]) == 0 and event.get("anew"):
             why = "it loaded no checkpoint, and its optimizer is empty"
             text = f"the script starts over from the beginning: {why}; steps 1 to {before} come again"

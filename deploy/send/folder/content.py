@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-# Where a container has the user's folder; and the packages `trainer` and `muster`, if its image lacks them.
+# Where a container has the user's folder; and the package `muster`, if its image lacks it.
 WORKSPACE, CODE = "/workspace", "/muster/code"
 TIME = 315532800  # 1980: zip files know no earlier year
 _LISTED = {"f": "f 644", "x": "f 755", "l": "l a1ff"}

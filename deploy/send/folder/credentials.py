@@ -1,6 +1,6 @@
 """The list of what counts as a credential in a folder, by name or by content. Pure.
 
-docs/sending.md shows it; send/folder/folder_look.py keeps these files on this machine.
+docs/explanation/sending.md shows it; send/folder/folder_look.py keeps these files on this machine.
 """
 
 from __future__ import annotations

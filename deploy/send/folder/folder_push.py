@@ -17,11 +17,10 @@ from ...causes import docker_faults
 from ...core import fields
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import digits
-from ...core.program import FAB
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
-from ...run.folders import CHECKOUT, TRAINER
+from ...run.folders import CHECKOUT, INSTALLED, PACKAGE
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice
@@ -30,12 +29,11 @@ from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
 
 _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
-_ROOM = f"on that host: df -h ~; `{FAB} clean` shows what Muster keeps there"
+_ROOM = "on that host: df -h ~; `muster clean` shows what Muster keeps there"
 _SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
-# In a wheel both halves are inside the package `muster`, in a checkout beside it.
-_INSTALLED = "." in TRAINER
-_PACKAGES = {"muster": CHECKOUT if _INSTALLED else CHECKOUT / "muster", "trainer": CHECKOUT / "trainer"}
+# By its place within `muster`, where a wheel has it too.
+_PACKAGES = {"muster": PACKAGE, "muster/trainer": CHECKOUT / "trainer"}
 _HALVES = {"deploy", "trainer"}
 
 
@@ -155,7 +153,7 @@ def _trainer() -> Iterator[tuple[str, Path]]:
         yield name, folder
         for path in sorted(folder.rglob("*")):
             inside = path.relative_to(folder)
-            half = name == "muster" and _INSTALLED and inside.parts[0] in _HALVES
+            half = folder == PACKAGE and INSTALLED and inside.parts[0] in _HALVES
             if not half and "__pycache__" not in inside.parts:
                 yield f"{name}/{inside.as_posix()}", path
 
@@ -215,6 +213,6 @@ def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError
     if cause and cause.name == "disk-full":
         before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
         text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
-        how = f"`df -h ~` there; `{FAB} clean --hosts {host}` shows what Muster keeps"
+        how = f"`df -h ~` there; `muster clean --hosts {host}` shows what Muster keeps"
         return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
     return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err.encode())}", "push again")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...core.names import NODE_PROGRAMS, TRAINER
 from ...core.scripts import Scripts
-from ...run.folders import TRAINER
 
 
 def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
-    """One node: the trainer's agent around torchrun. -P: a user's trainer.py or muster.py must not shadow ours."""
-    return (python, "-P", "-m", f"{TRAINER}.node.agent", *arguments)
+    """One node: the trainer's agent around torchrun. -P: a user's muster.py must not shadow ours."""
+    return (python, "-P", "-m", NODE_PROGRAMS, "agent", *arguments)
 
 
 def options(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -20,7 +20,7 @@ def options(arguments: Sequence[str]) -> tuple[str, ...]:
 
 def witness(python: str) -> tuple[str, ...]:
     """The witness of a run's end, beside its nodes."""
-    return (python, "-P", "-m", f"{TRAINER}.node.on_end")
+    return (python, "-P", "-m", NODE_PROGRAMS, "on_end")
 
 
 def build_image(script: str) -> tuple[str, ...]:

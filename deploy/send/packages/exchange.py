@@ -27,7 +27,7 @@ class Unreached(DeployError):
     """A place that reaches no index; `uv`: it could not even get uv."""
 
     def __init__(self, place: str, words: str, uv: bool) -> None:
-        super().__init__(f"{place}: it reaches no package index: {words}", "docs/packages.md#no-index")
+        super().__init__(f"{place}: it reaches no package index: {words}", "muster docs offline-and-proxies")
         self.uv = uv
 
 

@@ -22,7 +22,6 @@ from typing import Any
 from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, record, text, whole
-from ...core.program import FAB
 from ...core.results import Results
 from ...run.folders import cache_folder
 from ..image import official
@@ -361,7 +360,7 @@ def hint(words: str) -> str:
     if "must have torchvision itself" in low:
         return _OTHER_TORCH.format("torch and torchvision", official.USUAL.tag)
     if docker_faults.disk_is_full(words):
-        return f"on that host: docker system df; `{FAB} clean` shows what Muster keeps there"
+        return "on that host: docker system df; `muster clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
         return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"
     return "correct the file; --requirements no leaves the packages out"

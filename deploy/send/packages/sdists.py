@@ -52,7 +52,7 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
         ) from fault
     except (OSError, ValueError) as fault:
         why = getattr(fault, "reason", fault)
-        raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "docs/packages.md#no-index") from fault
+        raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "muster docs offline-and-proxies") from fault
     if sha256s and digest not in sha256s:
         raise DeployError(
             f"{shown[:300]}: it has another hash than its index, or your file, says", "deploy again; ask who runs it"

@@ -127,7 +127,7 @@ def route(text):
 
 @entry(samples.LISTED)
 def listed(text):
-    """The engine's containers, as `fab status` and `fab runs` show them."""
+    """The engine's containers, as `muster status` and `muster runs` show them."""
     seen = engine.read_containers(fields.document(text, "containers"))
     console = samples.END_OF_CONSOLE.encode()
     parsed = {"a": host_status.parse(samples.STATUS, seen, "/home/ops", {"muster-r1": console})}
@@ -356,7 +356,7 @@ def lock(text):
 
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
 def last_words(text):
-    """`host_commands.last_words`, and how `fab stop` tells the end."""
+    """`host_commands.last_words`, and how `muster stop` tells the end."""
     nodes = {"a": _OWN}
     state = stop._state(nodes, events.last_words(text.split("\n"), 1795238476.0))
     _outcome_words(stop._result(state, nodes, killed=False), state)

@@ -85,7 +85,7 @@ METRICS = "\n".join([
     '{"t": 1795238472, "step": 20, "eval": {"loss": 0.06, "accuracy": 0.989}, "samples": 360}',
 ])  # fmt: skip
 VERDICT = json.dumps({"verdict": "failed", "code": 1, "rank": 0, "node": "a", "step": 241, "message": "loss is nan\nx",
-                      "hint": "lower --lr; the run goes on from here"})  # fmt: skip
+                      "hint": "lower --lr; the run continues from here"})  # fmt: skip
 NODE_UP = '{"node": "a", "pid": 1, "host": "h", "t": 1795238470.5}'
 GPUS = [path.read_text() for path in sorted(ANSWERS.glob("*.txt"))]
 STATUS = f"""time 1795238476
@@ -200,7 +200,7 @@ def probe(place):
     recorded = gpu_facts_of(sections("h100"))
     known |= {name: recorded[name] for name in ("gpus", "cuda", "rdma", "rdma_devices", "environment")}
     known["software"] = recorded["software"]
-    known["leftovers"] = [[4711, 12.5, "python -m trainer.node.agent"]]
+    known["leftovers"] = [[4711, 12.5, "python -m muster.trainer.node agent"]]
     return {
         "facts": known,
         "listen": {"ports": [29500], "sampled": [40000, 41000, 42000], "failed": {}, "routes": {}, "names": {}},
@@ -219,6 +219,6 @@ _PLAN = {"least": 2, "key": "0123abcd", "nodes": {"a": ["192.0.2.1", 29600, 2960
 NODE = json.dumps({
     "Env": ["PATH=/bin", "PET_NODE_RANK=0", "PET_RDZV_ID=r-1", "PET_NPROC_PER_NODE=2", "LD_PRELOAD=/x.so",
             f"MUSTER_GROUP={json.dumps(_PLAN)}"],
-    "Cmd": ["-c", "text", "sh", "-P", "-m", "trainer.node.agent", "--steps", "9"],
+    "Cmd": ["-c", "text", "sh", "-P", "-m", "muster.trainer.node", "agent", "--steps", "9"],
     "Labels": {"muster.start": "7f3a-0"},
 })  # fmt: skip

@@ -17,7 +17,7 @@ from deploy.host import facts
 from deploy.preflight import refusals
 from deploy.send.image import push
 
-DOCS = Path(__file__).resolve().parents[3] / "docs/troubleshooting.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs/reference/causes.md"
 DAEMON = "Error response from daemon: "
 TEXTS = {
     DAEMON + 'could not select device driver "" with capabilities: [[gpu]].': "gpu-runtime",

@@ -21,16 +21,11 @@ from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
 from deploy.report.console import Console
-from tests.causes_page import PAGE, causes_page
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
 # What a check of several kinds makes of parts, so that no file has it whole.
 COMPOSED = {"torch-differs", "cuda-differs", "python-differs", "all-ports-rejected"}
-
-
-def test_the_page_is_made_from_the_table() -> None:
-    assert PAGE.read_text() == causes_page(), "python -m tests.causes_page writes it"
 
 
 def test_a_slug_stands_once_and_each_row_has_its_meaning() -> None:

@@ -65,6 +65,14 @@ def test_hosts_come_from_the_cluster_file_and_the_ssh_settings(offered):
     assert offered("status", "--hosts", "gpu-a,al") == ["gpu-a,alpha"]
     assert offered("status", "--hosts", "me@al") == ["me@alpha"]
     assert offered("status", "--cluster", "other.toml", "--hosts", "else") == ["elsewhere"]
+    assert offered("deploy", "-H", "gpu-a,al") == ["gpu-a,alpha"]
+    assert offered("preflight", "al") == ["alpha"]
+
+
+def test_hosts_of_a_list_are_offered_where_a_bare_word_stands_for_them(offered, tmp_path):
+    (tmp_path / "project" / "cluster.toml").write_text("hosts = ['gpu-a', \"me@gpu-b:2222\", '$(touch owned)']\n")
+    assert offered("gpus", "") == ["gpu-a", "me@gpu-b:2222", "alpha", "beta-1", "Gamma", "delta"]
+    assert offered("status", "2026") == ["2026-one"]
 
 
 def test_runs_are_offered_from_a_folder_below_too(offered):
@@ -75,6 +83,7 @@ def test_runs_are_offered_from_a_folder_below_too(offered):
 
 def test_values_and_the_users_own_script_are_left_to_the_shells_file_names(offered):
     assert offered("deploy", "--folder", "") == []
+    assert offered("deploy", "-H", "a", "tr") == []
     assert offered("deploy", "--hosts", "a", "--", "tr") == []
 
 

@@ -4,6 +4,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -11,6 +12,8 @@ import pytest
 
 from deploy.commands import main
 from deploy.commands.command import MEANINGS
+from deploy.job.options import SECTIONS, Options
+from tests.typed import split
 
 HOME = Path(__file__).resolve().parents[3]
 COMMANDS = [pytest.param(each, id=each.name) for each in main.every_command()]
@@ -30,8 +33,9 @@ def test_the_example_can_be_typed(command):
     examples = examples_of(command)
     assert examples
     for example in examples:
-        words = shlex.split(example.rpartition("| ")[2].partition("2>&1")[0].partition(" -- ")[0])
-        assert words[:2] == ["fab", command.name]
+        words = shlex.split(example.rpartition("| ")[2].partition("2>&1")[0].partition(" > ")[0])
+        assert words[:2] == ["muster", command.name]
+        words = split(words[1:])[0]
         assert {word.partition("=")[0] for word in words if word.startswith("--")} <= flags_of(command)
 
 
@@ -55,13 +59,14 @@ def test_what_stands_above_the_options_fits_a_terminal_of_80_columns(command):
     assert max(len(line) for line in command.help.splitlines()) <= 77
 
 
-def test_options_have_no_letters_that_a_new_option_would_move():
-    assert [
-        flag for each in main.every_command() for flag in flags_of(each) if flag.startswith("-") and len(flag) == 2
-    ] == []
+def test_a_letter_means_the_same_to_every_command_and_is_typed_as_its_option():
+    pairs = {tuple(each.opts) for command in COMMANDS for each in command.values[0].params if each.opts[1:]}
+    letters = [letter for _, letter in pairs]
+    assert ("--hosts", "-H") in pairs
+    assert len(letters) == len({*letters}), pairs
 
 
-@pytest.mark.parametrize("words", [("deploy", "--help"), ("--help", "deploy"), ("-h", "deploy")])
+@pytest.mark.parametrize("words", [("deploy", "--help-all"), ("--help", "deploy"), ("-h", "deploy")])
 @pytest.mark.parametrize("name", ["muster", "fab"])
 def test_the_help_breaks_no_line_at_a_hyphen(name, words, capsys, monkeypatch):
     """A reader copies `--sbatch="--partition=a100` from the screen: it must not become `-- partition`."""
@@ -72,5 +77,25 @@ def test_the_help_breaks_no_line_at_a_hyphen(name, words, capsys, monkeypatch):
     else:
         line = [Path(sys.executable).with_name("fab"), *words]
         shown = subprocess.run(line, cwd=HOME, capture_output=True, text=True, check=True, timeout=60).stdout
-    assert '"--partition=a100 --cpus-per-task=64"' in " ".join(shown.split())
+    assert ('"--partition=a100 --cpus-per-task=64"' in " ".join(shown.split())) == ("--help-all" in words)
     assert [line for line in shown.splitlines() if line.endswith("-")] == []
+
+
+def flags_shown(words, capsys):
+    assert main.run(words) == 0
+    return set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", capsys.readouterr().out, re.MULTILINE))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_screen_has_at_most_14_options_and_the_whole_help_has_each_of_them(command, capsys):
+    first = flags_shown([command.name, "--help"], capsys) - {"--help"}
+    every = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
+    assert len(first) <= 14
+    if first != every:
+        assert flags_shown([command.name, "--help-all"], capsys) == every
+
+
+def test_every_option_of_a_long_help_stands_in_one_section():
+    titled = [name for words in SECTIONS.values() for name in words.replace("|", " ").split()]
+    assert len(titled) == len({*titled})
+    assert {*titled} <= {each.name for each in fields(Options)}

@@ -1,4 +1,4 @@
-"""Every row of docs/launching.md: what people type is taken or refused with what works, and what it offers is right."""
+"""Every row of docs/how-to/launch.md: what people type is taken, or refused with what works; its offers are right."""
 
 import re
 import shlex
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import main
-from deploy.commands.planned import planned
 from deploy.core.errors import UsageError
 from deploy.job.options import Options
 from deploy.job.script import once_a_node, read
+from deploy.slurm.planned import planned
+from tests.typed import split
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs/launching.md").read_text()
+PAGE = (Path(__file__).resolve().parents[3] / "docs/how-to/launch.md").read_text()
 ROWS = [
     line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| `") or line.startswith("| a ")
 ]
@@ -47,20 +48,21 @@ def test_what_people_type_is_taken_or_refused_with_a_command_that_is_taken(text,
 
 def instead_of(text, hint):
     """The command that the hint of a refusal offers."""
-    offered, less = re.search(r"--script (.+)", hint), re.search(r"leave out (\S+)", hint)
-    return shlex.split(offered[1])[0] if offered else re.sub(rf"{less[1]} \S+ ", "", text)
+    offered, less = re.search(r"-- (.+?)(?: \(.*|; or .*)?$", hint), re.search(r"leave out (\S+)", hint)
+    return offered[1] if offered else re.sub(rf"{less[1]} \S+ ", "", text)
 
 
 @pytest.mark.parametrize("text", OFFERED)
 def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(text, folder):
     typed = shlex.split(text.partition(" >")[0])
-    words = main.with_script(typed[typed.index("muster") + 1 :])
+    words, program = split(typed[typed.index("muster") + 1 :])
     command = main.TREE.get_command(None, words[0])
     named = [word for word in words[1:] if word.startswith("--")]
     assert {name.partition("=")[0] for name in named} <= {flag for each in command.params for flag in each.opts}
+    behind = [*words[2:], ""][: len(words) - 1]
     pairs = dict(word.removeprefix("--").split("=", 1) if "=" in word else (word.removeprefix("--"), after)
-                 for word, after in zip(words[1:], [*words[2:], ""], strict=True) if word.startswith("--"))  # fmt: skip
-    script = once_a_node(pairs.get("each", ""), pairs.get("script", ""))
+                 for word, after in zip(words[1:], behind, strict=True) if word.startswith("--"))  # fmt: skip
+    script = once_a_node(pairs.get("each", ""), pairs.get("script", "") or shlex.join(program))
     assert planned(Options(script=script))[0][0] == "--script"
 
 

@@ -1,45 +1,114 @@
 """Words of the `muster` command, as a user types them."""
 
 import importlib
+import re
 import shlex
 import sys
 
 import pytest
 
-from deploy.commands import main
-from deploy.core.errors import UsageError
+from deploy.commands import main, typos
+from deploy.run import folders
 
 
-def test_what_stands_after_the_dashes_is_the_script_whatever_it_looks_like():
-    script = ["train.py", "--lr", "3e-4", "--name", "it's two words", "--", "--hosts"]
-    words = main.with_script(["deploy", "--hosts", "a,b", "--", *script])
-    assert words[:3] == ["deploy", "--hosts", "a,b"]
-    assert len(words) == 4
-    assert shlex.split(words[3].removeprefix("--script=")) == script
+def given(words, monkeypatch):
+    """The options, and the words of its own, that a command gets."""
+    command, got = main.TREE.get_command(None, words[0]), {}
+
+    def work(options, console, **own):
+        got.update({each: value for each, value in vars(options).items() if value}, **own)
+        return 0
+
+    monkeypatch.setattr(command, "work", work)
+    assert main.run(words) == 0
+    return got
 
 
-def test_words_without_dashes_stay_as_they_are():
-    assert main.with_script(["deploy", "--hosts", "a", "--script", "x.py -v"]) == [
-        "deploy",
-        "--hosts",
-        "a",
-        "--script",
-        "x.py -v",
-    ]
+@pytest.mark.parametrize("dashes", [["--"], []])
+def test_what_stands_behind_the_options_is_the_program_whatever_it_looks_like(dashes, monkeypatch):
+    script = ["train.py", "--lr", "3e-4", "--name", "it's two words", "--", "--hosts", "-H", "x"]
+    got = given(["deploy", "--hosts", "a,b", *dashes, *script], monkeypatch)
+    assert shlex.split(got.pop("script")) == script
+    assert got == {"hosts": "a,b"}
 
 
 @pytest.mark.parametrize(
-    "words", ["status --hosts a -- train.py", "-- train.py", "deploy --hosts a --", "deploy --script x.py -- train.py"]
+    ("line", "wanted"),
+    [
+        ("deploy -H a,b -n 2 -g 0,1 -e A=1 -e B=2 -d train.py -d", "hosts=a,b nproc=2 gpus=0,1 script='train.py -d'"),
+        ("up torchrun --nproc-per-node 2 train.py", "script='torchrun --nproc-per-node 2 train.py'"),
+        ("agent train.py --x", "script='train.py --x'"),
+        ("export -N 2 train.py --x", "nodes=2 script='train.py --x'"),
+        ("deploy -H a --script 'x.py -v'", "hosts=a script='x.py -v'"),
+        ("logs latest -f", "run=latest follow=True"),
+        ("logs 2026-11-26-1150-train-93fd", "run=2026-11-26-1150-train-93fd"),
+        ("logs mine", "run=mine"),
+        ("logs gpu-a,gpu-b --rank 0", "hosts=gpu-a,gpu-b rank=0"),
+        ("status gpu-a, gpu-b", "hosts=gpu-a,,gpu-b"),
+        ("status -H gpu-a latest", "hosts=gpu-a run=latest"),
+        ("stop latest gpu-a gpu-b --now", "run=latest hosts=gpu-a,gpu-b now=True"),
+        ("preflight me@gpu-a:2222,gpu-b --quick", "hosts=me@gpu-a:2222,gpu-b quick=True"),
+        ("runs gpu-a", "hosts=gpu-a"),
+        ("report latest", "run=latest"),
+        ("completion zsh", "shell=zsh"),
+        ("port 6006 latest", "number=6006 run=latest"),
+        ("exec nvidia-smi -L", "words=['nvidia-smi', '-L']"),
+        ("exec gpu-a -- ls -la", "hosts=gpu-a words=['ls', '-la']"),
+        ("exec latest -r 3 ls -r", "run=latest rank=3 words=['ls', '-r']"),
+        ("shell gpu-a -r 3", "hosts=gpu-a rank=3 words=[]"),
+        ("shell -- htop -d 1", "words=['htop', '-d', '1']"),
+    ],
 )
-def test_a_script_where_none_makes_sense_is_refused(words):
-    with pytest.raises(UsageError):
-        main.with_script(words.split())
+def test_a_bare_word_is_a_run_or_hosts_and_the_first_one_behind_the_options_begins_a_program(
+    line, wanted, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "mine").mkdir()
+    got = given(shlex.split(line), monkeypatch)
+    pairs = [text.partition("=") for text in re.findall(r"\w+=(?:\[[^]]*\]|'[^']*'|\S+)", wanted)]
+    assert {name: text.strip("'") for name, _, text in pairs} == {name: str(got[name]) for name, _, _ in pairs}
+    assert not {"run", "hosts", "script"} & got.keys() - {name for name, _, _ in pairs}
 
 
-def test_a_mistyped_command_before_a_script_gets_the_nearest_one():
-    with pytest.raises(UsageError, match="no command depoly") as refused:
-        main.with_script(["depoly", "--hosts", "a", "--", "train.py", "--lr", "3e-4"])
-    assert refused.value.hint.endswith("deploy --hosts a -- train.py --lr 3e-4")
+def test_a_bare_word_that_a_cluster_file_does_not_name_is_a_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "gpu-a"\n')
+    assert given(["logs", "gpu-a"], monkeypatch) == {"hosts": "gpu-a"}
+    assert given(["logs", "of-tuesday"], monkeypatch) == {"run": "of-tuesday"}
+    assert given(["exec", "gpu-a", "ls"], monkeypatch) == {"hosts": "gpu-a", "words": ["ls"]}
+    assert given(["exec", "gpu-b", "ls"], monkeypatch) == {"words": ["gpu-b", "ls"]}
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"hosts = 1", b"[[hosts]]", b"hosts = [[[[", b"x" * (1 << 21)])
+def test_a_cluster_file_that_is_none_names_no_host(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.toml").write_bytes(content)
+    assert typos.hosts_here() == set()
+    (tmp_path / "cluster.toml").unlink()
+    (tmp_path / "cluster.toml").symlink_to("/etc/passwd")
+    assert typos.hosts_here() == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("status --hosts a -- train.py", "muster status --help"),
+        ("logs train.py", "muster logs --help"),
+        ("compare a b c", "muster compare --help"),
+        ("deploy --script x.py train.py", "leave out --script"),
+        ("deploy --hosts a, b train.py", "muster deploy --hosts a,b train.py"),
+        ("deploy train.py --lr 3 -H a,b", "muster deploy --hosts a,b train.py --lr 3"),
+        ("deploy train.py --hosts=a,b --lr 3", "muster deploy --hosts a,b train.py --lr 3"),
+        ("deploy gpu-a,gpu-b train.py --lr 3", "muster deploy --hosts gpu-a,gpu-b train.py --lr 3"),
+        ("deploy --detach gpu-a torchrun train.py", "muster deploy --detach --hosts gpu-a torchrun train.py"),
+        ("depoly -H a train.py --lr 3e-4", "muster deploy -H a train.py --lr 3e-4"),
+        ("depoly --hosts a -- train.py", "muster deploy --hosts a -- train.py"),
+    ],
+)
+def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(line, hint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.run(shlex.split(line)) == 2
+    assert capsys.readouterr().err.rstrip().endswith(f"hint: {hint}")
 
 
 def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
@@ -73,6 +142,9 @@ def test_a_script_behind_run_is_refused_without_a_secret_that_it_has(monkeypatch
         ["status", "--hosts", "a", "\udcff\udcfe"],
         ["explain", "--\udcff"],
         ["--help", "\x1b[2J"],
+        ["logs", "\x1b[2J.py"],
+        ["deploy", "\x1b[2J,b", "train.py"],
+        ["deploy", "train.py", "--hosts", "\x1b[2J"],
         ["deply", "--", "\x1b[2J"],
     ],
 )
@@ -92,7 +164,6 @@ def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, ca
         (["compare", "a"], "SECOND"),
         (["port"], "NUMBER"),
         (["explain"], "WHAT"),
-        (["exec", "--hosts", "a", "ls"], "ls"),
     ],
 )
 def test_wrong_usage_names_the_word_and_the_help_of_its_command(words, why, capsys):

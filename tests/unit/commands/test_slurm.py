@@ -1,4 +1,4 @@
-"""The options of `fab deploy --slurm`, and which run a command without hosts means."""
+"""The options of `muster deploy --slurm`, and which run a command without hosts means."""
 
 import shlex
 from dataclasses import replace

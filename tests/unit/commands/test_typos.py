@@ -15,13 +15,12 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", 
     [
         ("deploy --host a", "--host", "deploy", "did you mean --hosts?"),
         ("deploy --host=a", "--host=a", "deploy", "did you mean --hosts=a?"),
-        ("deploy --hosts a train.py --lr 3", "train.py", "deploy", "fab deploy --hosts a -- train.py --lr 3"),
-        ("up torchrun train.py", "torchrun", "up", "fab up -- torchrun train.py"),
-        ("deploy --hosts a, b", "b", "deploy", "a,b"),
+        ("deploy --lr 3 train.py", "--lr", "deploy", "muster deploy train.py --lr 3"),
+        ("deploy --file train.py --x", "--file", "deploy", "muster deploy train.py --x"),
         ("deploy --name first -- train.py", "--name", "deploy", "did you mean --run?"),
-        ("deply --hosts a", "deply", "", "fab deploy"),
-        ("qqq", "qqq", "", "fab --list"),
-        ("status --zzz", "--zzz", "status", "fab --help status"),
+        ("deply --hosts a", "deply", "", "muster deploy"),
+        ("qqq", "qqq", "", "muster --help"),
+        ("status --zzz", "--zzz", "status", "muster status --help"),
     ],
 )
 def test_a_typo_gets_what_its_user_may_have_meant(typed, word, task, hint):

@@ -28,10 +28,10 @@ def test_every_failing_host_is_told_on_a_line_of_its_own_with_its_hint():
 
 
 def test_a_hint_that_all_share_is_told_once():
-    results = Results({name: DeployError(f"{name}: unknown key", "fab trust --hosts a,b") for name in "ab"})
+    results = Results({name: DeployError(f"{name}: unknown key", "muster trust --hosts a,b") for name in "ab"})
     with pytest.raises(HostsFailed) as caught:
         results.all()
-    assert caught.value.hint == "fab trust --hosts a,b"
+    assert caught.value.hint == "muster trust --hosts a,b"
     assert "trust" not in caught.value.message
 
 

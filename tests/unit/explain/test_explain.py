@@ -1,4 +1,4 @@
-"""`fab explain` on output that launchers, schedulers and containers dress in their own way."""
+"""`muster explain` on output that launchers, schedulers and containers dress in their own way."""
 
 import os
 from pathlib import Path
@@ -187,7 +187,7 @@ def test_an_empty_output_is_told_as_that():
 
 def test_the_next_step_is_a_command_everywhere():
     first = {
-        "fab",
+        "muster",
         "torchrun",
         "python",
         "nvidia-smi",

@@ -1,4 +1,4 @@
-"""Where `fab explain` finds output: folders of any launcher, compressed files, and files of no use."""
+"""Where `muster explain` finds output: folders of any launcher, compressed files, and files of no use."""
 
 import gzip
 import io

@@ -98,7 +98,7 @@ def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
     memory = f"RuntimeError: CUDA out of memory\n{report}"
     limit = "slurmstepd: error: *** JOB 4711 ON gpu-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
     said = {
-        "fab gpus --hosts gpu-b": memory,
+        "muster gpus --hosts gpu-b": memory,
         "nvidia-smi": "RuntimeError: CUDA out of memory\n",
         "sacct -X -j 4711 --format JobID,Timelimit,Elapsed": limit,
         "export NCCL_DEBUG=INFO": "RuntimeError: NCCL error: unhandled system error\n",

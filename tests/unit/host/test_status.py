@@ -126,7 +126,7 @@ def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off
     assert (now["run"], now["state"], now["hosts"]) == ("now", "running", ["b"])
 
 
-@pytest.mark.parametrize(("known", "words"), [(False, "step 20/600 (with repeats)"), (True, "step 20/600")])
+@pytest.mark.parametrize(("known", "words"), [(False, "step 20/600 (including repeated steps)"), (True, "step 20/600")])
 def test_a_step_that_counts_repeats_says_so(known: bool, words: str) -> None:
     event = {"t": NOW - 9, "kind": "continues", "rank": 0, "node": "a", "step": 12, "before": 12, "known": known}
     (row,) = tables.status_rows({"a": read(node("r"), step("r", 0, 20, NOW), f"event r {json.dumps(event)}")})

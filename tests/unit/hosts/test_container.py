@@ -29,7 +29,7 @@ def made(work=WORK, job=None, host=None, **facts):
 
 def test_the_whole_command_of_a_host():
     assert shlex.join(made()[1].argv) == (
-        "docker run --detach --pull never --name muster-r1 --label muster.format=1 "
+        "docker run --detach --pull never --name muster-r1 --label muster.format=2 "
         "--label muster.run=r1 --label muster.user=u "
         "--label muster.start=7f3a-1 --label muster.node=b "
         "--label muster.place=1 --label muster.nodes=2 --label muster.port=29500 "
@@ -43,7 +43,7 @@ def test_the_whole_command_of_a_host():
         "--ulimit core=0 --env-file /dev/stdin "
         "--entrypoint sh muster-app:latest -c "
         '\'for name in python python3; do command -v $name >/dev/null && exec $name "$@"; done; '
-        "echo no python in this image >&2; exit 127' sh -P -m trainer.node.agent --script train.py --lr 3e-4"
+        "echo no python in this image >&2; exit 127' sh -P -m muster.trainer.node agent --script train.py --lr 3e-4"
     )
 
 
@@ -68,7 +68,7 @@ def test_the_whole_environment_of_both_hosts():
         "MUSTER_RUN_DIR": "/muster/run",
         "MUSTER_NODE": "a",
         "MUSTER_SECRET_NAMES": "HF_TOKEN",
-        "MUSTER_RESUME_COMMAND": "fab deploy --resume r1",
+        "MUSTER_RESUME_COMMAND": "muster deploy --resume r1",
         "MUSTER_SAVE_CHANGES": "1",
     }
     differ = {name: value for name, value in second.items() if first[name] != value}

@@ -1,4 +1,4 @@
-"""`fab leave` and `fab join`: whom they refuse, and what a host and its node may answer."""
+"""`muster leave` and `muster join`: whom they refuse, and what a host and its node may answer."""
 
 import json
 

@@ -19,7 +19,7 @@ AGREED = {"least": 2, "key": "secret-key", "nodes": {"a": ["10.0.0.1", 29600, 29
 
 def inspected(agreed=AGREED, **changed):
     environment = ["PET_NODE_RANK=0", "PET_RDZV_ID=r-1-7f3a", "PET_NPROC_PER_NODE=2", f"{GROUP}={json.dumps(agreed)}"]
-    words = ["-c", "text", "sh", "-P", "-m", "trainer.node.agent", "--steps", "9"]
+    words = ["-c", "text", "sh", "-P", "-m", "muster.trainer.node", "agent", "--steps", "9"]
     return json.dumps({"Env": environment, "Cmd": words, "Labels": {"muster.start": "7f3a-0"}, **changed})
 
 

@@ -1,4 +1,4 @@
-"""The words of `fab port`."""
+"""The words of `muster port`."""
 
 import pytest
 

@@ -27,7 +27,7 @@ def test_it_has_the_options_of_the_node_and_a_folder_of_its_own():
     assert " ".join(theirs) in " ".join(argv)
     assert made.folder not in " ".join(argv)
     assert not {"--detach", "--name", "--restart"} & set(argv)
-    assert not any(word.startswith("muster.run=") for word in argv), "`fab status` would show it as a run"
+    assert not any(word.startswith("muster.run=") for word in argv), "`muster status` would show it as a run"
 
 
 def test_its_folder_is_on_the_disk_of_the_runs_and_is_no_run():

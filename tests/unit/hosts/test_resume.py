@@ -6,7 +6,6 @@ import pytest
 
 from deploy.causes.ends import Cause
 from deploy.core.errors import USAGE, UsageError
-from deploy.core.program import FAB
 from deploy.hosts import container, resume
 from deploy.hosts.resume import resume_fields, with_host_paths, with_resume_hint
 from deploy.job import consent
@@ -22,12 +21,12 @@ from tests.hosts import FACTS
 @pytest.mark.parametrize(
     ("options", "lost", "command"),
     [
-        (Options(), [], "fab deploy --hosts a,b,c --resume r"),
+        (Options(), [], "muster deploy --hosts a,b,c --resume r"),
         (Options(image="my:1", env=("A=x y",)), [], "--resume r --image my:1 --env 'A=x y'"),
         (Options(mount=("/a:/b", "/c:/d:ro")), [], "--resume r --mount /a:/b --mount /c:/d:ro"),
-        (Options(cluster="lab.toml"), [], "fab deploy --cluster lab.toml --resume r"),
-        (Options(), ["b"], "fab deploy --hosts a,c --resume r"),
-        (Options(), ["a"], "fab deploy --hosts a,b,c --resume r"),
+        (Options(cluster="lab.toml"), [], "muster deploy --cluster lab.toml --resume r"),
+        (Options(), ["b"], "muster deploy --hosts a,c --resume r"),
+        (Options(), ["a"], "muster deploy --hosts a,b,c --resume r"),
     ],
 )
 def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command, tmp_path):
@@ -35,11 +34,11 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(options)})
     result = with_resume_hint(
-        Result("stopped", from_ranks=True, hint="`fab deploy --resume r` goes on from here"), run_dir, True, lost
+        Result("stopped", from_ranks=True, hint="`muster deploy --resume r` continues from here"), run_dir, True, lost
     )
     assert command in result.hint
     assert ("its checkpoints are on a" in result.hint) == ("a" in lost)
-    assert "`fab deploy --resume r`" not in result.hint
+    assert "`muster deploy --resume r`" not in result.hint
 
 
 def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_path):
@@ -47,7 +46,7 @@ def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_p
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(Options())})
     result = with_resume_hint(Result("failed"), run_dir, True, ["a"], copied=True)
-    assert "fab deploy --hosts b,c --resume r" in result.hint
+    assert "muster deploy --hosts b,c --resume r" in result.hint
     assert "when that host is back" in with_resume_hint(Result("failed"), run_dir, True, ["a", "b", "c"], True).hint
 
 
@@ -57,9 +56,9 @@ def test_the_hint_has_min_nodes_where_it_can_hold(tmp_path):
     fields = resume_fields(Options(min_nodes="2"))
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": True, **fields})
     for lost, command in (
-        ((), "fab deploy --hosts a,b,c --resume r --min-nodes 2"),
-        (("a",), "fab deploy --hosts a,b,c --resume r --min-nodes 2"),
-        (("b",), "fab deploy --hosts a,c --resume r"),
+        ((), "muster deploy --hosts a,b,c --resume r --min-nodes 2"),
+        (("a",), "muster deploy --hosts a,b,c --resume r --min-nodes 2"),
+        (("b",), "muster deploy --hosts a,c --resume r"),
     ):
         result = with_resume_hint(Result("failed"), run_dir, True, lost)
         assert result.hint.endswith(command)
@@ -91,10 +90,8 @@ def test_the_node_knows_the_whole_command_as_far_as_it_is_known_at_the_start():
     options = Options(hosts="gpu-a,gpu-b", folder="proj", script="train.py", restarts="3", on_end="sh end.sh")
     where, again = resume.known_ahead(options, load_cluster(options))
     command = container.resume_command("r1", where, again)
-    assert command == (
-        "fab deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'"
-    ).replace("fab", FAB, 1)
-    assert container.resume_command("r1", where, "--env 'A=1\n2'") == f"{FAB} deploy --resume r1"
+    assert command == ("muster deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'")
+    assert container.resume_command("r1", where, "--env 'A=1\n2'") == "muster deploy --resume r1"
 
 
 @pytest.fixture

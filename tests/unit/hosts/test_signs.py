@@ -57,7 +57,7 @@ def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_nev
 
 
 def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
-    assert engine_words(TRAINS_ON, 1).startswith("the Docker engine there does not answer; rank 1 trains on")
+    assert engine_words(TRAINS_ON, 1).startswith("the Docker engine there does not answer; rank 1 keeps training")
     assert "its node lives on" in engine_words(TRAINS_ON, None)
     assert engine_words(STANDS, 1) == "the Docker engine there does not answer; asking again"
     assert engine_words(Signs(0.3, 5.0, LIVES_S + 1), 1) == engine_words(STANDS, 1)

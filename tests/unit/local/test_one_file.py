@@ -1,4 +1,4 @@
-"""`fab fetch --state FILE` refuses, before anything is fetched, a file that it cannot write."""
+"""`muster fetch --state FILE` refuses, before anything is fetched, a file that it cannot write."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What `fab up` makes of its options, before anything starts."""
+"""What `muster up` makes of its options, before anything starts."""
 
 from __future__ import annotations
 

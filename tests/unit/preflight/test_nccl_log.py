@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deploy.preflight import nccl_log
-from lab import nccl_logs
+from tests.unit.preflight import public_logs
 from trainer.rehearsal import NCCL, TELLING
 
 EXCERPTS = (Path(__file__).parent / "nccl_logs.txt").read_text().split("=== ")[1:]
@@ -39,15 +39,15 @@ def test_a_public_log_says_what_a_person_reads_in_it(excerpt):
     assert expected.get("reason", "") in log.reason
 
 
-@pytest.mark.parametrize("excerpt", nccl_logs.split()[0], ids=lambda excerpt: excerpt.name)
+@pytest.mark.parametrize("excerpt", public_logs.split()[0], ids=lambda excerpt: excerpt.name)
 def test_a_public_log_for_looking_at_is_read_as_a_person_reads_it_and_never_wrong(excerpt):
     # A warning of net_ib.cc does not show that the ranks talk by it: the reader says nothing.
     unsure = {"sockets"} if excerpt.name == "async-event" else set()
-    assert {fact for fact, mark in excerpt.marks().items() if mark != nccl_logs.RIGHT} == unsure
-    assert nccl_logs.WRONG not in excerpt.marks().values()
+    assert {fact for fact, mark in excerpt.marks().items() if mark != public_logs.RIGHT} == unsure
+    assert public_logs.WRONG not in excerpt.marks().values()
 
 
-@pytest.mark.parametrize("lines", [parts(each)[1] for each in EXCERPTS] + [each.lines for each in nccl_logs.load()])
+@pytest.mark.parametrize("lines", [parts(each)[1] for each in EXCERPTS] + [each.lines for each in public_logs.load()])
 def test_the_lines_that_a_rehearsal_sends_say_what_all_lines_say(lines):
     sent = [line.partition(NCCL)[2].strip() or line for line in lines if TELLING.search(line)]
     assert nccl_log.read(sent) == nccl_log.read(lines)

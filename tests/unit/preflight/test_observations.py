@@ -338,16 +338,16 @@ def test_a_slow_way_on_which_the_run_sends_little_is_a_warning():
 
 
 def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_ends_it():
-    own, other = "MUSTER_RUN_ID=train-1 python -m trainer.node.agent", "python -m torch.distributed.run x.py"
+    own, other = "MUSTER_RUN_ID=train-1 python -m muster.trainer.node agent", "python -m torch.distributed.run x.py"
     seen = answers(change={"a": {"leftovers": [[7, 60.0, own]]}, "b": {"leftovers": [[8, 60.0, own]]}})
     first, _ = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
-    assert "Muster's run train-1: python -m trainer.node.agent (pid 7, 60 s)" in first.text
+    assert "Muster's run train-1: python -m muster.trainer.node agent (pid 7, 60 s)" in first.text
     assert "stop --hosts a,b --run train-1" in first.fix
     seen = answers(change={"a": {"leftovers": [[7, 60.0, other], [9, 1.0, own]]}})
     (only,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
     assert "a process of another distributed run: python -m torch.distributed.run x.py (pid 7, 60 s)" in only.text
     assert only.fix.startswith("on a: kill 7")
-    seen = answers(change={"a": {"leftovers": [[7, 60.0, "MUSTER_RUN_ID=--now python -m trainer.node.agent"]]}})
+    seen = answers(change={"a": {"leftovers": [[7, 60.0, "MUSTER_RUN_ID=--now python -m muster.trainer.node agent"]]}})
     (option,) = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
     assert option.fix.startswith("on a: kill 7"), "a host chooses the name: it is no option of a command to copy"
 
@@ -436,7 +436,9 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
     assert "import" not in finding.text
     (finding,) = host_checks.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
-    assert "; `import torch` fails in that of b: RuntimeError: no habana; `fab deploy` does not train" in finding.text
+    assert (
+        "; `import torch` fails in that of b: RuntimeError: no habana; `muster deploy` does not train" in finding.text
+    )
 
 
 @pytest.mark.parametrize(

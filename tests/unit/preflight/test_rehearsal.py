@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from deploy.preflight.rehearsal import Outcome, Scene, findings, summary
-from lab import nccl_logs
+from tests.unit.preflight import public_logs
 
 HOSTS = ("a", "b", "c")
 LOAD = "load data with 2 workers"
@@ -199,9 +199,9 @@ def said_with_a_fabric(lines):
     return [(finding.cause, finding.level, "could not tell" not in finding.text) for finding in told]
 
 
-@pytest.mark.parametrize("excerpt", nccl_logs.load(), ids=lambda excerpt: excerpt.name)
+@pytest.mark.parametrize("excerpt", public_logs.load(), ids=lambda excerpt: excerpt.name)
 def test_with_a_fabric_a_public_log_of_sockets_or_of_nothing_is_not_green(excerpt):
-    read = nccl_logs.said(excerpt.lines)
+    read = public_logs.said(excerpt.lines)
     if excerpt.truth.get("sockets") == "yes":
         assert said_with_a_fabric(excerpt.lines) == [("fabric-unused", "warning", True)]
     elif not (read["network"] or read["sockets"] or read["inside"]):

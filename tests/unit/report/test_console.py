@@ -63,21 +63,39 @@ def rendered(state: State, width: int = 120, height: int = 24) -> list[str]:
 
 
 def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None:
-    head, master, worker, _, metrics, story = rendered(training())
+    head, heads, master, worker, _, bar, metrics, story = rendered(training())
     assert head == f"muster   master + 2 workers   gloo   digits   {WHY}"
-    assert master == "  master     rank 0   step 240/600    12 ms/step   data  4 %   compute 71 %   waiting 25 %"
-    assert worker.startswith("  worker-1   rank 1   step 240/600")
+    assert heads == "  node       rank   step      ms/step   data   compute   waiting"
+    assert master == "  master     0      240/600   12        4 %    71 %      25 %"
+    assert worker.startswith("  worker-1   1      240/600")
+    assert (bar.count("━"), bar.count("╌"), bar.endswith(" 40 %")) == (10, 14, True)
     assert metrics.startswith("  loss 2.31 █")
     assert metrics.endswith("▁ 0.19    5,410 samples/s    left 0:07    checkpoint at step 200 (3.2 ms pause)")
     assert story.endswith("training digits: 1,437 samples")
 
 
 def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
-    for width, last in ((100, "waiting 25 %"), (80, "waiting 25 %"), (60, "data  4 %"), (44, "12 ms/step")):
-        _, master, worker, *_ = rendered(training(), width)
+    for width, last in ((100, "25 %"), (70, "25 %"), (50, "71 %"), (36, "12")):
+        _, _, master, worker, *_ = rendered(training(), width)
         for row, name in ((master, "master"), (worker, "worker-1")):
             assert row.startswith(f"  {name}"), width
             assert row.endswith(last), width
+
+
+def test_a_rank_whose_own_work_takes_longer_is_marked_and_one_that_tells_nothing() -> None:
+    state = training()
+    times = {"step_ms": 90.0, "data_ms": 80.0, "compute_ms": 8.5, "wait_ms": 0.0}
+    state.apply({"kind": "step", "t": 5.0, "rank": 1, "node": "worker-1", "step": 260, **times})
+    assert [line.split()[1] for line in rendered(state)[2:5]] == ["0", "slow", "2"]
+    for t in (20.0, 40.0):
+        for rank in (0, 1):
+            step = {"kind": "step", "t": t, "rank": rank, "node": NAMES[rank], "step": int(t) * 20}
+            state.apply({**step, "step_ms": 12.0, "data_ms": 0.5, "compute_ms": 8.5, "wait_ms": 3.0})
+    assert [line.split()[1] for line in rendered(state)[2:5]] == ["0", "1", "silent"]
+    alone = State(("a",))
+    alone.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "a", "step": 3, **times})
+    assert lines.mark_of(alone.ranks.view_of("a"), alone) == ""
+    assert lines.bar(alone, 80) == ""
 
 
 def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
@@ -85,12 +103,12 @@ def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> 
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
     state.nodes.remains["b"] = {"files": 0, "bytes": 0}
     assert may_have_written(state)
-    assert lines.left_line(state, "runs/x", "fab fetch").endswith("what it wrote: fab fetch")
+    assert lines.left_line(state, "runs/x", "muster fetch").endswith("what it wrote: muster fetch")
     state.nodes.remains["b"] = {"files": 2, "bytes": 9}
-    assert lines.left_line(state, "runs/x", "fab fetch") == "2 files, 9 B on b; more may be on a: fab fetch"
+    assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; more may be on a: muster fetch"
     state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
-    assert "wrote no files" in lines.left_line(state, "runs/x", "fab fetch")
+    assert "wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
 
 
 def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
@@ -99,8 +117,8 @@ def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
     for node, files in (("a", 1), ("b", 0)):
         kept = {"kind": "kept", "t": 1.0, "rank": 0, "node": node, "files": files, "bytes": 7 * files}
         state.apply({**kept, "top": "home", "downloads": 20_000_000_000, "place": place})
-    line = lines.left_line(state, "runs/x", "fab fetch")
-    assert line == f"1 file, 7 B on a: fab fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
+    line = lines.left_line(state, "runs/x", "muster fetch")
+    assert line == f"1 file, 7 B on a: muster fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
     assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
 
 
@@ -131,12 +149,12 @@ def test_the_view_fits_a_small_terminal() -> None:
     shown = rendered(state, width=60, height=20)
     assert len(shown) <= 20
     assert all(len(line) <= 60 for line in shown)
-    assert "and 53 more nodes" in shown[-1]
+    assert "and 55 more nodes" in shown[-1]
 
 
 @pytest.mark.parametrize("width", [98, 110, 140])
 def test_the_loss_line_gives_way_before_it_is_cut(width: int) -> None:
-    metrics = rendered(training(), width=width)[4]
+    metrics = rendered(training(), width=width)[6]
     assert metrics.endswith("(3.2 ms pause)")
     assert 6 <= sum(letter in "▁▂▃▄▅▆▇█" for letter in metrics) <= 24
 
@@ -190,7 +208,7 @@ def test_a_loss_beyond_the_slowest_rank_says_of_which_step_it_is() -> None:
     with report.following(state, "train.py", WHY):
         pass
     assert text(err).splitlines()[-1] == "step 8   loss 3.19 at step 12"
-    assert rendered(state)[3] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
+    assert rendered(state)[4] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
     report.result(Result("done"), state, {"seconds": 3.0}, "r.html", "runs/x")
     assert text(out).startswith("done  at step 8, the furthest rank at 12   3.0 s")
 
@@ -233,11 +251,11 @@ def test_a_fault_names_its_place_when_its_words_do_not() -> None:
 def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
     report, out, err = reporter()
     result = Result(
-        "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`make up RESUME=x`"
+        "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`muster up --resume x`"
     )
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
     assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
-    assert text(err) == "hint: `make up RESUME=x`\n"
+    assert text(err) == "hint: `muster up --resume x`\n"
 
 
 def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
@@ -312,8 +330,8 @@ def test_a_reader_of_a_pipe_that_leaves_takes_only_the_data_with_it(monkeypatch:
     report = Console(err=(err := console()))
     report.line("data")
     assert report.gone
-    report.warn("the run continues. To come back: fab attach")
-    assert "fab attach" in text(err)
+    report.warn("the run continues. To come back: muster attach")
+    assert "muster attach" in text(err)
 
 
 def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch: pytest.MonkeyPatch) -> None:

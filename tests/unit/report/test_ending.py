@@ -15,7 +15,7 @@ from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE
 
-RUN, RESUME = "r-1", "continue with what it wrote: fab deploy --resume r-1"
+RUN, RESUME = "r-1", "continue with what it wrote: muster deploy --resume r-1"
 CHECKPOINT = "work/logs/train/epoch_005.ckpt"
 MISSES = f"train.py ended with 1: FileNotFoundError: Checkpoint file not found: b:~/.muster/runs/{RUN}/{CHECKPOINT}"
 HERE = frozenset[str]()
@@ -31,7 +31,7 @@ def folder(tmp_path):
     return tmp_path / "project"
 
 
-def hint(folder, message, names=("a", "b"), there=None, fetch="fab fetch", cause=Cause.EXCEPTION):
+def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", cause=Cause.EXCEPTION):
     """The hint in the outcome of a run whose rank on the last node failed."""
     run_dir = folder.parent / RUN
     run_dir.mkdir(exist_ok=True)

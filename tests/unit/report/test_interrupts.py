@@ -41,7 +41,7 @@ def followed():
         interrupts = Interrupts(console).__enter__()
         entered.append(interrupts)
         interrupts.hold()
-        interrupts.leave_by_ctrl_c("fab attach --run r", "fab stop --run r")
+        interrupts.leave_by_ctrl_c("muster attach --run r", "muster stop --run r")
         return interrupts
 
     yield enter
@@ -60,8 +60,8 @@ def test_without_a_terminal_it_leaves_at_once_and_says_how_to_come_back(followed
     ctrl_c()
     with pytest.raises(Detached):
         interrupts.requests()
-    assert "fab attach --run r" in console.lines[0]
-    assert "fab stop --run r" in console.lines[0]
+    assert "muster attach --run r" in console.lines[0]
+    assert "muster stop --run r" in console.lines[0]
 
 
 def test_on_a_terminal_it_waits_for_a_second_one_and_then_leaves(followed, monkeypatch):

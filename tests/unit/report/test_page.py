@@ -192,15 +192,18 @@ def test_the_documents_are_shown_as_they_are(shown, line):
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
-    assert "Do it again make up BACKEND=processes WORKERS=2 ARGS='--recipe digits --steps 600'" in shown.text
+    assert "Run again muster up --backend processes --workers 2 --args '--recipe digits --steps 600'" in shown.text
 
 
 @pytest.mark.parametrize(
     ("more", "command"),
     [
-        ({}, "fab deploy --hosts a,u@b:2222 --args='--steps 600'"),
-        ({"script": True, "arguments": ["t.py", "--lr", "1"]}, "fab deploy --hosts a,u@b:2222 --script 't.py --lr 1'"),
-        ({"cluster": "c.toml", "again": "--nproc 2", "arguments": []}, "fab deploy --cluster c.toml --nproc 2"),
+        ({}, "muster deploy --hosts a,u@b:2222 --args='--steps 600'"),
+        (
+            {"script": True, "arguments": ["t.py", "--lr", "1"]},
+            "muster deploy --hosts a,u@b:2222 --script 't.py --lr 1'",
+        ),
+        ({"cluster": "c.toml", "again": "--nproc 2", "arguments": []}, "muster deploy --cluster c.toml --nproc 2"),
     ],
 )
 def test_a_run_on_hosts_is_done_again_there(more, command):

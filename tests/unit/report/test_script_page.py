@@ -125,10 +125,10 @@ def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_ho
 @pytest.mark.parametrize(
     ("more", "commands"),
     [
-        ({}, ["Do it again fab up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
+        ({}, ["Run again muster up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
         ({"again": "--folder x"}, ["--script 'train.py --lr 3e-4' --folder x"]),
-        ({"hosts": ["a", "b"]}, ["Do it again fab deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
-        ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["fab deploy --hosts a --each 'bash x.sh'"]),
+        ({"hosts": ["a", "b"]}, ["Run again muster deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
+        ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["muster deploy --hosts a --each 'bash x.sh'"]),
     ],
 )
 @pytest.mark.parametrize("code", [0, 1])
@@ -212,4 +212,4 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert [row["step"] for row in loaded.metrics] == ([10, 16] if known else [10, 16, 20, 30])
     assert loaded.times[0][-1].step == (16 if known else 20)
     names = [name for _, name in head.figures(loaded, head.summary(loaded))]
-    assert ("steps, of all starts with repeats" in names) == (not known)
+    assert ("steps, including repeated steps" in names) == (not known)

@@ -470,7 +470,7 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
             state.apply({"t": 1.0, "kind": "metrics", "step": step, "loss": loss})
         state.apply(placed(70 if known else 73, 73, known))
         assert state.training.losses == ([(60, 2.0)] if known else [(60, 2.0), (73, 1.0)])
-        assert state.ranks.step_words == ("step 70" if known else "step 73 (all starts, with repeats)")
+        assert state.ranks.step_words == ("step 70" if known else "step 73 (including repeated steps)")
         (line,) = state.story
         assert ("steps 71 to 73 come again" in line.text) == known
 
@@ -500,9 +500,7 @@ def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None
 def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 0.0, "kind": "shared", "rank": 1, "node": "worker-1", "source": "master", "files": 1, "bytes": 9})
-    assert [line.text for line in state.story] == [
-        "worker-1 gets 1 file, 9 B, that it lacks or has an old copy of, from master"
-    ]
+    assert [line.text for line in state.story] == ["copying 1 file (9 B) from master to worker-1"]
 
 
 def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason() -> None:

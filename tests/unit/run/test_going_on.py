@@ -90,7 +90,7 @@ def test_the_story_says_who_trains_on_and_from_where():
     for rank, name in enumerate(NAMES[1:]):
         state.apply({"kind": "started", "t": 12.0, "rank": rank, "node": name, "world": 2})
     state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
-    assert state.story[-1].text == "master is lost: worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
+    assert state.story[-1].text == "master is lost: worker-1 and worker-2 continue from step 20 (2 of 3 nodes)"
     assert state.ranks.restarts == 0
     lost(state, "master")
     for name in NAMES[1:]:
@@ -107,7 +107,7 @@ def test_the_story_names_a_spare_that_takes_a_place():
     state.apply({"kind": "members", "t": 11.0, **about, "members": now, "before": list(NAMES)})
     state.apply({"kind": "plan", "t": 12.0, "rank": 0, "node": "master", "start_step": 20})
     (told,) = [line.text for line in state.story if "free place" in line.text]
-    assert told.startswith("worker-1 is lost; worker-3 takes a free place: master, worker-2 and worker-3 train on")
+    assert told.startswith("worker-1 is lost; worker-3 takes a free place: master, worker-2 and worker-3 continue")
     assert "3 of 3" in told
 
 
@@ -208,7 +208,7 @@ def test_a_link_that_is_cut_between_two_is_not_said_to_be_a_lost_node():
     state.apply({**cut, "t": 11.5})
     state.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
     told = [line.text for line in state.story]
-    assert told[0].startswith("worker-2 and worker-1 are cut off from each other: master and worker-1 train on")
+    assert told[0].startswith("worker-2 and worker-1 are cut off from each other: master and worker-1 continue")
     state.apply({**cut, "t": 13.0})
     assert "not lost" in state.story[-1].text, "and later, where the loss was told"
 
@@ -218,7 +218,7 @@ def test_a_node_that_leaves_is_not_lost_and_its_return_is_no_fault():
     about = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3, "left": ["master"]}
     state.apply({"kind": "members", "t": 11.0, **about, "members": ["worker-1", "worker-2"], "before": list(NAMES)})
     state.apply({"kind": "resumed", "t": 12.5, "rank": 0, "node": "worker-1", "step": 20, "changes": []})
-    assert state.story[-1].text == "master has left: worker-1 and worker-2 train on from step 20 (2 of 3 nodes)"
+    assert state.story[-1].text == "master has left: worker-1 and worker-2 continue from step 20 (2 of 3 nodes)"
     for now, restarts in (("exited", 0), ("running", 1)):
         state.apply({"kind": "node", "t": 13.0, "node": "master", "state": now, "code": 0, "restarts": restarts})
     assert state.story[-1].text == "master restarts"

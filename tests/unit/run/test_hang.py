@@ -17,7 +17,7 @@ def waiting(rank, line=88, doing="backward"):
 def test_the_rank_that_does_not_wait_is_the_missing_one_and_its_line_is_named():
     missing = RankDoing(3, "gpu-c", "script", "data.py", 41, "read", 31.0)
     sentence = hang.verdict([waiting(0), waiting(1), waiting(2), missing])
-    assert sentence.startswith("rank 3 (gpu-c) stands still in data.py:41 read() for 31 s")
+    assert sentence.startswith("rank 3 (gpu-c) is stuck in data.py:41 read() for 31 s")
     assert "ranks 0-2 wait for it in backward, train.py:88" in sentence
 
 
@@ -57,8 +57,8 @@ def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
     assert hang.missing(moving) == ""
     assert [hang.words_of(rank) for rank in moving] == ["is in backward", "is in"]
     still = [dataclasses.replace(rank, moves=False) for rank in moving]
-    assert "rank 1 (b) stands still" in hang.missing(still)
-    assert hang.words_of(still[1]) == "stands still"
+    assert "rank 1 (b) is stuck" in hang.missing(still)
+    assert hang.words_of(still[1]) == "is stuck"
     assert hang.read({"rank": 0, "node": "a", "doing": "script", "moves": True}).moves
     of_older_image = {"rank": 0, "node": "a", "doing": "script"}
     assert [hang.read({**of_older_image, "since_s": since}).moves for since in (1.0, 9.0)] == [True, False]
@@ -88,7 +88,7 @@ def test_a_hang_is_told_once_all_living_ranks_stand_still_and_once_only(run):
         run.apply(event)
     assert not verdict_of(run)
     run.apply(stuck(2))
-    assert "rank 1 (n1) stands still in data.py" in verdict_of(run)
+    assert "rank 1 (n1) is stuck in data.py" in verdict_of(run)
     run.apply(stuck(2))
     assert [line.text for line in run.story if line.grave] == [verdict_of(run)]
 

@@ -1,4 +1,4 @@
-"""A run starts whole or leaves nothing, on any backend: the order of `fab deploy` and `make up`, without either."""
+"""A run starts whole or leaves nothing, on any backend: the order of `muster deploy` and `make up`, without either."""
 
 from __future__ import annotations
 

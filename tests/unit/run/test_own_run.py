@@ -1,4 +1,4 @@
-"""`fab explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
+"""`muster explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
 
 import json
 from dataclasses import asdict
@@ -15,8 +15,8 @@ from deploy.run.state.story import Happening
 
 KILL = "torchrun: E1126 02:27:58.796000 128 torch/api.py:1002] failed (exitcode: -9) local_rank: 0 (pid: 132) of x\n"
 LOST = "[rank{}]: RuntimeError: [/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:26501.\n"
-STILL = "no rank has made a step: rank 1 (worker-1) stands still in hang.py:19 main() for 5.6 s; ranks 0, 2 wait for it"
-ENDED = "worker-1 (rank 1) stood still in hang.py:19 for 38 s, and its node ended it at step 31"
+STILL = "no rank has made a step: rank 1 (worker-1) is stuck in hang.py:19 main() for 5.6 s; ranks 0, 2 wait for it"
+ENDED = "worker-1 (rank 1) was stuck in hang.py:19 for 38 s, and its node ended it at step 31"
 KILLED = "worker-1 (rank 1) was killed by SIGKILL from outside (the kernel was not out of memory) at step 244"
 ERROR = "RuntimeError: Parent directory out does not exist."
 AGAIN = (
@@ -71,13 +71,13 @@ def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
     assert "the kernel was not out of memory" in explained.what
     assert "no end of it is recorded" in explained.what
     assert "host-memory" not in explained.maybe
-    assert explained.next == "fab why --run x"
+    assert explained.next == "muster why --run x"
     assert not explained.contradicted, "both say killed"
 
 
 def test_a_run_that_somebody_ended_names_what_stood_still_before():
     shown = explain({"rack-1": "torchrun: W1 Received 15 death signal, shutting down workers\n"})
-    still = "no rank has made a step: rank 2 (rack-3) stands still in train.py:54 main() for 7 s"
+    still = "no rank has made a step: rank 2 (rack-3) is stuck in train.py:54 main() for 7 s"
     told = Happening(1000.0, still, True, Finding(Cause.LOCKED_UP, still, "rack-3", 2))
     explained = of_run(shown, OwnRun("x", failed("killed at once, as asked", "ended-from-outside"), (told,)))
     assert (explained.cause, explained.first) == ("stopped", "rank 2 on rack-3")
@@ -171,7 +171,7 @@ def test_a_run_whose_logs_are_gone_is_still_explained(run_folder, capsys):
 
 def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
     explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", {}, story(STILL)))
-    assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "fab why --run x")
+    assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "muster why --run x")
     assert any(line.startswith("timeline  ") for line in lines_of(explained))
 
 

@@ -141,7 +141,7 @@ def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: P
 def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path)
     assert {record.find(tmp_path, name) for name in ("latest", run_dir.name, str(run_dir))} == {run_dir}
-    with pytest.raises(DeployError, match="RUN=nothing"):
+    with pytest.raises(DeployError, match="--run nothing"):
         record.find(tmp_path, "nothing")
 
 

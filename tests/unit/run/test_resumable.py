@@ -148,7 +148,7 @@ def test_an_unknown_id_is_refused_with_those_that_are_near_or_else_the_newest():
 def test_by_its_id_a_run_goes_on_with_another_script_on_purpose_and_that_is_said():
     run_dir, run = trained("train.py", 1)
     assert resumed(str(run_dir), asked("other.py")).run_dir == run_dir
-    assert resumable.other_than(run_dir, ("other.py",), "") == f"{run} ran train.py; other.py goes on in its files"
+    assert resumable.other_than(run_dir, ("other.py",), "") == f"{run} ran train.py; other.py continues in its files"
     assert resumable.other_than(run_dir, ("train.py", "--lr", "2"), "") == ""
     assert "of this folder" in resumable.other_than(run_dir, ("train.py",), "sub")
 
@@ -201,7 +201,7 @@ def test_resume_of_the_trainer_from_any_other_place_is_a_new_run_that_starts_the
 def test_resume_of_nothing_is_wrong_usage_with_a_hint(tmp_path):
     bare = of_trainer(checkpoint=False)
     for wanted in ("latest", str(tmp_path / "nowhere"), str(bare)):
-        with pytest.raises(DeployError, match="RESUME=") as caught:
+        with pytest.raises(DeployError, match="--resume ") as caught:
             resumed(wanted)
         assert caught.value.code == USAGE
         assert caught.value.hint

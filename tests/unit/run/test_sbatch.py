@@ -68,7 +68,7 @@ def test_a_job_that_asks_for_no_cpus_says_so_in_its_file_and_to_whoever_makes_it
 
 
 def exported(monkeypatch, capsys, **options):
-    """The exit code of `fab export` with these options, its standard output and its messages."""
+    """The exit code of `muster export` with these options, its standard output and its messages."""
     monkeypatch.setattr("sys.argv", ["fab", "export"])
     code = main.run(["export", *(f"--{name}={value}" for name, value in options.items())])
     return code, *capsys.readouterr()
@@ -108,7 +108,7 @@ def test_what_runs_is_quoted_whole_in_a_container_and_without(container):
 
 
 def test_a_comment_cannot_become_a_command():
-    assert "\nreboot" not in batch_script(SlurmJob("t", 1, ("a",), made_by="fab export 'a\nreboot'"))
+    assert "\nreboot" not in batch_script(SlurmJob("t", 1, ("a",), made_by="muster export 'a\nreboot'"))
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])

@@ -222,16 +222,18 @@ def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(send
 
     assert send() == sender.host.sent > 0
     there = sender.host.folders[agent.content.digest]
-    assert {"trainer/node/agent.py", "trainer/recipes/digits.py", "muster/__init__.py"} <= set(tree(there))
+    assert {"muster/trainer/node/agent.py", "muster/trainer/recipes/digits.py", "muster/__init__.py"} <= set(
+        tree(there)
+    )
     assert not [path for path in there.rglob("*") if "pycache" in path.name or path.suffix == ".pyc"]
     assert {path.stat().st_mode & 0o777 for path in there.rglob("*")} == {0o755, 0o644}
     assert send() == 0
     work.refuse_other(there, agent.content.digest)
-    (there / "trainer/more.py").write_text("")
+    (there / "muster/trainer/more.py").write_text("")
     with pytest.raises(work.Refused, match="not what was sent"):
         work.refuse_other(there, agent.content.digest)
     assert send() > 0
-    assert not (there / "trainer/more.py").exists()
+    assert not (there / "muster/trainer/more.py").exists()
 
 
 def test_what_a_host_lies_about_is_its_own_fault(sender):

@@ -12,7 +12,7 @@ from deploy.send.folder import credentials
 from deploy.send.packages import git, requirements, settings
 from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
-from lab import certificate, index
+from tests import certificate, index
 
 TEXT = """--extra-index-url https://me:sesame-1@index/simple
 -i https://me:sesame-2@other/simple

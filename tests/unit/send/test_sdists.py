@@ -12,7 +12,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.send.packages import sdists
 from deploy.send.packages.settings import Settings
-from lab import index
+from tests import index
 
 NAME, DATA = index.source("odd", "1.0", "")
 SHA = hashlib.sha256(DATA).hexdigest()

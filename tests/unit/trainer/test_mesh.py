@@ -40,7 +40,7 @@ def test_ranks_of_a_tensor_parallel_group_are_neighbours_and_share_their_samples
 def test_a_wrong_text_is_refused_with_an_example(text, word):
     with pytest.raises(Refused, match=word) as refused:
         sizes(text)
-    assert "docs/parallel.md" in refused.value.hint or parse(mesh_of(refused.value.hint), 6)
+    assert "which-mesh" in refused.value.hint or parse(mesh_of(refused.value.hint), 6)
 
 
 def mesh_of(hint):

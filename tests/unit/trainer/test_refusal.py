@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-MESH = [sys.executable, "-m", "trainer", "--mesh", "dp_shard=2,tp=2"]
+MESH = [sys.executable, "-m", "muster.trainer", "--mesh", "dp_shard=2,tp=2"]
 
 
 def rank(number):

@@ -38,7 +38,8 @@ class Sharded:
         if mesh.tp > 1:
             if plan is None:
                 raise Refused(
-                    f"--mesh {mesh}: the recipe has no tensor_plan(model)", "docs/parallel.md shows how to write one"
+                    f"--mesh {mesh}: the recipe has no tensor_plan(model)",
+                    "muster docs which-mesh shows how to write one",
                 )
             if try_loss:
                 on_cpu = axes if device.type == "cpu" else init_device_mesh("cpu", mesh.shape, mesh_dim_names=AXES)

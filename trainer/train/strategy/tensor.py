@@ -33,7 +33,7 @@ _NOISE = 0.05
 # The other ranks do the same work as one that fails, so they are there soon after it.
 ALONE_SECONDS = 5.0
 _attempts = itertools.count()
-_TRUST = "correct the recipe's tensor_plan (docs/parallel.md); --trust-plan trains with it as it is"
+_TRUST = "correct the recipe's tensor_plan (muster docs which-mesh); --trust-plan trains with it as it is"
 Plan = Mapping[str, ParallelStyle]
 
 
@@ -49,7 +49,7 @@ def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
         warnings.simplefilter("ignore")
         parallelize_module(model, tp, dict(plan))
     if not any(isinstance(weight, DTensor) for weight in model.parameters()):
-        raise Refused("tensor_plan: it cuts no weight", "name modules with weights: docs/parallel.md")
+        raise Refused("tensor_plan: it shards no weight", "name modules with weights: muster docs which-mesh")
     return model
 
 
@@ -154,7 +154,7 @@ def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, 
         if not apart <= worst:
             worst, culprit = apart, name
     if not abs(got - expected[0]) <= LIMIT * abs(expected[0]):
-        raise Refused(f"the cut model's loss is {got:.6g}, the whole one's {expected[0]:.6g}")
+        raise Refused(f"the sharded model's loss is {got:.6g}, the whole one's {expected[0]:.6g}")
     if lacks:
         raise Refused(f"{lacks} has a gradient only in one of the two models")
     if not worst <= LIMIT:

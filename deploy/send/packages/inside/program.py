@@ -1,7 +1,7 @@
 """The program that describes a base, builds and installs packages. It runs alone, in a container of the base image.
 
 Standard input: an order, which is a line of JSON, then the bytes of the files that it names. The input stays open: its
-end means that the other side has stopped waiting. Standard output: lines of JSON. docs/packages.md has the reasons.
+end means that the other side has stopped waiting. Standard output: lines of JSON. docs/decisions/0137 has the reasons.
 """
 
 import json

@@ -21,7 +21,7 @@ def node(tmp_path, body, ranks=2, ask_after="", **variables):
     environment = {**os.environ, "PET_NPROC_PER_NODE": str(ranks), "MUSTER_RUN_DIR": str(tmp_path / "run")}
     environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": HOME, "OMP_NUM_THREADS": "1"}
     environment |= {"PET_MONITOR_INTERVAL": "0.1", "PET_SHUTDOWN_TIMEOUT": "5", **variables}
-    line = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+    line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     agent = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     said = b""
     for words in agent.stdout:

@@ -94,7 +94,9 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
     pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
     command = [sys.executable, "-c", WAITS, pipe, waited_on]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
-        assert waits.stdout.readline() == "waits for its secrets (KEY): fab attach --hosts ... --run r1 hands them in\n"
+        assert (
+            waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 hands them in\n"
+        )
         waiting.until(waited_on.exists, "ten looks at the pipe")
         assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
         assert waits.stdout.read() == "has its secrets\n"
@@ -102,8 +104,9 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
 
 def test_asking_an_agent_to_stop_while_it_waits_is_a_stop(tmp_path):
     environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
-    pipe = f"import pathlib; from trainer.node import agent, handover; pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
-    code = pipe + "take = handover.take; handover.take = lambda e: take(e, pipe); raise SystemExit(agent.main())"
+    code = "import pathlib; from trainer.node import agent, handover;"
+    code += f"pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
+    code += "take = handover.take; handover.take = lambda e: take(e, pipe); raise SystemExit(agent.main())"
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
         waiting.until((tmp_path / "pipe").exists, "the pipe")
         waits.send_signal(2)

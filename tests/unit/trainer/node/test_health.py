@@ -72,12 +72,12 @@ def test_a_long_file_is_read_from_its_end(folder):
 def test_without_a_run_folder_a_living_agent_counts(tmp_path):
     assert health.missing_agent(tmp_path) == "no agent is running"
     (tmp_path / "12").mkdir()
-    (tmp_path / "12/cmdline").write_bytes(b"python\0-m\0trainer.node.agent\0--steps\0005\0")
+    (tmp_path / "12/cmdline").write_bytes(b"python\0-m\0muster.trainer.node\0agent\0--steps\0005\0")
     assert health.missing_agent(tmp_path) == ""
 
 
 def ask(environment):
-    command = [sys.executable, "-X", "importtime", "-m", "trainer.node.health"]
+    command = [sys.executable, "-X", "importtime", "-m", "muster.trainer.node", "health"]
     return subprocess.run(command, cwd=HOME, env={**os.environ, **environment}, capture_output=True, text=True)
 
 

@@ -1,4 +1,4 @@
-"""`fab leave` in a node: it is refused, agreed on, or given up, and each request has one answer."""
+"""`muster leave` in a node: it is refused, agreed on, or given up, and each request has one answer."""
 
 import json
 

@@ -76,7 +76,7 @@ def plan(folder, command, **more):
 def witness(folder, command, **more):
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(HOME), on_end.PLAN: json.dumps(plan(folder, command, **more))}
-    return subprocess.Popen([sys.executable, "-P", "-m", "trainer.node.on_end"], env=environment)
+    return subprocess.Popen([sys.executable, "-P", "-m", "muster.trainer.node", "on_end"], env=environment)
 
 
 def notes(folder):

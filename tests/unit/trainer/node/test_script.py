@@ -35,7 +35,7 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_pat
     (tmp_path / "train.py").write_text(SCRIPT.format(fault=FAULTS[way]))
     environment = {**os.environ, "PET_NPROC_PER_NODE": "2", "MUSTER_RUN_DIR": str(tmp_path / "run")}
     environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
-    line = [sys.executable, "-P", "-m", "trainer.node.agent", "--script", "train.py"]
+    line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     verdict = json.loads((tmp_path / "run/outcome/gpu-b-agent.json").read_text())

@@ -174,7 +174,7 @@ def running(folder):
             command, variables = ((process / name).read_bytes() for name in ("cmdline", "environ"))
         except OSError:
             continue
-        if b"node.telemetry" in command and f"MUSTER_RUN_DIR={folder}".encode() in variables.split(b"\0"):
+        if b"\0telemetry\0" in command and f"MUSTER_RUN_DIR={folder}".encode() in variables.split(b"\0"):
             found.append(int(process.name))
     return found
 

@@ -1,4 +1,4 @@
-"""`fab why` says of ranks that nobody looks at why that is so, and the agent calls none of them still."""
+"""`muster why` says of ranks that nobody looks at why that is so, and the agent calls none of them still."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from trainer.node.node import Node
 
 
 def said(folder, capsys, monkeypatch, **variables):
-    """What `fab why` says of rank 0 of a node with these variables, which it does not see itself."""
+    """What `muster why` says of rank 0 of a node with these variables, which it does not see itself."""
     outcome = folder / "nodes/.n0"
     outcome.mkdir(parents=True, exist_ok=True)
     with (outcome / "ends.jsonl").open("w") as file:

@@ -1,0 +1,140 @@
+"""A real run is broken on purpose: what breaks it, who is the culprit, and which words name the cause.
+
+`python -m benchmarks.breaks` tries them; ends, raises, stalls, collectives, slow, harmless, together and hosts have the
+faults.
+
+A fault is code that one rank runs (`inside`), or an act on hosts and their engines (`outside`). The words are those of
+a reader who knows the fault, and were written before any of them was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+# What a first line must say of each cause.
+CAUSES = {
+    "killed": r"killed by SIG\w+|terminated by signal",
+    "container memory": r"out of memory in its container",
+    "host memory": r"out of memory on its host",
+    "exception": r"(?:Error|Exception)\b",
+    "left": r"\bleft\b|without an exception|code 3",
+    "stopped": r"is stopped|is paused",
+    "locked": r"stands still|waits for a lock|waits for its DataLoader|computes without|holds the Python interpreter",
+    "mismatch": r"do not agree|different places|mismatch",
+    "node lost": r"is lost|is gone|out of sight|engine there does not answer|was killed by SIGKILL",
+    "cut off": r"cut off",
+    "disk": r"[Nn]o space|disk|quota",
+    "slow": r"is slow",
+    "weights": r"other weights",
+    "nan": r"\bnan\b",
+    "interrupt": r"KeyboardInterrupt|SIGINT|interrupted",
+    "other program": r"another program|runs \w+ instead",
+    "out of reach": r"out of sight|SSH|not reach|cannot be reached|no route|out of reach",
+    "ended": r"was ended|shut down|stopped|SIGTERM",
+    "reset": r"[Cc]onnection (?:was )?reset|lost (?:its|the) connection",
+    "gone": r"No such file|is gone|deleted|removed",
+    "interrupted": "KeyboardInterrupt|SIGINT",
+    "quit": "BdbQuit",
+    "its-words": "no licence for this host",
+    "unnamed signal": r"killed by (?:SIG\w+|signal 40)|terminated by signal",
+    "warning": r"UserWarning: `lr_scheduler",
+    "frozen": r"is stopped|is paused|is frozen|stands still",
+    "engine hangs": r"engine there does not answer|out of sight|is lost",
+    "watchdog": r"Timeout \(|[Ww]atchdog|\bcode 1\b|faulthandler",
+    "broken pool": r"BrokenProcessPool",
+    "in the kernel": r"uninterruptible|[Ss]tate D|in the kernel|file (?:system|server)|\bI/O\b|vfork",
+    "again": r"started again|started itself|replaced|\bexec",
+    "fatal": r"Fatal Python error|called with(?:out)? the GIL",
+    "arguments": r"\bcode 2\b|SystemExit|unrecognized arguments",
+    "code one": r"\bcode 1\b",
+    "expired": r"TimeoutExpired|timed out",
+    "half gone": r"[Zz]ombie|defunct|main thread (?:is gone|has ended|ended|left)",
+    "not in step": r"do not agree|different places|mismatch|doesn.t match|other gradients",
+    "float64": r"float64|[Dd]ouble|doesn.t match",
+    "bad zip": r"BadZipFile|not a zip file",
+    "no batch left": r"StopIteration",
+    "unknown name": r"gaierror|[Nn]ame or service|[Nn]ame resolution|No address associated",
+    "empty queue": r"\bEmpty\b",
+    "code 255": r"\bcode (?:255|-1)\b",
+    "its words on the shard": r"shard 3.{0,6}is bad",
+    "not finite": r"\b[Ii]nf(?:inite|inity)?\b|(?:not|non)[- ]?finite",
+    "decoy": r"(?!)",  # no words about it are right
+    "harmless": r"(?!)",  # nothing is right but silence
+}
+
+
+class Hosts(Protocol):
+    """The hosts of a rack, as an act takes them."""
+
+    def root(self, host: str, command: str) -> str:
+        """A command on the host as root, past SSH."""
+
+    def engine(self, *words: str) -> None:
+        """A command of the engine that the hosts run on."""
+
+    def container(self, host: str) -> str:
+        """The container that is the host."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All hosts."""
+
+
+SCRIPT, TRAINER = ("script",), ("trainer",)
+BOTH = (*SCRIPT, *TRAINER)
+Act = Callable[[Hosts, str, str], object]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: of CAUSES.
+
+    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `ends`: the kinds whose run cannot go on, even after a wait
+    for the host or the link. `big`: the model has 8 MB. `mend` undoes what `outside` did. An act gets the hosts, the
+    run and the culprit's host. `then` is another rank's fault, `gap_s` later.
+    """
+
+    name: str
+    culprit: str
+    cause: tuple[str, ...]
+    inside: str = ""
+    outside: Act | None = None
+    mend: Act | None = None
+    before: Act | None = None
+    kinds: tuple[str, ...] = ("script", "trainer")
+    ends: tuple[str, ...] = ()
+    job: str = ""
+    big: bool = False
+    first: bool = False
+    limit_s: float = 60.0
+    then: Fault | None = None
+    gap_s: float = 2.0
+
+    @property
+    def needs_hosts(self) -> bool:
+        """Whether it is made on a host."""
+        return bool(self.outside or self.before or self.job)
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def break_rank(name: str, causes: str, inside: str, **more: Any) -> None:
+    """Add a fault of one rank: the code that it runs, and the causes that name it."""
+    FAULTS[name] = Fault(name, "rank", tuple(causes.split(", ")), inside.strip("\n"), **more)
+
+
+def break_host(name: str, causes: str, outside: Act | None, culprit: str = "host", **more: Any) -> None:
+    """Add a fault of a host of a rack, or of a pair of them."""
+    FAULTS[name] = Fault(name, culprit, tuple(causes.split(", ")), outside=outside, **more)
+
+
+def break_two(first: str, then: str, gap_s: float, **more: Any) -> None:
+    """Add a fault of one rank, and another one of another rank so many seconds later: either is right to name.
+
+    Where the first stands still, the gap is 0: a rank that waits for it would never come to its own fault.
+    """
+    name = f"{first}, then {then}"
+    FAULTS[name] = replace(FAULTS[first], name=name, then=FAULTS[then], gap_s=gap_s, **more)

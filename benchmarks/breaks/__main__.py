@@ -1,0 +1,76 @@
+"""A real run is broken on purpose: do the first words name who failed first, and why?
+
+    make rack RACK=breaks NODES=3
+    python -m benchmarks.breaks [--rack breaks] [--of stalls] [--only "kill -9"] [--seed 1] [--kind script|trainer]
+
+The runs are a plain DDP script that knows nothing of Muster, and Muster's own trainer, on three nodes: processes of
+this machine for the faults of one rank, three hosts of a rack (--rack) for all. --seed draws the culprit. The first
+line that speaks of the fault counts: right, silent (nothing in time), unsure ("could not tell"), or WRONG.
+
+--image: what the hosts run (muster-trainer:cpu).
+--mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
+--to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; do
+`muster explain RUN`, the page and, on hosts, `--on-end` then say the same, and --on-end once?
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import random
+import subprocess
+from collections import Counter
+
+from benchmarks.breaks import FAULTS
+from benchmarks.breaks.trial import Rack, Told, Trial
+
+FILES = ("ends", "raises", "stalls", "collectives", "slow", "harmless", "together", "hosts")
+
+
+def main() -> None:
+    """Break runs, one after the other, and print a row for each."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--rack", default="")
+    asked.add_argument("--image", default="muster-trainer:cpu")
+    asked.add_argument("--seed", type=int, default=1)
+    asked.add_argument("--of", choices=FILES, action="append")
+    asked.add_argument("--kind", choices=("script", "trainer"), action="append")
+    asked.add_argument("--only", action="append", default=[])
+    asked.add_argument("--mended", action="store_true")
+    asked.add_argument("--to-end", action="store_true")
+    given = asked.parse_args()
+    names: dict[str, list[str]] = {}
+    for file in FILES:
+        before = set(FAULTS)
+        importlib.import_module(f"benchmarks.breaks.{file}")
+        names[file] = [name for name in FAULTS if name not in before]
+    rack, draw = Rack(given.rack, given.image), random.Random(given.seed)
+    counts: Counter[str] = Counter()
+    print("| kind | fault | culprit | | said first | after |\n|---|---|---|---|---|---|", flush=True)
+    for kind in given.kind or ("script", "trainer"):
+        for name in (name for file in given.of or FILES for name in names[file]):
+            fault = FAULTS[name]
+            kinds = fault.ends if given.to_end else fault.kinds
+            if kind not in kinds or (given.only and name not in given.only) or (fault.needs_hosts and not rack.name):
+                continue
+            trial = Trial(rack, fault, kind, draw.randrange(3), given.to_end, given.mended)
+            told = attempt(trial)
+            if told.verdict == "NOT STARTED":  # it says nothing of the fault: try once more
+                told = attempt(trial.again())
+            counts[told.verdict] += 1
+            shown, end = (text.replace("|", "/")[:260] for text in (told.words or "(nothing)", told.end))
+            row = f"| {kind} | {name} | {trial.culprit} | {told.verdict} | {shown} | {told.after_s:.1f} s |"
+            print(row + f" {end} |" * bool(end), flush=True)
+    print(f"\n{counts['right']} of {counts.total()} right: {dict(counts)}")
+
+
+def attempt(trial: Trial) -> Told:
+    """The trial; one that could not be made is not started."""
+    try:
+        return trial.go()
+    except (subprocess.SubprocessError, OSError) as fault:
+        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
+
+
+if __name__ == "__main__":
+    main()

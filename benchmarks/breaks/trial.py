@@ -1,0 +1,327 @@
+"""One run that is broken: it is started, it trains, the fault comes, and what is said first is read and judged."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import textwrap
+import time
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.breaks import CAUSES, Fault
+from benchmarks.breaks.scripts import source
+from benchmarks.venv import HOME
+
+FAB = str(HOME / ".venv" / "bin" / "fab")
+HOSTS = ("rack-1", "rack-2", "rack-3")
+WAIT_LOST_S, END_S, MENDED_S = 20, 60, 180
+_MENDS = "and its node ended it"
+_ON_END = 'echo "$MUSTER_END" >>ended'
+_HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
+_SPEAKS = re.compile(
+    r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
+    r"clock of|no rank has made|step \d+ failed|alone|does not answer|is gone|is full"
+)
+_QUIET = re.compile(
+    r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"
+)
+_TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
+
+
+class Rack:
+    """Hosts that are containers of this machine's engine. Without a name: processes of this machine."""
+
+    def __init__(self, name: str, image: str, names: tuple[str, ...] = HOSTS) -> None:
+        self.name, self.image, self.config = name, image, HOME / "rack" / f".state-{name}" / "ssh_config"
+        self.names = names
+
+    def container(self, host: str) -> str:
+        """The container that is the host."""
+        return f"muster-{self.name}-{host.removeprefix('rack-')}"
+
+    def root(self, host: str, command: str) -> str:
+        """A command on the host, as root and past SSH."""
+        line = ["docker", "exec", self.container(host), "sh", "-c", command]
+        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+
+    def engine(self, *words: str) -> None:
+        """A command of the engine that the hosts run on."""
+        subprocess.run(["docker", *words], capture_output=True, timeout=60, check=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What `fab` gets."""
+        own = {"MUSTER_SSH_CONFIG": str(self.config)} if self.name else {}
+        return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "300", "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
+
+    def command(self, fault: Fault, kind: str, run: str, folder: Path, *more: str) -> list[str]:
+        """The command that starts the run, with `more` options."""
+        what = ["--script", "train.py", "--folder", str(folder)]
+        if kind == "trainer":
+            what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
+        fab = [FAB, "--search-root", str(HOME)]
+        if not self.name:
+            return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
+        rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
+        (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
+        where = ["--cluster", str(folder / "cluster.toml"), "--allow-folder", "--image", self.image]
+        own = ["--folder", str(folder)] if kind == "trainer" else []
+        return [*fab, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
+
+    def plant(self, run: str, rank: int, folder: Path) -> None:
+        """Tell the rank that now is the time."""
+        if self.name:
+            self.root(HOSTS[rank], f"touch /home/*/.muster/runs/{run}/now-{rank} || true; "
+                      f"for d in /home/*/.muster/runs/{run}; do touch $d/now-{rank}; done")  # fmt: skip
+        else:
+            (folder / "runs" / run / f"now-{rank}").touch()
+
+    def up(self) -> bool:
+        """Whether the engines of all hosts answer over SSH."""
+        ssh = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
+        return all(
+            subprocess.run([*ssh, host, "docker", "version"], capture_output=True).returncode == 0
+            for host in self.names
+        )
+
+
+@dataclass(frozen=True)
+class Told:
+    """The judgement of the first words, and with --to-end of the end: what outcome.json says, and how late it came."""
+
+    verdict: str
+    after_s: float = 0.0
+    words: str = ""
+    end: str = ""
+
+
+class Trial:
+    """One run that is broken once, or twice (`fault.then`, of another rank)."""
+
+    def __init__(
+        self, rack: Rack, fault: Fault, kind: str, culprit: int, to_end: bool = False, mended: bool = False
+    ) -> None:
+        self.rack, self.fault, self.kind, self.to_end, self.mended = rack, fault, kind, to_end, mended
+        self.culprit = 0 if fault.first else culprit
+        self.other = (self.culprit + 1) % 3
+        self.run = f"break-{uuid.uuid4().hex[:6]}"
+
+    def go(self) -> Told:
+        """Break the run, and read what is said of it."""
+        host = HOSTS[self.culprit]
+        with tempfile.TemporaryDirectory(prefix="muster-breaks-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            self._write(folder)
+            if self.fault.before:
+                self.fault.before(self.rack, self.run, host)
+            output = folder / "output"
+            with output.open("wb") as out:
+                more = ["--restarts", "1"] if self.mended else []
+                more += ["--on-end", _ON_END] if self.to_end and self.rack.name else []
+                line = self.rack.command(self.fault, self.kind, self.run, folder, *more)
+                fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
+            try:
+                if not self._trains(output, fab, folder):
+                    return Told("NOT STARTED", 0.0, _last(output))
+                before = len(output.read_text(errors="replace"))
+                since = self._break(folder, host)
+                words = self._first_words(output, fab, before, since + self.fault.limit_s)
+                took = time.time() - since
+                end = self._read_end(fab, folder, since + took) if self.to_end else ""
+                end = self._read_mend(output, folder, since) if self.mended else end
+            finally:
+                self._end(fab, folder, host)
+        return Told(self._judged(words), took, words, end)
+
+    def _judged(self, words: str) -> str:
+        first = judgement(self.fault, self.culprit, words)
+        if self.fault.then and first != "right":  # both are near in time: either will do
+            return judgement(self.fault.then, self.other, words)
+        return first
+
+    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
+        """How the run ended, if it did so in time after its first words."""
+        try:
+            fab.wait(WAIT_LOST_S + END_S)
+        except subprocess.TimeoutExpired:
+            return f"STILL RUNS after {time.time() - since:.0f} s"
+        took = time.time() - since
+        outcome = json.loads((self._home(folder) / "runs" / self.run / "outcome.json").read_text())
+        message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
+        message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
+        judged = judgement(self.fault, self.culprit, f"error: {message}")
+        places = "; ".join(self._read_places(folder, outcome)) or "explain and the page say the same"
+        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message} [{places}]"
+
+    def _read_places(self, folder: Path, outcome: dict[str, Any]) -> list[str]:
+        """Where `fab explain RUN` and the page tell another cause, rank or host than the outcome does."""
+        line = [FAB, "--search-root", str(HOME), "explain", self.run, "--json"]
+        ran = subprocess.run(
+            line, cwd=folder, env=self.rack.environment, capture_output=True, text=True, timeout=120, check=False
+        )
+        told = json.loads(ran.stdout or "{}")
+        page = html.unescape((self._home(folder) / "runs" / self.run / "report.html").read_text())
+        head, who = outcome["message"].partition("\n")[0], f"rank {outcome['rank']} on {outcome['node']}"
+        others = []
+        if told.get("group") != outcome["cause"]:
+            others.append(f"OTHER explain: {told.get('cause')} ({told.get('group')}) {told.get('what', '')[:120]}")
+        if outcome["node"] and told.get("first") not in (who, outcome["node"]):
+            others.append(f"OTHER explain: first {told.get('first')}, not {who}")
+        if head not in page:
+            others.append("OTHER page")
+        if self.rack.name and self.kind == "script" and len(ends := self._ends_told()) != 1:
+            others.append(f"OTHER on-end: {ends}")
+        return others
+
+    def _ends_told(self) -> list[str]:
+        """What --on-end's command wrote on the hosts that are up."""
+        show = f"cd /home/*/.muster/runs/{self.run}/work && cat ended"
+        lines = [["docker", "exec", self.rack.container(host), "sh", "-c", show] for host in HOSTS]
+        shown = [subprocess.run(line, capture_output=True, text=True, timeout=60).stdout for line in lines]
+        return [line for text in shown for line in text.splitlines()]
+
+    def _read_mend(self, output: Path, folder: Path, since: float) -> str:
+        """Whether the node ended a rank that stood still, and all ranks made steps again; no harmless one is ended."""
+        cut, end = 0.0, time.time() + (0.0 if "harmless" in self.fault.cause else MENDED_S)
+        while True:
+            cut = cut or (time.time() if _MENDS in output.read_text(errors="replace") else 0.0)
+            files = (self._home(folder) / "runs" / self.run / "ranks").glob("rank-*.jsonl")
+            if cut and all(self._last_step(file) > cut for file in files):
+                return f"all train again after {time.time() - since:.0f} s"
+            if time.time() > end:
+                return "CUT OFF" if cut else "not cut off" if "harmless" in self.fault.cause else "NOT MENDED"
+            time.sleep(0.5)
+
+    @staticmethod
+    def _last_step(file: Path) -> float:
+        steps = [line for line in file.read_text(errors="replace").splitlines() if '"kind": "step"' in line]
+        return float(json.loads(steps[-1])["t"]) if steps and steps[-1].endswith("}") else 0.0
+
+    def again(self) -> Trial:
+        """The same in a run of another name."""
+        return Trial(self.rack, self.fault, self.kind, self.culprit, self.to_end, self.mended)
+
+    def _write(self, folder: Path) -> None:
+        inside = self.fault.inside
+        if self.fault.then:  # the second fault is another rank's: it has its own time
+            inside = _by_rank(inside or "pass", self.culprit, self.fault.then.inside)
+        text = source(replace(self.fault, inside=inside), self.kind)
+        (folder / ("train.py" if self.kind == "script" else "mine.py")).write_text(text)
+
+    def _trains(self, output: Path, fab: subprocess.Popen[bytes], folder: Path) -> bool:
+        end = time.time() + 120
+        while fab.poll() is None and time.time() < end:
+            events = [
+                folder / "runs" / self.run / "ranks" / "rank-0.jsonl",
+                HOME / "runs" / self.run / "ranks" / "rank-0.jsonl",
+            ]
+            if any(path.exists() and path.read_text().count('"kind": "step"') >= 3 for path in events):
+                time.sleep(1.0)
+                return True
+            time.sleep(0.3)
+        return False
+
+    def _break(self, folder: Path, host: str) -> float:
+        time.sleep(8.0 if "slow" in self.fault.cause or "weights" in self.fault.cause else 2.0)
+        since = time.time()
+        if self.fault.outside:
+            self.fault.outside(self.rack, self.run, host)
+        else:
+            self.rack.plant(self.run, self.culprit, self._home(folder))
+        if self.fault.then:
+            time.sleep(self.fault.gap_s)
+            self.rack.plant(self.run, self.other, self._home(folder))
+        return since
+
+    def _home(self, folder: Path) -> Path:
+        return folder if (folder / "runs" / self.run).exists() else HOME
+
+    def _first_words(self, output: Path, fab: subprocess.Popen[bytes], before: int, until: float) -> str:
+        while time.time() < until:
+            ended = fab.poll() is not None
+            if line := first_words(output.read_text(errors="replace")[before:]):
+                return _named(line)
+            if ended:
+                return _named(_last(output))
+            time.sleep(0.2)
+        return ""
+
+    def _end(self, fab: subprocess.Popen[bytes], folder: Path, host: str) -> None:
+        if self.fault.mend:
+            self.fault.mend(self.rack, self.run, host)
+        for _ in range(2):
+            if fab.poll() is None:
+                fab.send_signal(signal.SIGINT)
+                time.sleep(1.5)
+        try:
+            fab.wait(20)
+        except subprocess.TimeoutExpired:
+            fab.kill()
+            fab.wait()
+        if self.rack.name:
+            end = time.time() + 60
+            while not self.rack.up() and time.time() < end:
+                time.sleep(1.0)
+            down = [FAB, "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
+        keep = os.environ.get("KEEP")
+        for path in (folder / "runs" / self.run, HOME / "runs" / self.run):
+            if keep and path.exists():
+                pipes = shutil.ignore_patterns(".*", "work", "home")
+                shutil.copytree(path, Path(keep) / f"{self.run}", dirs_exist_ok=True, symlinks=True, ignore=pipes)
+                shutil.copy(folder / "output", Path(keep) / f"{self.run}" / "output")
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def first_words(said: str) -> str:
+    """The first line that speaks of a fault."""
+    speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
+    return next((line.strip() for line in speaks if not line.startswith("|")), "")
+
+
+def _by_rank(first: str, culprit: int, second: str) -> str:
+    lines = [f"if RANK == {culprit}:", textwrap.indent(first, "    "), "else:", textwrap.indent(second, "    ")]
+    return "\n".join(lines)
+
+
+def _last(output: Path) -> str:
+    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    return next((line for line in lines if line.startswith(("error:", "stopped "))), lines[-1] if lines else "")
+
+
+def _named(text: str) -> str:
+    for node, host in _HERE.items():
+        text = re.sub(rf"\b{node}\b", host, text)
+    return text
+
+
+def judgement(fault: Fault, culprit: int, words: str) -> str:
+    """What the first words are worth."""
+    if "harmless" in fault.cause:
+        return "WRONG" if words else "right"
+    if not words:
+        return "silent"
+    host = HOSTS[culprit]
+    if fault.culprit == "rank":
+        own = rf"{host} \(rank {culprit}\)|rank {culprit} \({host}\)"
+        who = rf"{own}|ranks? {culprit} called|rank {culprit} in|on rank {culprit} "
+    else:
+        who = rf"\b{host}\b"
+    # What stands behind a semicolon is about the victims.
+    head = words if "do not agree" in words or "different places" in words else words.partition(";")[0]
+    named = re.search(who, head) is not None
+    if fault.culprit == "pair":
+        named = named and HOSTS[(culprit + 1) % 3] in head
+    why = any(re.search(CAUSES[cause], words) for cause in fault.cause)
+    if "could not tell" in words or "none is missing" in words:
+        return "unsure"
+    return "right" if named and why else "culprit only" if named else "WRONG"

@@ -1,0 +1,117 @@
+"""A run is hit, again and again: do the others train on, how soon, and what is lost?
+
+    python -m benchmarks.drills rank     kill -9 of a rank                         processes of this machine
+    python -m benchmarks.drills node     kill -9 of a node of three                processes of this machine
+    python -m benchmarks.drills all      kill -9 of everything, then resume        processes of this machine
+    python -m benchmarks.drills cut      five hosts are cut from each other        network namespaces, as root
+    python -m benchmarks.drills disk     the first host's disk is destroyed        network namespaces, as root
+    python -m benchmarks.drills host     a host of three loses its power           a rack of its own
+
+`--quick` makes fewer hits. The rival is torchrun with its defaults and as many restarts. A seed draws what is hit, and
+when. A hit after which nobody trains again within a limit counts as never, and ends the drill of that side.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.figure import Measure, Row, say, spread
+from muster.data import StreamSampler
+
+# In which module a drill is.
+DRILLS = {"rank": "here", "node": "here", "all": "here", "cut": "spaces", "disk": "spaces", "host": "power"}
+NEVER_S = 90.0
+SAMPLES, BATCH, EVERY = 203, 24, 25
+# Each rank writes down where the ranks of its start meet, and the samples that it is given.
+RECIPE = f"""
+import os, time
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model():
+    with open(os.environ["MUSTER_RUN_DIR"] + "/meets", "a") as file:
+        file.write(f"{{os.getpid()}} {{os.environ['MASTER_ADDR']}}:{{os.environ['MASTER_PORT']}}\\n")
+    return nn.Linear(1, 1)
+
+def datasets(data):
+    return TensorDataset(torch.arange({SAMPLES})), TensorDataset(torch.arange(4))
+
+def loss(model, batch):
+    if torch.is_grad_enabled():
+        with open(f"{{os.environ['MUSTER_RUN_DIR']}}/seen-{{os.environ['RANK']}}-{{os.getpid()}}", "a") as file:
+            file.write(" ".join(map(str, batch[0].tolist())) + "\\n")
+        time.sleep(0.02)
+    return model(batch[0].float()[:, None]).square().mean()
+"""
+Events = Sequence[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Hit:
+    """What came of one hit: after how many seconds the others trained on, and how many steps were done again."""
+
+    seconds: float
+    again: int = 0
+
+
+def measure(drill: str) -> Measure:
+    """What measures a drill."""
+    found: Measure = getattr(importlib.import_module(f"benchmarks.drills.{DRILLS[drill]}"), f"measure_{drill}")
+    return found
+
+
+def options(recipe: str, every: int = EVERY) -> list[str]:
+    """The trainer's options for a run that ends by a drill alone."""
+    more = ["--steps", "1000000", "--eval-every", "0", "--checkpoint-every", str(every), "--log-every", "1"]
+    return ["--recipe", recipe, *more]
+
+
+def hit_often(times: int, once: Callable[[int], Hit | None], who: str = "") -> list[Hit]:
+    """Hit a run so often, up to the first time that it does not come back."""
+    done: list[Hit] = []
+    for number in range(times):
+        hit = once(number)
+        say(f"{who} hit {number + 1}: " + (f"after {hit.seconds:.2f} s, {hit.again} steps again" if hit else "never"))
+        if not hit:
+            break
+        done.append(hit)
+    return done
+
+
+def rows(what: str, ours: Sequence[Hit], times: int, theirs: Sequence[Hit | None], limit_s: float) -> list[Row]:
+    """How often, how soon, and the steps that were done again."""
+    lived = [each for each in theirs if each]
+    seconds, all_back = [each.seconds for each in ours], len(ours) == times
+    lost = [each.again for each in ours]
+    their_steps = f"torchrun {spread([each.again for each in lived], '.0f')}" if lived else ""
+    return [
+        Row(f"train on after {what}", f"{len(ours)} of {times}", f"torchrun {len(lived)} of {len(theirs)}",
+            target=f"{times} of {times}", met=all_back),
+        Row("... after seconds", f"{spread(seconds)} s" if seconds else "never",
+            f"torchrun {spread([each.seconds for each in lived])} s" if lived else "torchrun never",
+            target=f"<= {limit_s:.0f} s each", met=all_back and max(seconds) <= limit_s),
+        Row("... steps done again", spread(lost, ".0f") if lost else "all", their_steps),
+    ]  # fmt: skip
+
+
+def first_step(events: Events, since: float) -> float | None:
+    """When a rank did the first step of a life that began since then; a step that was under way does not count."""
+    new = [event for event in events if event["t"] > since]
+    started = next((place for place, event in enumerate(new) if event["kind"] == "started"), len(new))
+    return next((event["t"] for event in new[started:] if event["kind"] == "step"), None)
+
+
+def last_of(times: Iterable[float | None]) -> float | None:
+    """The latest; None while one is missing."""
+    known = list(times)
+    return max(each for each in known if each) if known and all(known) else None
+
+
+def expected_samples(steps: int) -> list[int]:
+    """The samples of so many steps of a run without faults."""
+    sampler = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
+    return list(sampler.indices(0, BATCH * steps))

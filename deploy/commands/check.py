@@ -1,0 +1,62 @@
+"""Commands that name a cause: preflight before a run, explain after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..core.errors import DONE, FAILED, REFUSED, USAGE
+from ..job.again import command_of
+from ..job.options import FLAG, Options
+from .command import Command, command
+
+if TYPE_CHECKING:
+    from ..report.console import Console
+
+
+class _OneObject(Command):
+    """With --json, standard output is the verdict alone."""
+
+    def asker(self, as_json: bool) -> Console:
+        """What the folder asks for stands on standard error."""
+        console = super().asker(as_json)
+        console.data = lambda value: None  # type: ignore[method-assign]
+        return console
+
+
+@command(
+    klass=_OneObject,
+    example=(
+        command_of("preflight", more="gpu-a,gpu-b"),
+        command_of("preflight", backend="auto", workers="2"),
+    ),
+    codes={
+        DONE: "ready: the nodes will find each other",
+        FAILED: f"a file could not be written; with {FLAG.strict}, there are warnings",
+        USAGE: "an option was refused: no host was asked",
+        REFUSED: "training would not start: the output names the one cause and its fix",
+    },
+)
+def preflight(options: Options, console: Console) -> int:
+    """Say whether training would start; if not, name the one cause and its fix."""
+    from . import preflight as looking
+
+    return looking.preflight(options, console)
+
+
+@command(
+    example=("muster explain slurm-4711.out", "muster explain latest", "torchrun train.py 2>&1 | muster explain -"),
+    codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
+    words={
+        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
+    },
+)
+def explain(options: Options, console: Console, what: tuple[str, ...]) -> int:
+    """Name the cause of a failed run, from its output, or what to check.
+
+    WHAT is one or more files, a folder of logs, a run, or - for standard
+    input. The output may come from Muster or from any torchrun. A cause that
+    Muster names, as gpu-xid, may stand there too: its meaning and its fix.
+    """
+    from .explain import tell
+
+    return tell(what, console)

@@ -1,0 +1,48 @@
+"""What the agent of a node gets, where Slurm or another launcher starts it: its words, and the options as variables."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ..core.names import NODE_PROGRAMS, RunId
+from ..job.again import pairs_of
+from ..job.load import read_run, read_text, read_what_runs, refuse_without_script, value_of
+from ..job.options import Options
+from ..job.script import read
+from ..run import environment, record
+from ..run.start import asked_ends
+
+# Each of them says what runs.
+COMMAND = ("script", "each", "args")
+
+
+def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """The agent's words, and the variables of the node that the options set.
+
+    Raises UsageError.
+    """
+    script = read_what_runs(options).script
+    asked = read(script, Path())
+    ranks = asked.asked_ranks(options.nproc)
+    restarts = asked.asked_restarts(options.restarts)
+    if not script:
+        refuse_without_script(replace(options, restarts=restarts), ("restarts", "restart_with", "style"))
+    count = environment.asked_restarts(restarts)
+    own = {"PET_NPROC_PER_NODE": str(read_text("nproc", ranks))} if ranks not in ("", "auto") else {}
+    own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
+    own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
+    own |= {environment.MAX_HOURS: hours} if (hours := value_of(options, "max_hours")) else {}
+    own |= asked_ends(value_of(options, "grace"), value_of(options, "restart_with"))
+    if run_id := RunId(read_run(options.run)):
+        own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
+    return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own
+
+
+def agent_of(options: Options, words: Sequence[str]) -> tuple[str, ...]:
+    """What Slurm starts on each node: the agent with its `words` in a container, else `muster agent` as it is typed."""
+    if options.container:
+        return ("python3", "-P", "-m", NODE_PROGRAMS, "agent", *words)
+    return ("muster", "agent", *(f"{flag}={text}" for flag, text in pairs_of(options, COMMAND)))

@@ -1,0 +1,104 @@
+"""`make pins`: take the newest version of everything that is pinned, lock it again, and say what changed.
+
+Packages come from the index of this machine's pip, images from where Docker pulls them. A pin with `<` stays below it.
+Tests decide whether the newer ones are taken: this changes files, and commits nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from release.sbom import read_lock
+
+HOME = Path(__file__).resolve().parents[1]
+REQUIREMENTS = HOME / "requirements"
+# Each has the pins of images by digest, `name:tag@sha256:...`.
+IMAGES = ("Dockerfile",)
+_EXACT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
+_IMAGE = re.compile(r"([\w./-]+:[\w.-]+)@(sha256:[0-9a-f]{64})")
+
+
+def loosen(text: str) -> str:
+    """The requirements, with each exact pin as the least that is taken."""
+    return _EXACT.sub(r"\1>=\2", text)
+
+
+def pin(text: str, versions: dict[str, str]) -> str:
+    """The requirements, with each exact pin at the version that a lock has now."""
+    return _EXACT.sub(lambda found: f"{found[1]}=={versions.get(_plain(found[1]), found[2])}", text)
+
+
+def tell_changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
+    """What is newer, came or went, a line each."""
+    lines = [f"{name} {before[name]} -> {after[name]}" for name in before.keys() & after.keys()]
+    lines = [line for line in lines if line.split()[1] != line.split()[3]]
+    lines += [f"{name} {after[name]} is new" for name in after.keys() - before.keys()]
+    lines += [f"{name} {before[name]} is gone" for name in before.keys() - after.keys()]
+    return sorted(lines)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def _locked() -> dict[str, str]:
+    locks = sorted(REQUIREMENTS.glob("*.txt"))
+    return {_plain(name): version for lock in locks for name, version, _ in read_lock(lock.read_text())}
+
+
+def renew_packages() -> list[str]:
+    """Lock with the newest, then pin that. Raises subprocess.CalledProcessError; the files are as before then."""
+    inputs = {file: file.read_text() for file in REQUIREMENTS.glob("*.in")}
+    locks = {file: file.read_text() for file in REQUIREMENTS.glob("*.txt")}
+    before = _locked()
+    try:
+        for file, text in inputs.items():
+            file.write_text(loosen(text))
+        # The locks of before would hold the old versions.
+        subprocess.run([REQUIREMENTS / "lock.sh"], check=True)
+        newest = _locked()
+        for file, text in inputs.items():
+            file.write_text(pin(text, newest))
+        subprocess.run([REQUIREMENTS / "lock.sh"], check=True)
+    except BaseException:
+        for file, text in (inputs | locks).items():
+            file.write_text(text)
+        raise
+    return tell_changes(before, _locked())
+
+
+def renew_images() -> list[str]:
+    """The digests that the tags of images have now. What cannot be asked stays, and is said."""
+    said = []
+    for name in IMAGES:
+        file = HOME / name
+        text = file.read_text()
+        for image, digest in dict(_IMAGE.findall(text)).items():
+            asked = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
+            try:
+                done = subprocess.run(asked, text=True, capture_output=True, check=False, timeout=120)
+                now = done.stdout.strip() if done.returncode == 0 else ""
+            except (OSError, subprocess.TimeoutExpired):
+                now = ""
+            if not re.fullmatch(r"sha256:[0-9a-f]{64}", now):
+                said.append(f"{image}: its registry was not reached, so it stays")
+            elif now != digest:
+                text = text.replace(digest, now)
+                said.append(f"{image} {digest[7:19]} -> {now[7:19]}")
+        file.write_text(text)
+    return said
+
+
+def main() -> int:
+    """Renew all pins, and print what changed."""
+    lines = [*renew_packages(), *renew_images()]
+    print("\n".join(lines) or "everything is the newest already")
+    print("by hand: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,13 @@
+"""The command `muster` of a checkout: `make` copies this file to .venv/bin."""
+
+import sys
+from pathlib import Path
+
+# The checkout that has this .venv, or the one whose .venv this is a link to.
+TYPED = Path(sys.argv[0])
+TOPS = (TYPED.absolute().parents[2], TYPED.resolve().parents[2])
+sys.path.insert(0, str(next(top for top in TOPS if (top / "deploy").is_dir())))
+
+from deploy.commands.main import main  # noqa: E402
+
+main()

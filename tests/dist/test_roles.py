@@ -1,0 +1,227 @@
+"""`muster up --role`: several programs in one run, as processes of this machine."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.hosts import roles
+from deploy.hosts.container import Meeting, Work
+from deploy.job.inventory import Host
+from deploy.job.options import Job, Options
+from deploy.run import roles as plan
+from lab import waiting
+from tests.dist.conftest import environment
+from tests.hosts import FACTS
+
+pytestmark = pytest.mark.torch
+HOME = Path(__file__).resolve().parents[2]
+FAB = Path(sys.executable).with_name("fab")
+# A helper that does not end by itself, and takes no notice of a request to stop.
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
+# The main role says when it has ended.
+SHORT = "import time; time.sleep(1); open('ended', 'w').write(str(time.time()))"
+SERVER = """
+import os, socket
+server = socket.create_server(("127.0.0.1", int(os.environ["MUSTER_ROLE_PORT"])))
+print("pid", os.getpid(), flush=True)
+while True:
+    connection, _ = server.accept()
+    connection.sendall(os.environ["MUSTER_ROLE_INDEX"].encode())
+    connection.close()
+"""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder for scripts, and `fab up` in it."""
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+
+    def command(*words):
+        return [str(FAB), "--search-root", str(HOME), "up", "--backend", "processes", "--run", "r", *words]
+
+    def up(*words):
+        return subprocess.run(
+            command(*words), cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240
+        )
+
+    def start(*words):
+        return subprocess.Popen(
+            command(*words), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    up.folder, up.run, up.start = tmp_path, tmp_path / "runs/r", start
+    up.write = lambda name, text: (tmp_path / name).write_text(text)
+    yield up
+    left = [each for each in psutil.process_iter() if _is_of(each, tmp_path)]
+    assert not left, "nothing of a run is left"
+
+
+def _is_of(process, folder):
+    try:
+        return process.environ().get("MUSTER_RUN_DIR", "").startswith(str(folder))
+    except psutil.Error:
+        return False
+
+
+def outcome(project):
+    return json.loads((project.run / "outcome.json").read_text())
+
+
+def test_the_example_trains_with_workers_and_a_server_and_a_killed_worker_comes_back(project):
+    shutil.copytree(HOME / "examples/roles", project.folder, dirs_exist_ok=True)
+    port = free_port()
+    reward = f"reward=1,port={port},ready=http\\://localhost/health,restart=3:python reward.py"
+    rollout = f"rollout=2,separate,port={port + 1000},ready=port,after=reward,restart=3:python rollout.py"
+    run = project.start(
+        "--role", reward, "--role", rollout, "--", "torchrun", "--nproc-per-node", "2", "trainer.py", "400"
+    )
+    log = project.run / "logs/rank-0.log"
+    waiting.until(lambda: log.exists() and "round 3" in log.read_text(), "the trainer trains", 120)
+    # rank 0 and 1 train; 2 is the reward server, 3 and 4 are the workers
+    began = [json.loads(line) for line in (project.run / "ranks/rank-3.jsonl").read_text().splitlines()]
+    first = next(event for event in began if event["kind"] == "began")
+    os.kill(first["pid"], 9)
+    killed = time.time()
+
+    def is_back():
+        rows = [json.loads(line) for line in (project.run / "ranks/rank-3.jsonl").read_text().splitlines()]
+        return any(row["kind"] == "role" and row["phase"] == "ready" and row["t"] > killed for row in rows)
+
+    waiting.until(is_back, "the worker is back", 60)
+    said, _ = run.communicate(timeout=200)
+    assert run.returncode == 0, said
+    assert "policy.pt" in said
+    assert outcome(project)["verdict"] == "done"
+
+
+def test_a_run_ends_with_its_main_role_although_a_helper_never_does(project):
+    project.write("deaf.py", DEAF)
+    project.write("short.py", SHORT)
+    done = project("--role", "deaf=1,ready=line deaf:python deaf.py", "--", "python", "short.py")
+    assert done.returncode == 0, done.stderr
+    took = outcome(project)["t"] - float((project.run / "work/ended").read_text())
+    # 5 s on a machine of its own; here other tests run as well.
+    assert took < 20, f"{took:.1f} s"
+
+
+def test_the_code_of_the_main_role_is_the_runs(project):
+    project.write("deaf.py", DEAF)
+    project.write("wrong.py", "raise ValueError('bad sample 7')")
+    done = project("--role", "deaf=1,ready=line deaf:python deaf.py", "--", "python", "wrong.py")
+    assert done.returncode == 1
+    assert "bad sample 7" in done.stdout + done.stderr
+
+
+def test_a_helper_that_fails_ends_the_run_and_is_named_with_its_error(project):
+    project.write("helper.py", "import time; time.sleep(1); raise RuntimeError('no such model')")
+    project.write("train.py", "import time; time.sleep(300)")
+    done = project("--role", "helper=1:python helper.py", "--", "python", "train.py")
+    assert done.returncode == 1
+    assert "helper: helper.py ended with code 1: RuntimeError: no such model" in done.stdout + done.stderr
+    assert (outcome(project)["node"], outcome(project)["rank"]) == ("helper", 1)
+
+
+def test_a_role_that_is_never_ready_is_named_with_what_is_missing(project):
+    project.write("helper.py", "import time; time.sleep(300)")
+    project.write("train.py", "open('began', 'w')")
+    port = free_port()
+    helper = f"helper=1,port={port},ready=port,within=2s:python helper.py"
+    done = project("--role", helper, "--", "python", "train.py")
+    assert done.returncode == 1
+    said = done.stdout + done.stderr
+    assert f"helper is not ready after 2 s: nothing answers on port {port} (connection refused)" in said
+    assert not (project.run / "work/began").exists()
+
+
+def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
+    """Else a trainer would send its weights to whoever listens there."""
+    project.write("server.py", SERVER)
+    project.write("train.py", "open('began', 'w')")
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        port = stranger.getsockname()[1]
+        done = project("--role", f"server=1,port={port},ready=port:python server.py", "--", "python", "train.py")
+    assert done.returncode != 0
+    assert f"port {port} of server is taken" in done.stdout + done.stderr
+    assert not (project.run / "work/began").exists()
+
+
+def test_each_role_knows_where_the_others_are_and_none_has_the_runs_key(project):
+    project.write("server.py", SERVER)
+    project.write("train.py", "import json, os; json.dump(dict(os.environ), open('env', 'w'))")
+    port = free_port()
+    done = project("--role", f"server=2,separate,port={port},ready=port:python server.py", "--", "torchrun", "train.py")
+    assert done.returncode == 0, done.stderr
+    known = json.loads((project.run / "work/env").read_text())
+    assert known["MUSTER_SERVER_HOSTS"] == "127.0.0.1,127.0.0.1"
+    assert known["MUSTER_SERVER_ADDRESSES"] == f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    assert known["MUSTER_SERVER_PORT"] == str(port)
+    assert (known["MUSTER_ROLE"], known["RANK"], known["WORLD_SIZE"]) == ("main", "0", "1")
+    assert "MUSTER_ROLES" not in known
+
+
+@pytest.fixture
+def on_hosts(tmp_path):
+    """The agents of a run as the plan for real hosts has them, by role; each has a run folder. Nobody follows them."""
+    started = {}
+
+    def start(*texts):
+        hosts = [Host(f"h{number}", f"127.0.0.{number}") for number in range(2, 2 + len(texts))]
+        acted = plan.read(
+            Options(role=texts, script="x", folder=str(tmp_path / "scripts")), [host.name for host in hosts]
+        )
+        addresses = [host.address for host in hosts]
+        met = Meeting(addresses[0], free_port(), ("lo",) * len(hosts))
+        work = Work("r", "image", ("x",), token=str(free_port()), share_key="k", roles=acted, observe=False)
+        for node in roles.node_containers(hosts, [FACTS] * len(hosts), Job(), work, met, addresses):
+            own = tmp_path / node.environment["MUSTER_ROLE"]
+            own.mkdir()
+            given = {**node.environment, "MUSTER_RUN_DIR": str(own), "MUSTER_SENT": str(tmp_path / "scripts")}
+            started[own.name] = subprocess.Popen(
+                [sys.executable, *node.docker.command],
+                cwd=own,
+                env=environment(**{**given, "PYTHONPATH": str(HOME)}),
+                start_new_session=True,
+            )
+        return started
+
+    (tmp_path / "scripts").mkdir()
+    start.write = lambda name, text: (tmp_path / "scripts" / name).write_text(text)
+    yield start
+    for process in started.values():
+        process.kill()
+
+
+def test_hosts_that_nobody_follows_bring_a_worker_back_and_end_the_run(on_hosts, tmp_path):
+    on_hosts.write("server.py", SERVER)
+    on_hosts.write("deaf.py", DEAF)
+    on_hosts.write("short.py", "import os, time\nwhile not os.path.exists('end'): time.sleep(0.1)")
+    port = free_port()
+    server = f"server=h2,port={port},ready=port,restart=2:python server.py"
+    agents = on_hosts(server, "deaf=h3,after=server:python deaf.py", "main=h4,ends,after=deaf:python short.py")
+
+    def rows(role):
+        files = list((tmp_path / role / "ranks").glob("*.jsonl"))
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def phase(role, name, since=0.0):
+        return any(row["kind"] == "role" and row["phase"] == name and row["t"] > since for row in rows(role))
+
+    waiting.until(lambda: phase("main", "ready"), "the main role runs", 120)
+    os.kill(next(row["pid"] for row in rows("server") if row["kind"] == "began"), 9)
+    killed = time.time()
+    waiting.until(lambda: phase("server", "ready", killed), "the server is back", 60)
+    (tmp_path / "main/work/end").touch()
+    assert {role: agent.wait(60) for role, agent in agents.items()} == {"main": 0, "deaf": 0, "server": 0}

@@ -1,0 +1,77 @@
+"""The reference pages of options and of the keys of cluster.toml, from the table of options (deploy/job/options.py)."""
+
+from __future__ import annotations
+
+import re
+
+from deploy.job.options import KEYS, ROWS, Job, flag_of
+from deploy.job.rows import FREE, OptionRow
+
+HEAD = """\
+# Options
+
+Made from `deploy/job/options.py` by `python -m tests.reference`; do not edit by hand. `muster COMMAND --help` shows
+those of a command, with an example and its exit codes.
+
+- **again**: a resume repeats the option, so you need not type it again.
+- **key**: what it is called in the `[job]` table of a cluster.toml ([cluster-file.md](cluster-file.md)).
+- **Python**: its name in `Cluster.deploy(...)` ([python-api.md](python-api.md)), where that is not the flag's with `_`
+  for `-`.
+- **on Slurm**: what does the same there, where a run cannot have it.
+"""
+BEGIN, END = "<!-- from the table of options: python -m tests.reference -->", "<!-- end of the table -->"
+_DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
+
+
+def options_page() -> str:
+    """The reference: a section an option, in the order of the alphabet."""
+    return "\n".join([HEAD, *(section(name, ROWS[name]) for name in sorted(ROWS) if ROWS[name].helps)])
+
+
+def section(name: str, row: OptionRow) -> str:
+    """What the table says of one option."""
+    meanings: dict[str, list[str]] = {}
+    for command, text in row.helps.items():
+        meanings.setdefault(text, []).append(f"`{command}`")
+    lines = [f"- {', '.join(commands)}: {text}" for text, commands in meanings.items()]
+    about = {
+        "short": f"`-{row.letter}`" if row.letter else "",
+        "again": "yes" if row.again else "",
+        "key": f"`{row.key.name}`" if row.key else "",
+        "Python": f"`{row.python}`" if row.python else "",
+        "on Slurm": row.slurm or ("only there" if row.slurm_alone else ""),
+    }
+    facts = "; ".join(f"{word}: {text}" for word, text in about.items() if text)
+    return "\n".join([f"## `{flag_of(name)}`", *lines, *([f"- {facts}"] if facts else []), ""])
+
+
+def keys_table() -> str:
+    """The keys of [job]: what each means, how it is written, and whether a file is asked about it."""
+    rows = ["| key | option | meaning | written as | default | asked for |", "|---|---|---|---|---|---|"]
+    for name in sorted(KEYS, key=lambda name: KEYS[name].name):
+        key, row = KEYS[name], ROWS[name]
+        meaning, default = split(row.help)
+        value = getattr(Job(), key.name)
+        if isinstance(value, bool):
+            meaning, default = f"`{str(not value).lower()}`: {meaning}", f"`{str(value).lower()}`"
+        written = f"a table of variables; each is {key.wanted}" if key.named else key.wanted
+        if isinstance(value, tuple):
+            written = f"{'one or ' * key.alone}a list; each is {key.wanted}"
+        flag = f"`{flag_of(name)}`" if row.helps else ""
+        asked = "" if key.asks == FREE else "yes"
+        rows.append(f"| {' | '.join([f'`{key.name}`', flag, meaning, written, default, asked])} |".replace("  ", " "))
+    return "\n".join(rows)
+
+
+def split(help: str) -> tuple[str, str]:
+    """A meaning, and its default."""
+    found = _DEFAULT.search(help)
+    meaning, default = (help[: found.start()] + found[2], found[1]) if found else (help, "")
+    return re.split(r"; (?:several|repeatable)", meaning)[0], default
+
+
+def with_table(page: str) -> str:
+    """The page of cluster.toml with the table between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n{keys_table()}\n{END}{after}"

@@ -1,0 +1,46 @@
+"""Which pages are made, and by what."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+from . import causes, commands, exit_codes, figures, options, python_api
+
+HOME = Path(__file__).resolve().parents[2]
+FOLDER = HOME / "docs/reference"
+# A checkout calls it `fab`, too; the pages have one name.
+_PROGRAM = re.compile(r"\bfab\b(?= [a-z-])")
+_LINK = re.compile(r"\]\(([\w-]+\.md)((?:#[^)\s]+)?)\)")
+
+
+@cache
+def find_page(name: str) -> Path:
+    """The page of that name, wherever it lies: texts of the code name a page by its name alone."""
+    if any(page.name == name for page in MAKERS):
+        return FOLDER / name
+    return min((HOME / "docs").rglob(name), key=lambda page: len(page.parts))
+
+
+def place_links(text: str) -> str:
+    """The text, with each link to a page's name as a link from docs/reference/, and the command's own name."""
+    text = _PROGRAM.sub("muster", text)
+    return _LINK.sub(lambda link: f"]({os.path.relpath(find_page(link[1]), FOLDER)}{link[2]})", text)
+
+
+def _make(page: Callable[[], str]) -> Callable[[], str]:
+    return lambda: place_links(page())
+
+
+MAKERS: Mapping[Path, Callable[[], str]] = {
+    FOLDER / "causes.md": _make(causes.causes_page),
+    FOLDER / "options.md": _make(options.options_page),
+    FOLDER / "commands.md": _make(commands.commands_page),
+    FOLDER / "exit-codes.md": _make(exit_codes.exit_codes_page),
+    FOLDER / "python-api.md": _make(python_api.python_page),
+    HOME / "docs/evidence/benchmarks.md": figures.figures_page,
+    FOLDER / "cluster-file.md": lambda: options.with_table((FOLDER / "cluster-file.md").read_text()),
+}

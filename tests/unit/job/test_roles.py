@@ -1,0 +1,139 @@
+"""What users, and files of others, may say of roles: all of it is read, or refused by name."""
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.job import toml
+from deploy.job.roles.cast import cast, with_script
+from deploy.job.roles.role import Role, of_table, read
+
+
+def table(tmp_path, text):
+    path = tmp_path / "cluster.toml"
+    path.write_text(text)
+    return toml.read(path).tables("role")[0]
+
+
+def test_a_role_has_a_name_nodes_a_command_and_settings():
+    assert read("reward=1:python reward.py") == Role("reward", "python reward.py")
+    assert read("a=gpu-a+gpu-b,ends,restart=3,after=b+c:bash run.sh") == Role(
+        "a", "bash run.sh", hosts=("gpu-a", "gpu-b"), ends=True, restart=3, after=("b", "c")
+    )
+
+
+@pytest.mark.parametrize(
+    "role",
+    [
+        Role("a", "python a.py --x 'y: z, w'", port=8000, ready="http://localhost:81/health?a=b,c", within=90.0),
+        Role("a", "bash a.sh", 3, ready=r"line ready: 1, \ 2", separate=True, processes="2"),
+        Role("main", "train.py", 0, ends=True, after=("a", "b")),
+    ],
+)
+def test_what_a_record_keeps_of_a_role_is_read_as_it_was(role):
+    assert read(role.text) == role
+
+
+def test_a_table_says_the_same(tmp_path):
+    text = '[[role]]\nname = "a"\ncommand = "python a.py"\nnodes = 2\nport = 80\nready = "port"\nwithin = "2m"\n'
+    assert of_table(table(tmp_path, text)) == Role("a", "python a.py", 2, port=80, ready="port", within=120.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("a=0:x.py", "0"),
+        ("a=-1:x.py", "hosts"),
+        ("a=99999:x.py", "nodes"),
+        ("a=1", "no command"),
+        ("a=1:  ", "one line"),
+        ("a=1:x.py\nrm -rf /", "one line"),
+        ("a=1:x\x1b[2J.py", "one line"),
+        ("A=1:x.py", "no name of a role"),
+        ("a b=1:x.py", "no name of a role"),
+        ("a$(id)=1:x.py", "no name of a role"),
+        ("ä=1:x.py", "no name of a role"),
+        ("../a=1:x.py", "no name of a role"),
+        ("a_b=1:x.py", "no name of a role"),
+        ("role=1:x.py", "Muster's own variables"),
+        ("run=1:x.py", "Muster's own variables"),
+        ("a=1,volume=/:x.py", "no such setting"),
+        ("a=1,name=b:x.py", "no such setting"),
+        ("a=1,command=b:x.py", "no such setting"),
+        ("a=1,port=70000:x.py", "port"),
+        ("a=1,ready=port:x.py", "the role has none"),
+        ("a=1,port=80,ready=http\\://10.0.0.1/x:x.py", "of the role's own node"),
+        ("a=1,port=80,ready=http\\://localhost@evil/x:x.py", "of the role's own node"),
+        ("a=1,port=80,ready=http\\://localhost.evil.org/x:x.py", "of the role's own node"),
+        ("a=1,port=80,ready=https\\://localhost/x:x.py", "of the role's own node"),
+        ("a=1,port=80,ready=http\\://localhost/a b:x.py", "of the role's own node"),
+        ("a=1,port=80,ready=http\\://localhost\\:99999/:x.py", "of the role's own node"),
+        ("a=1,ready=file ../../etc/passwd:x.py", "of the role's own node"),
+        ("a=1,ready=file /etc/passwd:x.py", "of the role's own node"),
+        ("a=1,ready=exec rm:x.py", "of the role's own node"),
+        ("a=1,within=forever:x.py", "within"),
+        ("a=1,restart=-1:x.py", "restart"),
+        ("a=x/../y:x.py", "hosts"),
+    ],
+)
+def test_what_a_role_cannot_be_is_refused_by_its_name(text, what):
+    with pytest.raises(UsageError) as refused:
+        cast([text], ())
+    assert what in refused.value.message
+    assert refused.value.message.isprintable() or "\n" in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name = 3\ncommand = 'x'",
+        "name = 'a'\ncommand = ['x', 'y']",
+        "name = 'a'\ncommand = 'x'\nnodes = true",
+        "name = 'a'\ncommand = 'x'\nends = 'yes'",
+        "name = 'a'\ncommand = 'x'\nhosts = [1]",
+        "name = 'a'\ncommand = 'x'\nprivileged = true",
+        "command = 'x'",
+        "name = 'a'",
+    ],
+)
+def test_a_table_of_a_wrong_kind_is_refused_with_its_place(tmp_path, text):
+    with pytest.raises(UsageError, match=r"cluster\.toml: role\[0\]"):
+        of_table(table(tmp_path, f"[[role]]\n{text}\n"))
+
+
+def test_a_script_beside_roles_has_the_hosts_that_are_left_and_ends_the_run():
+    texts, script = with_script(["reward=c:python reward.py"], "train.py --lr 1")
+    assert script == "train.py --lr 1"
+    reward, main = cast(texts, ["a", "b", "c"])
+    assert (reward.name, reward.hosts) == ("reward", ("c",))
+    assert (main.name, main.hosts, main.ends, main.after) == ("main", ("a", "b"), True, ("reward",))
+
+
+def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
+    made = cast(["x=1:x.py", "y=b:y.py", "z=rest:z.py"], ["a", "b", "c", "d"])
+    assert {role.name: role.hosts for role in made} == {"x": ("a",), "y": ("b",), "z": ("c", "d")}
+
+
+@pytest.mark.parametrize(
+    ("texts", "what"),
+    [
+        (["a=1:x.py", "a=1:y.py"], "two roles have this name"),
+        (["a=3:x.py"], "need 3 hosts"),
+        (["a=1:x.py"], "no role has this host"),
+        (["a=h1:x.py", "b=h1:y.py"], "two roles name this host"),
+        (["a=h1+h1:x.py"], "two roles name this host"),
+        (["a=h9:x.py"], "which the run does not have"),
+        (["a=1,after=c:x.py", "b=1:y.py"], "there is no role c"),
+        (["a=1,after=b:x.py", "b=1,after=a:y.py"], "wait for each other"),
+        (["a=1,after=a:x.py", "b=1:y.py"], "wait for each other"),
+        (["a=rest:x.py", "b=rest:y.py"], "only one"),
+        ([f"a{number}=1:x.py" for number in range(65)], "at most 64"),
+    ],
+)
+def test_roles_that_do_not_fit_together_are_refused(texts, what):
+    with pytest.raises(UsageError, match=what):
+        cast(texts, ["h1", "h2"])
+
+
+def test_a_role_stands_behind_those_that_it_starts_after():
+    made = cast(["t=1,after=r:t.py", "w=1:w.py", "r=1,after=w:r.py"], ())
+    assert [role.name for role in made] == ["w", "r", "t"]

@@ -1,0 +1,44 @@
+"""What a release is made by: locks are read whole, an SBOM says where each part is from, and renewed pins are exact."""
+
+import json
+import re
+from pathlib import Path
+
+from release import renew, sbom
+
+HOME = Path(__file__).resolve().parents[2]
+
+
+def test_the_sbom_has_each_pin_of_each_lock_with_its_hashes():
+    listed = json.loads(sbom.list_parts(1_700_000_000))
+    parts = {(part["name"], part["version"]): part for part in listed["components"]}
+    for lock in (HOME / "requirements").glob("*.txt"):
+        pins = re.findall(r"^([\w.-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
+        assert pins, lock
+        assert not [pin for pin in pins if (pin[0].lower().replace("_", "-"), pin[1]) not in parts]
+    click = next(part for (name, _), part in parts.items() if name == "click")
+    assert click["scope"] == "required"
+    assert all(re.fullmatch(r"[0-9a-f]{64}", each["value"]) for each in click["properties"])
+    assert sbom.list_parts(1_700_000_000) == sbom.list_parts(1_700_000_000)
+
+
+def test_a_pin_is_loosened_and_then_exact_again_and_a_bound_stays():
+    text = '# why\nclick==8.1.0\n-c control.txt\nresiliency<0.5\nzstd==1.0 ; python_version < "3.14"\n'
+    assert renew.loosen(text).splitlines()[1:] == [
+        "click>=8.1.0",
+        "-c control.txt",
+        "resiliency<0.5",
+        'zstd>=1.0 ; python_version < "3.14"',
+    ]
+    assert "click==8.5.1\n" in renew.pin(text, {"click": "8.5.1"})
+    assert "zstd==1.0 ;" in renew.pin(text, {"click": "8.5.1"})
+
+
+def test_what_changed_is_told_a_line_each():
+    before, after = {"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "3"}
+    assert renew.tell_changes(before, after) == ["b 1 -> 2", "c 1 is gone", "d 3 is new"]
+
+
+def test_what_is_renewed_is_pinned_by_digest():
+    for name in renew.IMAGES:
+        assert len(renew._IMAGE.findall((HOME / name).read_text())) >= 2

@@ -1,0 +1,40 @@
+"""The table of the notes in a node's private folder: it has all that the code has, and nothing else."""
+
+import re
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+
+from trainer.node.notes import NOTES
+
+HOME = Path(__file__).resolve().parents[4]
+SOURCES = {
+    str(path.relative_to(HOME)): path.read_text()
+    for top in ("trainer", "muster")
+    for path in (HOME / top).rglob("*.py")
+}
+# How code names a file of that folder: outcome / "x", Path(agent, "x"), os.path.join(outcome, f"x-{y}").
+_NAMED = re.compile(
+    r"""(?:\b_?outcome\)?|\bagent\)?|"MUSTER_OUTCOME_DIR"(?:, "")?\]?\)+)(?: / |, )f?"([^"\s]+)"(?![\]"\w])"""
+)
+
+
+@pytest.mark.parametrize("note", NOTES, ids=lambda note: note.name)
+def test_who_writes_a_note_and_who_reads_it_name_it(note):
+    mark = note.name.replace("*", "")
+    for path in (*note.writes, *note.reads):
+        assert mark in SOURCES[path] or (note.constant and note.constant in SOURCES[path]), path
+    assert note.says
+
+
+def test_every_file_that_the_code_names_in_the_private_folder_is_in_the_table():
+    named = {
+        (re.sub(r"\{[^{}]*\}", "7", name), path) for path, text in SOURCES.items() for name in _NAMED.findall(text)
+    }
+    assert len(named) > 12
+    assert not {each for each in named if not any(fnmatch(each[0], note.name) for note in NOTES)}
+
+
+def test_the_contract_sends_its_reader_to_the_table():
+    assert "trainer/node/notes.py" in (HOME / "docs/develop/contract.md").read_text()

@@ -1,0 +1,35 @@
+"""`python -m muster.trainer.node PROGRAM ARGS`: what runs on a node, each under its name. Standard library only.
+
+The agent, what stands beside it, and what the control side starts in a node's container (docs/develop/contract.md).
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from importlib.util import resolve_name
+
+PROGRAMS = {
+    "agent": ".agent",
+    "handover": ".handover",
+    "health": ".health",
+    "leave": ".leave",
+    "nvml": ".nvml",
+    "on_end": ".on_end",
+    "overlay": ".overlay",
+    "rehearsal": "..rehearsal",
+    "telemetry": ".telemetry",
+    "why": ".why",
+    "within": ".within",
+}
+
+
+def main() -> None:
+    """Run the program that the first word names, with the words behind it. It ends this process."""
+    if sys.argv[1:2] == [] or sys.argv[1] not in PROGRAMS:
+        sys.exit(f"error: no program {' '.join(sys.argv[1:2])!r}\nhint: one of {', '.join(PROGRAMS)}")
+    runpy.run_module(resolve_name(PROGRAMS[sys.argv.pop(1)], __package__), run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""The notes that processes of a node leave each other in its private folder (MUSTER_OUTCOME_DIR): a row each.
+
+Whoever adds one adds its row, or tests/unit/trainer/node/test_notes.py is red. A script may write there as well: each
+reader takes a note for what anybody may have written. The folder goes with the node.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Note(NamedTuple):
+    """A file of the private folder. `name`: as the code has it, with `*` for a number. `says`: what a reader learns.
+
+    `writes`, `reads`: the modules; each has the name in its text, or `constant`, which stands for it.
+    """
+
+    name: str
+    writes: tuple[str, ...]
+    reads: tuple[str, ...]
+    says: str
+    constant: str = ""
+
+
+_STOP, _NODE = "muster/stop.py", "trainer/node/node.py"
+_ENDINGS, _STACKS = "trainer/node/endings.py", "trainer/node/stacks.py"
+NOTES = (
+    # Between the agent and torchrun's process.
+    Note("ends.jsonl", ("trainer/node/ends.py",), ("trainer/node/ends.py",), "each start and end of a rank", "_NAME"),
+    Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
+    Note(
+        ".epoch", ("trainer/node/group.py",), ("trainer/elastic/epochs.py",), "who trains, and where they meet", "EPOCH"
+    ),
+    Note(".says", ("trainer/elastic/epochs.py",), ("trainer/node/group.py",), "what torchrun waits for", "SAYS"),
+    Note(
+        ".still", ("trainer/node/mend.py",), ("trainer/elastic/standing.py",), "whether this node's ranks move", "OWN"
+    ),
+    Note(".all-still", ("trainer/elastic/standing.py",), ("trainer/node/mend.py",), "the same of all nodes", "ALL"),
+    # Between the agent and its ranks.
+    Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
+    Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
+    Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop gracefully"),
+    Note(".stopped", (_STOP,), (_NODE,), "a rank of a script has stopped as asked"),
+    Note("*.lost", ("trainer/train/run.py",), ("trainer/node/diary.py",), "a rank of the trainer lost this peer"),
+    Note("*.error", ("trainer/watch/failure.py",), ("trainer/node/diary.py",), "the exception that a rank ended by"),
+    Note(
+        "*.stacks", ("trainer/watch/watcher.py", "trainer/train/stack_samples.py"), (_STACKS,), "where its threads are"
+    ),
+    Note(
+        "*.output",
+        ("trainer/node/rank_pipe.py",),
+        ("trainer/node/output.py",),
+        "the pipe of what it prints",
+        "rank_pipe.make",
+    ),
+    Note(
+        "*.writer",
+        ("trainer/node/rank_pipe.py",),
+        ("trainer/node/output.py",),
+        "whose words those are",
+        "rank_pipe.label",
+    ),
+    Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
+    Note(
+        "together.jsonl",
+        ("trainer/watch/together.py", "trainer/node/unseen.py"),
+        ("trainer/node/training_alone.py",),
+        "which world each process below a rank forms, and whether it trains",
+        "NAME",
+    ),
+    Note(
+        "end-*", ("trainer/watch/ended.py", "trainer/node/unseen.py"), (_ENDINGS,), "how a process that trained ended"
+    ),
+    Note("last-*", ("trainer/watch/ended.py",), (_ENDINGS,), "how the last other Python below a rank ended"),
+    Note("killed-*", ("trainer/watch/ended.py", "trainer/node/unseen.py"), (_ENDINGS,), "a Python ended it on purpose"),
+    Note(
+        "launchers-*",
+        ("trainer/elastic/launcher.py",),
+        ("trainer/elastic/launcher.py",),
+        "stand-ins for a shell script",
+    ),
+    Note(
+        ".hostfile-",
+        ("trainer/elastic/launcher.py",),
+        ("trainer/elastic/launcher.py",),
+        "the nodes, as deepspeed reads",
+    ),
+    # Between the processes of a rank.
+    Note(".*.*", ("trainer/watch/place.py",), ("trainer/watch/place.py",), "which of them is watched", "def claim"),
+    # Between the agent and programs beside it.
+    Note(".leave", ("trainer/node/leave.py",), ("trainer/node/leave.py",), "somebody asks the node to leave", "_ASKED"),
+    Note(".left", ("trainer/node/leave.py",), ("trainer/node/leave.py",), "whether it may", "_ANSWER"),
+    Note(".unobserved", (_NODE,), ("trainer/node/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
+    # Every process that writes here may need its bytes on a full disk.
+    Note(".ballast", ("muster/files.py",), ("muster/files.py",), "room for the last words", "_BALLAST"),
+)
