@@ -51,8 +51,8 @@ class Work:
 
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
-    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `grace`, `on_end`: as their
-    options say. `again`: the variables of --restart-with. `share_key`: known to the nodes of this start alone, which
+    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
+    `ends`: the variables of --grace and --restart-with. `share_key`: known to the nodes of this start alone, which
     share a script's files with it before each attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
@@ -72,8 +72,7 @@ class Work:
     observe: bool = True
     restarts: int | None = None
     max_hours: str = ""
-    grace: float | None = None
-    again: Mapping[str, str] = field(default_factory=dict, hash=False)
+    ends: Mapping[str, str] = field(default_factory=dict, hash=False)
     on_end: str = ""
     share_key: str = field(default="", repr=False)
     waits: bool = False
@@ -370,7 +369,7 @@ def _node_container(
     variables |= {environment.SECRET_FILES: secret_files} if secret_files else {}
     lifetime = (
         *(("--restart", f"on-failure:{restart_count}") if restart_count else ()),
-        *("--stop-timeout", str(max(STOP_PATIENCE_S, ceil(work.grace or 0) + _AFTER_GRACE_S)), *LOG_LIMITS),
+        *("--stop-timeout", str(_stop_patience(work)), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)
     owner = "" if facts.uid else user_of(facts, job)
@@ -390,6 +389,11 @@ def _node_container(
         job.keep,
         memory=memory_of(facts, job),
     )
+
+
+def _stop_patience(work: Work) -> int:
+    """How many seconds the engine waits for a node that it stops: longer than the node for its ranks."""
+    return max(STOP_PATIENCE_S, ceil(float(work.ends.get(environment.GRACE, "0"))) + _AFTER_GRACE_S)
 
 
 def _variables(
@@ -417,8 +421,7 @@ def _variables(
         **environment.bare_rank(work.bare and job.processes == "auto", node.nodes, node.processes),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
-        **environment.asked_grace(work.grace),
-        **work.again,
+        **work.ends,
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),
         **(_for_a_script(work) if work.script else {}),
     }

@@ -41,7 +41,7 @@ from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
 from ..run import environment, folders, record, resumable, roles
 from ..run.progress import WAIT_LOST_S
-from ..run.start import Start, start_run
+from ..run.start import Start, asked_ends, start_run
 from ..run.state.times import CLOCKS_DIFFER_S
 from ..send.folder import repository
 from ..send.folder.credentials import choice_of
@@ -282,14 +282,13 @@ def _work(options: Options, cluster: Cluster) -> Work:
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
-    again = environment.asked_restart_words(cluster.job.restart_with, least)
+    ends = asked_ends(cluster.job.grace, cluster.job.restart_with, least)
     resumed = resume.known_ahead(options, cluster)
     return replace(
         work,
         restarts=restarts,
         max_hours=hours,
-        grace=cluster.job.grace,
-        again=again,
+        ends=ends,
         on_end=on_end,
         least=least,
         resumed=resumed,

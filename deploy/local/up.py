@@ -46,7 +46,7 @@ from ..run.events import Event
 from ..run.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
-from ..run.start import Start, start_run
+from ..run.start import Start, asked_ends, start_run
 from ..send.folder import folder_look, repository
 from ..send.folder.credentials import choice_of
 from . import backends, plan, script, witness
@@ -81,7 +81,7 @@ class _Request:
     notes: tuple[str, ...]
     gpus: Gpus
     least: int
-    again: Mapping[str, str]
+    ends: Mapping[str, str]
     acted: tuple[roles.Acted, ...] = ()
 
 
@@ -192,7 +192,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
-        run = run.with_variables({**environment.asked_grace(value_of(self._options, "grace")), **asked.again})
+        run = run.with_variables(asked.ends)
         if asked.least:
             run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
         self._run = run
@@ -367,8 +367,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
         own=own,
         bare=choice.bare and not ranks,
     )
-    again = environment.asked_restart_words(value_of(options, "restart_with"), least)
-    return options, _Request(choice, workers, asked, command.notes, gpus, least, again, acted)
+    ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, acted)
 
 
 def _engine(wanted: str) -> EngineFacts:

@@ -286,21 +286,6 @@ def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
     return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
 
 
-def asked_grace(seconds: float | None) -> dict[str, str]:
-    """The time that ranks get to save when the run is asked to stop, for their node; nothing where nobody set it."""
-    return {} if seconds is None else {GRACE: f"{seconds:g}"}
-
-
-def asked_restart_words(words: str | None, least: int = 0) -> dict[str, str]:
-    """The words that a script gets more where it is started again, for its node. Raises UsageError with --min-nodes.
-
-    There a node may begin for the first time where the others begin again.
-    """
-    if words and least:
-        raise UsageError("--restart-with: not together with --min-nodes", "let the script find its checkpoint itself")
-    return {RESTART_WITH: words} if words else {}
-
-
 def group_variable(
     least: int,
     key: str,

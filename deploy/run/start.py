@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..core.errors import DONE
-from . import code, record
+from ..core.errors import DONE, UsageError
+from . import code, environment, record
 from .backend import Backend
 from .code import Code
 
@@ -112,3 +112,11 @@ def launch(
                 record.undo_start(run_dir, before)
         raise
     return before
+
+
+def asked_ends(grace_s: float | None, restart_with: str | None, least: int = 0) -> dict[str, str]:
+    """How a script ends and starts again, for its node, as asked for. Raises UsageError."""
+    if restart_with and least:  # a node may begin for the first time where the others begin again
+        raise UsageError("--restart-with: not together with --min-nodes", "let the script find its checkpoint itself")
+    given = {environment.GRACE: f"{grace_s:g}" if grace_s else "", environment.RESTART_WITH: restart_with or ""}
+    return {name: value for name, value in given.items() if value}

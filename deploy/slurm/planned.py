@@ -13,6 +13,7 @@ from ..job.load import read_run, read_text, read_what_runs, refuse_without_scrip
 from ..job.options import Options
 from ..job.script import read
 from ..run import environment, record
+from ..run.start import asked_ends
 
 # Each of them says what runs.
 COMMAND = ("script", "each", "args")
@@ -34,8 +35,7 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := value_of(options, "max_hours")) else {}
-    own |= environment.asked_grace(value_of(options, "grace"))
-    own |= environment.asked_restart_words(value_of(options, "restart_with"))
+    own |= asked_ends(value_of(options, "grace"), value_of(options, "restart_with"))
     if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
     return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own

@@ -127,9 +127,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         is_script = arguments[:1] == ["--script"]
         began = time.time()
         conflicts = _enter_work(folder if is_script else None)
-        if is_script and folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists():
-            arguments += shlex.split(os.environ.pop(program.AGAIN, ""))  # every start from here on is one more
-        command = torchrun_command(arguments)
+        command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
             _tell_up(folder, name)
@@ -216,6 +214,12 @@ def _enter_work(folder: Path | None) -> list[str]:
     os.environ["HOME"] = str(folder / work.HOME)
     os.chdir(folder / work.WORK)
     return conflicts
+
+
+def _restart_words(folder: Path | None) -> list[str]:
+    """The words that a script gets more wherever it starts again, if this run folder has seen a start of it."""
+    again = folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists()
+    return shlex.split(os.environ.pop(program.AGAIN, "")) if again else []
 
 
 def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
