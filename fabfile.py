@@ -7,7 +7,6 @@ import sys
 # invoke turns this off, and every command would then compile all of deploy/ again, in a quarter of a second.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
-from fabric.main import program  # noqa: E402
 from invoke.collection import Collection  # noqa: E402
 
 from deploy.commands.fab import tasks_of  # noqa: E402
@@ -16,5 +15,5 @@ from deploy.commands.main import end_quietly_when_nobody_reads, take_no_program_
 end_quietly_when_nobody_reads()
 take_no_program_from_here()
 
-namespace = Collection(*tasks_of(program, sys.argv[1:]))
+namespace = Collection(*tasks_of(sys.argv[1:]))
 __all__ = ["namespace"]

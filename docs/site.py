@@ -113,6 +113,8 @@ def build_site(folder: Path) -> int:
         text = keep_inside(path, (DOCS / path).read_text(encoding="utf-8"))
         target.write_text(name_headings(text), encoding="utf-8")
     shutil.copytree(DOCS / "pictures", folder / "pages/pictures", ignore=shutil.ignore_patterns("*.py", "*.sh"))
+    for data in DOCS.rglob("*.csv"):
+        shutil.copy(data, folder / "pages" / data.relative_to(DOCS))
     settings = (DOCS / "mkdocs.yml").read_text(encoding="utf-8")
     named = {word: re.search(rf"^site_{word}: (.+)$", settings, re.MULTILINE) for word in ("name", "description")}
     about = {word: found[1] for word, found in named.items() if found}

@@ -113,7 +113,7 @@ def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Step
 
     try:
         wait(lambda: all(first(each, 0.0, 3) for each in rack.names), 120.0)
-        return hit_often(cuts, once, words[-1])
+        return hit_often(cuts, once, run)
     finally:
         subprocess.run([FAB, "down", *hosts], cwd=HOME, capture_output=True)
 

@@ -117,7 +117,9 @@ def refusal(
             UsageError(f"{task} {word}: {takes}", f"muster {task} --help") if task else no_command(word, tasks, typed)
         )
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
-        return UsageError(f"no command stands before {name}", shlex.join(["muster", "deploy", *typed]))
+        task = next((each for each in typed if each in tasks), "deploy")
+        rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
+        return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
     elsewhere = _OPTIONS_ELSEWHERE.get(name)
     before, text, after = _around(name, typed)
     behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
@@ -129,6 +131,9 @@ def refusal(
         return UsageError(f"{where}; {instead}", _without(name, typed))
     if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not near(name, options, 0.85):
         return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
+    if task in _WITH_SCRIPT and name == "-m":
+        at = list(typed).index(name)
+        return UsageError(f"{where}; a module stands behind --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     if behind and not meant:
         return UsageError(where, f"an option of the script stands behind it: {behind}; or {help}")
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)

@@ -682,8 +682,8 @@ KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.ke
 # The sections of a long help, with their options: those before the bar stand on its first screen.
 SECTIONS: Mapping[str, str] = {
     "Where": "hosts slurm backend workers | cluster nodes sbatch setup shared container overlay wait spare arbiter",
-    "What runs": "folder image nproc gpus | script each args dockerfile requirements include folder_limit style python "
-    "separate no_observe no_cache",
+    "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "
+    "python separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
     "How it goes on": "resume restarts | min_nodes wait_lost max_hours on_end run",
     "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "

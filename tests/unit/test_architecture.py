@@ -33,6 +33,7 @@ DEPLOY = [
     "slurm",
     "commands",
     "api",
+    "fabric",
 ]
 # Modules directly in trainer/ stand in all of these; they and `node` start without torch.
 TRAINER = ["watch", "node", "elastic", "train"]
@@ -41,8 +42,8 @@ TRAINER = ["watch", "node", "elastic", "train"]
 DOORS = {
     "rich": {"deploy/report/console"},
     "click": {"deploy/commands/*"},
-    "fabric": {"deploy/commands/fab"},
-    "invoke": {"deploy/commands/fab"},
+    "fabric": {"deploy/commands/fab", "deploy/fabric", "muster/fabric"},
+    "invoke": {"deploy/commands/fab", "deploy/fabric"},
     "psutil": {"deploy/local/processes"},
     "pysyncobj": {"trainer/node/register"},
     "torch": {
