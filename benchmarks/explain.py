@@ -1,4 +1,4 @@
-"""`fab explain`: how often it is right on real runs of others, beside what people use; seconds and memory for 500 MB.
+"""`muster explain`: how often it is right on real runs of others, beside what people use; time and memory for 500 MB.
 
     python -m benchmarks.explain [--misses]
 

@@ -26,7 +26,7 @@ from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[1]
 FAB = Path(sys.executable).with_name("fab")
-# Under a name that muster push did not give it: the user's own.
+# Under a name that fab push did not give it: the user's own.
 BASE, IMAGE, SAVED, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/saved:1", 29500
 TROUBLES = {}
 
@@ -103,7 +103,7 @@ class FaultyHosts:
         return re.search(rf"Host {host}\n(?:    .*\n)*?    HostName (\S+)", self.rack.ssh_config.read_text())[1]
 
     def preflight(self, *words):
-        """`muster preflight --json --quick` on all of them: its exit code and the verdict."""
+        """`fab preflight --json --quick` on all of them: its exit code and the verdict."""
         line = [FAB, "preflight", "--hosts", ",".join(self.hosts), "--json", "--quick", "--image", IMAGE, *words]
         env = {**os.environ, "MUSTER_SSH_CONFIG": str(self.config)}
         done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=150)

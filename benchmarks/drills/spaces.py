@@ -19,7 +19,7 @@ from benchmarks.drills import BATCH, RECIPE, Hit, hit_often, options, rows
 from benchmarks.figure import Row, result, say, spread
 from benchmarks.venv import HOME
 from deploy.run.environment import STOP_ON_EOF, local_spec
-from deploy.run.folders import with_trainer
+from deploy.run.folders import with_muster
 from deploy.send.image import commands
 from lab.network import PORT, Lab, missing
 from muster.checkpoint import store
@@ -112,7 +112,7 @@ def trainer(lab: Lab, root: Path, every: int, least: int = 0, start: int = 1) ->
     spec = local_spec(root / SEEN, start, count - 1, given, PORT, 1, "Linux").grouped(least, where, "key")
     environments = []
     for node in spec.nodes:
-        environment = with_trainer({**node.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"})
+        environment = with_muster({**node.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"})
         if not least:
             environment["PET_RDZV_ENDPOINT"] = f"{lab.hosts[0].address}:{PORT}"
         del environment[STOP_ON_EOF]

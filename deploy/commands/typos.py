@@ -133,7 +133,7 @@ def refusal(
         return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
     if task in _WITH_SCRIPT and name == "-m":
         at = list(typed).index(name)
-        return UsageError(f"{where}; a module stands behind --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
+        return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     if behind and not meant:
         return UsageError(where, f"an option of the script stands behind it: {behind}; or {help}")
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)

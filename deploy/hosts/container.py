@@ -52,8 +52,8 @@ class Work:
     `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
     holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
     `restarts`: how often a script is started again, as --restarts says. `max_hours`, `grace`, `on_end`: as their
-    options say. `share_key`: known to the nodes of this start alone, which share a script's files with it before each
-    attempt.
+    options say. `again`: the variables of --restart-with. `share_key`: known to the nodes of this start alone, which
+    share a script's files with it before each attempt.
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
     for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
@@ -73,6 +73,7 @@ class Work:
     restarts: int | None = None
     max_hours: str = ""
     grace: float | None = None
+    again: Mapping[str, str] = field(default_factory=dict, hash=False)
     on_end: str = ""
     share_key: str = field(default="", repr=False)
     waits: bool = False
@@ -417,6 +418,7 @@ def _variables(
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **environment.asked_grace(work.grace),
+        **work.again,
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),
         **(_for_a_script(work) if work.script else {}),
     }

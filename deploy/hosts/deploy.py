@@ -282,7 +282,15 @@ def _work(options: Options, cluster: Cluster) -> Work:
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
+    again = environment.asked_restart_words(cluster.job.restart_with, least)
     resumed = resume.known_ahead(options, cluster)
     return replace(
-        work, restarts=restarts, max_hours=hours, grace=cluster.job.grace, on_end=on_end, least=least, resumed=resumed
+        work,
+        restarts=restarts,
+        max_hours=hours,
+        grace=cluster.job.grace,
+        again=again,
+        on_end=on_end,
+        least=least,
+        resumed=resumed,
     )

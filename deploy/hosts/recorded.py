@@ -14,7 +14,7 @@ from ..core.names import RunId
 from ..job.load import read_run
 from ..job.options import FLAG, Options
 from ..report.console import Console
-from ..run import folders, record
+from ..run import folders, record, resumable
 
 _MOST_NAMES = 5
 
@@ -39,9 +39,7 @@ def filled(options: Options, console: Console) -> Options:
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
     if run_dir and not run_dir.is_dir() and not names_hosts(options):
-        raise UsageError(
-            f"{options.run}: no such run in {folders.RUNS}", f"muster runs lists them; or {FLAG.hosts} a,b"
-        )
+        resumable.refuse_unknown(options.run, folders.RUNS, flag=FLAG.run)
     if run_dir:
         _refuse_slurm(run_dir, options)
     if names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):

@@ -220,6 +220,15 @@ class Options:
         refusal="not a number from 0 to 9999",
         hint="{command} ... --restarts 3",
     )
+    restart_with: str = option(
+        'more words for the script wherever it is started again, of one that continues only then: "--resume", '
+        '"--init_from=resume" (default: none)',
+        "deploy up agent export",
+        read=values.words_of_shell,
+        refusal="not words as a shell has them",
+        hint="{command} ... --restart-with='--init_from=resume'",
+        key=Key("restart_with", values.words_of_shell, "words as a shell has them, on one line", FREE),
+    )
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
         "alone: 3,) (default: auto)",
@@ -650,6 +659,7 @@ class Job:
     script: str = ""
     args: str = ""
     restarts: str = ""
+    restart_with: str = ""
     rank: str = ""
     observe: bool = True
     overlay: bool = False
@@ -685,7 +695,7 @@ SECTIONS: Mapping[str, str] = {
     "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "
     "python separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
-    "How it goes on": "resume restarts | min_nodes wait_lost max_hours on_end run",
+    "How it goes on": "resume restarts | min_nodes wait_lost max_hours grace on_end run",
     "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "
     "collectives",
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -155,6 +156,15 @@ def wait(value: Any) -> float | None:
     """A time above 0 with its unit, in seconds: `90s`, `10m`, `1.5h`."""
     match = _WAIT.fullmatch(value) if isinstance(value, str) else None
     return float(match[1]) * _UNITS[match[2]] or None if match else None
+
+
+def words_of_shell(value: Any) -> str | None:
+    """One line, which a shell takes apart into words."""
+    text = line(value)
+    try:
+        return text if text and shlex.split(text) else None
+    except ValueError:  # a quotation without an end
+        return None
 
 
 def grace(value: Any) -> float | None:

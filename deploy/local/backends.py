@@ -32,6 +32,7 @@ from ..run.environment import (
     LAUNCHER_RANKS,
     MAX_HOURS,
     OBSERVE,
+    RESTART_WITH,
     RUNS_IN_CONTAINER,
     SECRET_FILES,
     SECRETS,
@@ -56,7 +57,7 @@ STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
-_HANDED_ON = (LAUNCHER_RANKS, GRACE, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
+_HANDED_ON = (LAUNCHER_RANKS, GRACE, RESTART_WITH, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,7 +55,18 @@ from . import machine as observe
 
 DEFAULT_WORKERS = 2
 # Options that Muster's own trainer does not have on this machine.
-_OF_A_SCRIPT = ("restarts", "style", "separate", "keep", "nproc", "gpus", "secret", "env_file", "secret_file")
+_OF_A_SCRIPT = (
+    "restarts",
+    "restart_with",
+    "style",
+    "separate",
+    "keep",
+    "nproc",
+    "gpus",
+    "secret",
+    "env_file",
+    "secret_file",
+)
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
 
@@ -70,6 +81,7 @@ class _Request:
     notes: tuple[str, ...]
     gpus: Gpus
     least: int
+    again: Mapping[str, str]
     acted: tuple[roles.Acted, ...] = ()
 
 
@@ -180,7 +192,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             )
         if hours := value_of(self._options, "max_hours"):
             run = run.with_variables({environment.MAX_HOURS: hours})
-        run = run.with_variables(environment.asked_grace(value_of(self._options, "grace")))
+        run = run.with_variables({**environment.asked_grace(value_of(self._options, "grace")), **asked.again})
         if asked.least:
             run = run.grouped(asked.least, observe.doors(1 + asked.workers), token_hex(16))
         self._run = run
@@ -355,7 +367,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
         own=own,
         bare=choice.bare and not ranks,
     )
-    return options, _Request(choice, workers, asked, command.notes, gpus, least, acted)
+    again = environment.asked_restart_words(value_of(options, "restart_with"), least)
+    return options, _Request(choice, workers, asked, command.notes, gpus, least, again, acted)
 
 
 def _engine(wanted: str) -> EngineFacts:

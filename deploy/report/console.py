@@ -45,8 +45,8 @@ _REFRESH_S = 0.125
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
 _LAST_LINES = 100
-# Lines of the view besides the nodes: headline, metrics, a line for hidden nodes, and the story.
-_LINES_BESIDE_NODES = 5 + _STORY_LINES
+# Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
+_LINES_BESIDE_NODES = 7 + _STORY_LINES
 
 
 class Text(RichText):
@@ -312,17 +312,25 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names if len(state.names) <= room else state.names[:room]
-    rows, gap = lines.fitted({name: _node_row(name, state) for name in shown}, width)
+    nodes = {name: _node_row(name, state) for name in shown}
+    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
+        heads: list[RichText] = [
+            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
+        ]
+        nodes = {"": heads, **nodes}
+    rows, gap = lines.fitted(nodes, width)
     table = Table.grid(padding=(0, gap, 0, 0))
     widest = max(map(len, rows.values()))
     for name, row in rows.items():
-        machine = lines.machine_cell(name, state)
+        machine = lines.machine_cell(name, state) if name else ""
         filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
         table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
         parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
+    if done := lines.bar(state, width - 9):
+        parts.append(Text(f"  {done}", "ok"))
     metrics = lines.metric_line(state, width - 1)
     if metrics:
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
@@ -373,8 +381,10 @@ def _node_row(name: str, state: State) -> list[RichText]:
     cells = lines.rank_cells(state.ranks.view_of(name), state)
     if not cells:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
+    mark = lines.mark_of(state.ranks.view_of(name), state)
+    shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
     styles = ["", "", *["quiet"] * len(cells)]
-    return [Text(f"  {name}", "node"), *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
+    return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
 
 
 def _story_line(line: Happening) -> RichText:

@@ -75,7 +75,7 @@ class Interrupts:
             self._console.warn(self._way_back())
 
     def _way_back(self) -> str:
-        return f"{self._how_left()}. To come back: {self._come_back}; to stop it: {self._stop}"
+        return f"{self._how_left()}\n  to come back: {self._come_back}\n  to stop it:   {self._stop}"
 
     def ask(self) -> None:
         """Act as if Ctrl-C had come once, for a command that exists to stop a run."""

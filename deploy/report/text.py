@@ -6,6 +6,7 @@ import glob
 import itertools
 import re
 import shlex
+import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
@@ -26,6 +27,10 @@ _MOST_OWN = 3
 # Of a node's row: its name, its rank, its step and the time of one.
 _LEAST_CELLS = 4
 Cell = TypeVar("Cell", bound=Sized)
+HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
+# A rank's own work that takes so much longer than the others' is marked, and one that tells nothing for so long.
+_SLOW, _SLOW_MS = 1.3, 5.0
+_SILENT_S, _SILENT_STEPS = 10.0, 20
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -49,19 +54,38 @@ def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[
 
 
 def rank_cells(view: RankView | None, state: State) -> list[str]:
-    """A rank's cells of the live view: rank, step, ms a step, data, compute, waiting."""
+    """A rank's cells of the live view, below HEADS: rank, step, ms a step, data, compute, waiting."""
     if view is None:
         return []
-    cells = [f"rank {view.rank}"]
+    cells = [f"{view.rank}"]
     if not view.training:
         return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
-    cells.append(f"step {view.step}/{state.ranks.steps}" if state.ranks.steps else f"step {view.step}")
-    parts = (("data", view.data_ms), ("compute", view.compute_ms), ("waiting", view.wait_ms))
-    total = sum(value for _, value in parts)
-    if total > 0:
-        cells.append(f"{_milliseconds(view.step_ms):>3} ms/step")
-        cells += [f"{name} {100 * value / total:2.0f} %" for name, value in parts]
+    cells.append(f"{view.step}/{state.ranks.steps}" if state.ranks.steps else f"{view.step}")
+    parts = (view.data_ms, view.compute_ms, view.wait_ms)
+    if (total := sum(parts)) > 0:
+        cells += [_milliseconds(view.step_ms), *(f"{100 * value / total:.0f} %" for value in parts)]
     return cells
+
+
+def mark_of(view: RankView | None, state: State) -> str:
+    """What is to be seen of a rank beside the others: `slow`, or `silent`; empty: nothing."""
+    others = [each for each in state.ranks.views.values() if view and each.rank != view.rank and each.training]
+    if view is None or not view.training or not others:
+        return ""
+    if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
+        return "silent"
+    usual = statistics.median(each.data_ms + each.compute_ms for each in others)
+    own = view.data_ms + view.compute_ms
+    return "slow" if own > max(_SLOW * usual, usual + _SLOW_MS) else ""
+
+
+def bar(state: State, width: int) -> str:
+    """How much of the steps is done: `━━━━━╌╌╌╌╌ 50 %`; empty where the whole is not known."""
+    if not state.ranks.steps:
+        return ""
+    share = min(1.0, state.step / state.ranks.steps)
+    room = max(_FEWEST_BARS, min(_MOST_BARS, width))
+    return f"{'━' * round(share * room)}{'╌' * (room - round(share * room))} {100 * share:.0f} %"
 
 
 def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> tuple[Mapping[str, Sequence[Cell]], int]:

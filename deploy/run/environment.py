@@ -37,7 +37,7 @@ SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
-GRACE = "MUSTER_GRACE"
+GRACE, RESTART_WITH = "MUSTER_GRACE", "MUSTER_RESTART_WITH"
 MUSTER_NAMES = (
     RUN_ID,
     RUN_DIR,
@@ -64,6 +64,7 @@ MUSTER_NAMES = (
     GROUP,
     OVERLAY,
     GRACE,
+    RESTART_WITH,
 )
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
@@ -288,6 +289,16 @@ def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
 def asked_grace(seconds: float | None) -> dict[str, str]:
     """The time that ranks get to save when the run is asked to stop, for their node; nothing where nobody set it."""
     return {} if seconds is None else {GRACE: f"{seconds:g}"}
+
+
+def asked_restart_words(words: str | None, least: int = 0) -> dict[str, str]:
+    """The words that a script gets more where it is started again, for its node. Raises UsageError with --min-nodes.
+
+    There a node may begin for the first time where the others begin again.
+    """
+    if words and least:
+        raise UsageError("--restart-with: not together with --min-nodes", "let the script find its checkpoint itself")
+    return {RESTART_WITH: words} if words else {}
 
 
 def group_variable(

@@ -65,7 +65,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"rank": _RANK, "step": _STEP},
         {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
-    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {}),
+    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {"anew": flag, "empty": flag}),
     "unseen": ({"what": text(50)}, {"message": words()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
     "copied": ({"step": _STEP}, {"write_ms": _MS, "bytes": _STEP}),

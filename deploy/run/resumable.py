@@ -113,7 +113,8 @@ def refuse_unknown(wanted: str, runs: Path, elsewhere: Collection[str] = (), fla
     near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
     meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
-    raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}`muster runs` lists those of this folder")
+    listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
 
 
 def refuse_elsewhere(run_dir: Path, here: str = "") -> None:

@@ -28,13 +28,14 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     ranks = asked.asked_ranks(options.nproc)
     restarts = asked.asked_restarts(options.restarts)
     if not script:
-        refuse_without_script(replace(options, restarts=restarts), ("restarts", "style"))
+        refuse_without_script(replace(options, restarts=restarts), ("restarts", "restart_with", "style"))
     count = environment.asked_restarts(restarts)
     own = {"PET_NPROC_PER_NODE": str(read_text("nproc", ranks))} if ranks not in ("", "auto") else {}
     own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := value_of(options, "max_hours")) else {}
     own |= environment.asked_grace(value_of(options, "grace"))
+    own |= environment.asked_restart_words(value_of(options, "restart_with"))
     if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
     return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own

@@ -76,7 +76,7 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(ru
         why, cwd=run.folder, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True, timeout=60
     )
     assert answer.returncode == 0, answer.stderr
-    assert "rank 1   worker-1   stands still" in answer.stdout
+    assert "rank 1   worker-1   is stuck" in answer.stdout
     assert "work/train.py:16 stand" in answer.stdout
 
 

@@ -115,7 +115,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "<b>val/accuracy</b>" in page
     assert "Read from work/tb/events.out.tfevents." in page
     assert "+print(&#39;changed&#39;)" in page
-    assert "<b>Left behind</b>" in page
+    assert "<b>Output files</b>" in page
     assert "&lt;script&gt;alert(1)" in page
     assert "muster up --workers 1 --backend processes --script train.py" in page
     assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]

@@ -72,7 +72,7 @@ def test_what_others_changed_is_not_gone_on_with(runs, changed):
         resumable.choose(runs, str(run_dir), Asked())
     assert resumable.choose(runs, "latest", Asked()).arguments == ("--steps", "8")
     html = page.write(run_dir).read_text()
-    assert "Do it again" not in html
+    assert "Run again" not in html
     assert "Go on from here" not in html
 
 
@@ -138,7 +138,7 @@ def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
     assert "arguments" not in record.own(run_dir)
     assert record.own(run_dir)["hosts"] == ["evil"]
     page = (run_dir / "report.html").read_text()
-    assert "Do it again" not in page
+    assert "Run again" not in page
     assert "evil.py" not in done.err
     saved(run_dir)
     with pytest.raises(UsageError):
@@ -152,7 +152,7 @@ def test_what_is_said_again_is_quoted(runs):
     run_dir = runs / "R"
     handle = RunHandle(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])
     attach.open_record(handle, hosts, again)
-    shown = re.search(r"Do it again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
+    shown = re.search(r"Run again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"fab() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     printed = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
     assert printed == "deploy|--cluster|my cluster.toml;touch owned|--script|t.py '$(touch owned)'|"

@@ -72,7 +72,17 @@ def test_compose_gives_a_node_what_the_builder_gives_on_every_other_backend(serv
     given = {name: resolved(value) for name, value in services[service]["environment"].items()}
     by_script = {"PET_NNODES"} | ({"MUSTER_NODE", "PET_NODE_RANK"} if service == "worker" else set())
     wanted = {name: value for name, value in promised_to(service, rank).items() if name not in by_script}
-    names = ("TORCH_RENDEZVOUS", "PLAIN_TORCHRUN", "SENT", "OBSERVE", "LAUNCHER_RANKS", "GRACE", "MAX_HOURS", "STYLE")
+    names = (
+        "TORCH_RENDEZVOUS",
+        "PLAIN_TORCHRUN",
+        "SENT",
+        "OBSERVE",
+        "LAUNCHER_RANKS",
+        "GRACE",
+        "MAX_HOURS",
+        "STYLE",
+        "RESTART_WITH",
+    )
     switches = {f"MUSTER_{name}": "" for name in (*names, "SEPARATE", "BARE_RANK", "SECRET_NAMES", "SECRET_FILES")}
     of_compose_alone = {"WORKERS": "2", "MUSTER_WORKER": "muster-worker-", **switches}
     assert given == {**wanted, **of_compose_alone}

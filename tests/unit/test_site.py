@@ -49,3 +49,25 @@ def test_an_anchor_is_what_github_makes_of_a_heading_and_code_has_none():
 def test_a_page_without_a_heading_is_named():
     with pytest.raises(ValueError, match=r"a\.md: no heading"):
         site.read_page("a.md", "words\n")
+
+
+def test_a_recording_has_each_line_at_its_time_and_nothing_of_it_is_markup(tmp_path):
+    record = importlib.import_module("docs.pictures.record")
+    lines = list(record.run_all(tmp_path, ["echo '<b>'", "sleep 0.01; printf 'rank 1 was killed\\n'"]))
+    assert [(kind, text) for _, kind, text in lines] == [
+        ("typed", "$ echo '<b>'"), ("", "<b>"),
+        ("typed", "$ sleep 0.01; printf 'rank 1 was killed\\n'"), ("bad", "rank 1 was killed"),
+    ]  # fmt: skip
+    assert [at for at, _, _ in lines] == sorted(at for at, _, _ in lines)
+    picture = record.draw(lines)
+    assert "&lt;b&gt;" in picture
+    assert "<b>" not in picture
+    assert picture.count("<text ") == 4
+
+
+def test_a_recording_of_a_command_that_fails_or_of_too_many_lines_is_none(tmp_path):
+    record = importlib.import_module("docs.pictures.record")
+    with pytest.raises(RuntimeError, match="ended with 3"):
+        list(record.run_all(tmp_path, ["exit 3"]))
+    with pytest.raises(ValueError, match="record fewer"):
+        record.draw([(0.0, "", "x")] * (record.MOST_ROWS + 1))

@@ -32,7 +32,7 @@ from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_r
 from muster.errors import TrainError
 
 from .. import NAME
-from ..node import bare, endings, ends, group, meeting, rank_pipe, share, style, torch_names
+from ..node import bare, endings, ends, group, meeting, program, rank_pipe, share, style, torch_names
 from ..verdict import failed, publish
 from . import epochs, forkserver, rendezvous
 
@@ -103,6 +103,7 @@ def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
 
     def started(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
         env = {**env, **style.variables(env), rank_pipe.LIFE: rank_pipe.new_life(env)}
+        args = tuple(program.words_of_start(args, env))
         return endings.judged(forked(self, args, env), env, stops=args[2:4] != ("-m", NAME))
 
     def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:

@@ -18,6 +18,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -126,6 +127,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         is_script = arguments[:1] == ["--script"]
         began = time.time()
         conflicts = _enter_work(folder if is_script else None)
+        if is_script and folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists():
+            arguments += shlex.split(os.environ.pop(program.AGAIN, ""))  # every start from here on is one more
         command = torchrun_command(arguments)
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:

@@ -39,7 +39,7 @@ NOTES = (
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
     Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
-    Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop in an orderly way"),
+    Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop gracefully"),
     Note(".stopped", (_STOP,), (_NODE,), "a rank of a script has stopped as asked"),
     Note("*.lost", ("trainer/train/run.py",), ("trainer/node/diary.py",), "a rank of the trainer lost this peer"),
     Note("*.error", ("trainer/watch/failure.py",), ("trainer/node/diary.py",), "the exception that a rank ended by"),

@@ -1,4 +1,5 @@
-"""The command that a node runs once: is its program here? If not, the part of it that would run without it.
+"""The command that a node runs once: is its program here? If not, the part of it that would run without it. And the
+words that a script gets more where it starts again.
 
 Standard library only.
 """
@@ -8,11 +9,12 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from muster.errors import Refused
 
+AGAIN = "MUSTER_RESTART_WITH"
 # What a command for training begins with: after a profiler, say, or a tool for the terminal.
 _BEGINS = re.compile(r"(?:.*/)?(?:python(?:3(?:\.\d+)?)?|torchrun|accelerate|deepspeed)|.*\.py")
 
@@ -29,6 +31,12 @@ def refuse_missing(words: Sequence[str]) -> None:
     else:
         hint = "put its package among the run's packages, or into the image"
     raise Refused(f"no such program: {name}", hint)
+
+
+def words_of_start(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    """The command of a rank, with the words for a script that starts again, if this is not its first start."""
+    more = shlex.split(environment.get(AGAIN, "")) if environment.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" else []
+    return [*words, *more]
 
 
 def _inner(words: Sequence[str]) -> Sequence[str]:

@@ -14,6 +14,8 @@ from typing import Any
 from . import hooks
 from .watcher import Watcher
 
+_OF_STATES = ("get_optimizer_state_dict", "get_state_dict", "set_optimizer_state_dict", "set_state_dict")
+
 
 def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
     """What to do to each module once it has been loaded, by the module's name."""
@@ -22,6 +24,10 @@ def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
         "torch.optim.optimizer": functools.partial(_step, watcher),
         "torch.amp.grad_scaler": functools.partial(_scaler, watcher),
         "torch.utils.data.dataloader": functools.partial(_data, watcher),
+        "torch.distributed.checkpoint.state_dict": functools.partial(_states, watcher),
+        "torch.serialization": functools.partial(_loads, watcher),
+        "torch.distributed.checkpoint.state_dict_loader": functools.partial(_loads, watcher),
+        "safetensors.torch": functools.partial(_loads, watcher),
     }
 
 
@@ -56,13 +62,21 @@ def _backward(watcher: Watcher, module: ModuleType) -> None:
 def _step(watcher: Watcher, module: ModuleType) -> None:
     steps = watcher.steps
 
+    def begins(optimizer: Any, *_: Any) -> None:
+        if not watcher.handles_states:
+            watcher.first_step(optimizer)
+            before.remove()
+
     def stepped(optimizer: Any, *_: Any) -> None:
+        if watcher.handles_states:
+            return
         if steps.attended or not watcher.trains:
             with module.torch._C.DisableTorchFunction():
                 watcher.stepped(optimizer)
         elif not steps.off:
             steps.stepped(optimizer)
 
+    before = module.register_optimizer_step_pre_hook(hooks.quiet(begins, watcher.fails))
     module.register_optimizer_step_post_hook(hooks.quiet(stepped, watcher.fails))
 
 
@@ -107,3 +121,26 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
             steps.fetched(*mark)
 
     hooks.wrap(module._BaseDataLoaderIter, "__next__", begins, ends, watcher.fails)
+
+
+def _states(watcher: Watcher, module: ModuleType) -> None:
+    """torch steps an optimizer that has no state yet, to give it one: no step of the script's."""
+
+    def begins(*_: Any, **__: Any) -> bool:
+        watcher.handles_states += 1
+        return True
+
+    def ends(*_: Any) -> None:
+        watcher.handles_states -= 1
+
+    for name in _OF_STATES:
+        hooks.wrap(module, name, begins, ends, watcher.fails)
+        if name.startswith("set_"):
+            hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)
+
+
+def _loads(watcher: Watcher, module: ModuleType) -> None:
+    """What a script continues from, it reads before its first step."""
+    for name in ("load", "load_file"):
+        if hasattr(module, name):
+            hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)

@@ -68,6 +68,17 @@ class Place:
                     return int(match[1]), _OWN in line
         return 0, False
 
+    def may_be_of_run(self, source: Any) -> bool:
+        """Whether what a script reads there may have been written since the run began, as its first event says."""
+        if not isinstance(source, (str, os.PathLike)):
+            return True
+        try:
+            with open(self._events(), "rb") as file:
+                first = json.loads(file.readline(_LAST_BYTES))
+            return bool(os.stat(source).st_mtime >= first["t"] - 1)
+        except (OSError, ValueError, LookupError, TypeError):
+            return True
+
     def _events(self) -> str:
         # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
         first = os.environ.get("MUSTER_FIRST_RANK_FILE")

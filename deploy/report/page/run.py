@@ -125,6 +125,8 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     low, high = min(xs), max(xs)
     again = ("started", "resumed") if run.script else ("resumed",)
     resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
+    anew = (event for event in run.events if event.kind == "continues" and event.fields.get("anew") is True)
+    resumed -= {number(event.fields.get("before")) for event in anew}  # a start over is no resume
     marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 

@@ -14,6 +14,8 @@ from .findings import findings
 
 # Ranks that stand still may move again, and stop again: the story has room for so many times.
 _MOST_TOLD = 3
+# ... and what only says that no step is made is no news before one was: an evaluation has many pauses.
+_OF_STEPS = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)
 
 
 @dataclass
@@ -49,11 +51,13 @@ class Case:
     found_at: float = 0.0
     cut: CutLink = field(default_factory=CutLink)
     _times_told: Counter[tuple[object, ...]] = field(default_factory=Counter)
+    _since_step: set[tuple[object, ...]] = field(default_factory=set)
 
     def apply(self, event: Event) -> None:
         """Apply an event."""
         if event.get("kind") == "step":
             self.cut.finding = None  # the links serve
+            self._since_step.clear()
         elif event.get("kind") == "members" and set(event["members"]) != set(event["before"]):
             self.finding = None
 
@@ -68,6 +72,12 @@ class Case:
                 if self.finding is not None:
                     continue
                 self.finding, self.found_at = finding, now
-            if self._times_told[finding.key] < (1 if finding.lasting else _MOST_TOLD):
+            if self._times_told[finding.key] < (1 if finding.lasting else _MOST_TOLD) and self._is_news(finding):
                 self._times_told[finding.key] += 1
                 story.tell_finding(finding, run, now)
+
+    def _is_news(self, finding: Finding) -> bool:
+        """Whether it was not told already since the last step."""
+        known = finding.cause in _OF_STEPS and finding.key in self._since_step
+        self._since_step.add(finding.key)
+        return not known

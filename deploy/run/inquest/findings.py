@@ -167,7 +167,8 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
     what, disagree = hang.judge_stand(doing)
-    text = f"no rank has made a step: {what}"
+    reached = max((rank.step for rank in doing), default=0)
+    text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"
     if missing:
         first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))
         cause = cause_of_error(first.error) if first.error else Cause.LOCKED_UP

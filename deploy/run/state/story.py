@@ -14,6 +14,7 @@ from typing import Any
 from ...causes.ends import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
+from ...job.options import FLAG
 from ..blame import End, blame, cause_of_end
 from ..causes import Finding
 from ..events import Event
@@ -216,9 +217,15 @@ class Story(list[Happening]):
     def _on_continues(self, event: Event, run: Evidence) -> None:
         step, before = int(event["step"]), int(event["before"])
         if not event["known"] and not run.ranks.repeats:
-            text = "the script does not report its resume step, so repeated steps are counted twice"
-            self._tell(event, text)
-        if int(event["rank"]) == 0 and event["known"]:
+            text = "the script does not report its resume step"
+            if event.get("empty"):
+                text = "the script's optimizer is empty: it starts over, or continues with its weights alone"
+            self._tell(event, f"{text}, so repeated steps are counted twice", bool(event.get("empty")))
+        if int(event["rank"]) == 0 and event.get("anew"):
+            why = "it loaded no checkpoint, and its optimizer is empty"
+            text = f"the script starts over from the beginning: {why}; steps 1 to {before} come again"
+            self._tell(event, f"{text} ({FLAG.restart_with} gives a restart other words)", True)
+        elif int(event["rank"]) == 0 and event["known"]:
             repeated = f", so steps {step + 1} to {before} come again" if step < before else ""
             self._tell(event, f"the script continues after step {step}{repeated}")
 

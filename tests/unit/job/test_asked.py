@@ -40,18 +40,8 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
     """Whoever adds one says here why it stays within the containers of the run."""
     free = {
         *("script", "args", "folder", "requirements", "environment", "keep", "cache", "separate", "observe", "rank"),
-        *(
-            "processes",
-            "gpus",
-            "shm_size",
-            "memory",
-            "pids",
-            "restarts",
-            "max_hours",
-            "grace",
-            "wait_lost",
-            "min_nodes",
-        ),
+        *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost", "min_nodes"),
+        *("grace", "restart_with"),
         "folder_limit",
     }
     assert free == {key.name for key in KEYS.values() if key.asks == FREE}

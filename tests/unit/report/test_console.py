@@ -63,21 +63,39 @@ def rendered(state: State, width: int = 120, height: int = 24) -> list[str]:
 
 
 def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None:
-    head, master, worker, _, metrics, story = rendered(training())
+    head, heads, master, worker, _, bar, metrics, story = rendered(training())
     assert head == f"muster   master + 2 workers   gloo   digits   {WHY}"
-    assert master == "  master     rank 0   step 240/600    12 ms/step   data  4 %   compute 71 %   waiting 25 %"
-    assert worker.startswith("  worker-1   rank 1   step 240/600")
+    assert heads == "  node       rank   step      ms/step   data   compute   waiting"
+    assert master == "  master     0      240/600   12        4 %    71 %      25 %"
+    assert worker.startswith("  worker-1   1      240/600")
+    assert (bar.count("━"), bar.count("╌"), bar.endswith(" 40 %")) == (10, 14, True)
     assert metrics.startswith("  loss 2.31 █")
     assert metrics.endswith("▁ 0.19    5,410 samples/s    left 0:07    checkpoint at step 200 (3.2 ms pause)")
     assert story.endswith("training digits: 1,437 samples")
 
 
 def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
-    for width, last in ((100, "waiting 25 %"), (80, "waiting 25 %"), (60, "data  4 %"), (44, "12 ms/step")):
-        _, master, worker, *_ = rendered(training(), width)
+    for width, last in ((100, "25 %"), (70, "25 %"), (50, "71 %"), (36, "12")):
+        _, _, master, worker, *_ = rendered(training(), width)
         for row, name in ((master, "master"), (worker, "worker-1")):
             assert row.startswith(f"  {name}"), width
             assert row.endswith(last), width
+
+
+def test_a_rank_whose_own_work_takes_longer_is_marked_and_one_that_tells_nothing() -> None:
+    state = training()
+    times = {"step_ms": 90.0, "data_ms": 80.0, "compute_ms": 8.5, "wait_ms": 0.0}
+    state.apply({"kind": "step", "t": 5.0, "rank": 1, "node": "worker-1", "step": 260, **times})
+    assert [line.split()[1] for line in rendered(state)[2:5]] == ["0", "slow", "2"]
+    for t in (20.0, 40.0):
+        for rank in (0, 1):
+            step = {"kind": "step", "t": t, "rank": rank, "node": NAMES[rank], "step": int(t) * 20}
+            state.apply({**step, "step_ms": 12.0, "data_ms": 0.5, "compute_ms": 8.5, "wait_ms": 3.0})
+    assert [line.split()[1] for line in rendered(state)[2:5]] == ["0", "1", "silent"]
+    alone = State(("a",))
+    alone.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "a", "step": 3, **times})
+    assert lines.mark_of(alone.ranks.view_of("a"), alone) == ""
+    assert lines.bar(alone, 80) == ""
 
 
 def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
@@ -131,12 +149,12 @@ def test_the_view_fits_a_small_terminal() -> None:
     shown = rendered(state, width=60, height=20)
     assert len(shown) <= 20
     assert all(len(line) <= 60 for line in shown)
-    assert "and 53 more nodes" in shown[-1]
+    assert "and 55 more nodes" in shown[-1]
 
 
 @pytest.mark.parametrize("width", [98, 110, 140])
 def test_the_loss_line_gives_way_before_it_is_cut(width: int) -> None:
-    metrics = rendered(training(), width=width)[4]
+    metrics = rendered(training(), width=width)[6]
     assert metrics.endswith("(3.2 ms pause)")
     assert 6 <= sum(letter in "▁▂▃▄▅▆▇█" for letter in metrics) <= 24
 
@@ -190,7 +208,7 @@ def test_a_loss_beyond_the_slowest_rank_says_of_which_step_it_is() -> None:
     with report.following(state, "train.py", WHY):
         pass
     assert text(err).splitlines()[-1] == "step 8   loss 3.19 at step 12"
-    assert rendered(state)[3] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
+    assert rendered(state)[4] == "  loss 3.19 ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁ 3.19", "of rank 0, whose own step is in its row"
     report.result(Result("done"), state, {"seconds": 3.0}, "r.html", "runs/x")
     assert text(out).startswith("done  at step 8, the furthest rank at 12   3.0 s")
 

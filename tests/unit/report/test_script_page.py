@@ -125,9 +125,9 @@ def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_ho
 @pytest.mark.parametrize(
     ("more", "commands"),
     [
-        ({}, ["Do it again muster up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
+        ({}, ["Run again muster up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
         ({"again": "--folder x"}, ["--script 'train.py --lr 3e-4' --folder x"]),
-        ({"hosts": ["a", "b"]}, ["Do it again muster deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
+        ({"hosts": ["a", "b"]}, ["Run again muster deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
         ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["muster deploy --hosts a --each 'bash x.sh'"]),
     ],
 )

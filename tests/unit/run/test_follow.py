@@ -475,6 +475,28 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
         assert ("steps 71 to 73 come again" in line.text) == known
 
 
+def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
+    state = State(NAMES, script=True)
+    state.apply({"t": 1.0, "kind": "step", "rank": 0, "node": "master", "step": 50})
+    state.apply({"t": 1.0, "kind": "metrics", "step": 50, "loss": 1.0})
+    state.apply({**placed(0, 50, True), "anew": True})
+    (line,) = state.story
+    assert line.grave
+    assert line.text.startswith("the script starts over from the beginning: it loaded no checkpoint")
+    assert "steps 1 to 50 come again (--restart-with gives a restart other words)" in line.text
+    assert state.training.losses == []
+    state.apply({"t": 4.0, "kind": "step", "rank": 0, "node": "master", "step": 3})
+    assert state.ranks.step_words == "step 3"
+
+
+def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None:
+    state = State(NAMES, script=True)
+    state.apply({**placed(50, 50, False), "empty": True})
+    (line,) = state.story
+    assert line.grave
+    assert "its weights alone: steps that it repeats count again" in line.text
+
+
 def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 0.0, "kind": "shared", "rank": 1, "node": "worker-1", "source": "master", "files": 1, "bytes": 9})

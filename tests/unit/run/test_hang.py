@@ -57,8 +57,8 @@ def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
     assert hang.missing(moving) == ""
     assert [hang.words_of(rank) for rank in moving] == ["is in backward", "is in"]
     still = [dataclasses.replace(rank, moves=False) for rank in moving]
-    assert "rank 1 (b) stands still" in hang.missing(still)
-    assert hang.words_of(still[1]) == "stands still"
+    assert "rank 1 (b) is stuck" in hang.missing(still)
+    assert hang.words_of(still[1]) == "is stuck"
     assert hang.read({"rank": 0, "node": "a", "doing": "script", "moves": True}).moves
     of_older_image = {"rank": 0, "node": "a", "doing": "script"}
     assert [hang.read({**of_older_image, "since_s": since}).moves for since in (1.0, 9.0)] == [True, False]

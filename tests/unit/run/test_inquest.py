@@ -263,6 +263,25 @@ def test_where_all_wait_alike_it_says_that_it_could_not_tell() -> None:
     assert first(stuck(0), stuck(1), stuck(2)).cause == Cause.NOT_KNOWN
 
 
+def test_the_step_since_which_none_was_made_is_named_and_one_pause_of_an_evaluation_is_told_once() -> None:
+    still = [stuck(0, "data", step=4), stuck(1, step=4), stuck(2, step=4)]
+    assert "no rank has made a step since step 4: " in first(*still).message
+    state = run_of()
+    for _ in range(2):
+        for event in still:
+            state.apply(event, 100.0)
+        state.inquire(130.0)
+        state.apply(rank("moves", 0, 131.0), 131.0)
+        state.inquire(131.0)
+    told = [line for line in state.story if "since step 4" in line.text]
+    assert len(told) == 1
+    state.apply(rank("step", 0, 140.0, step=5), 140.0)
+    for event in still:
+        state.apply({**event, "step": 5, "t": 141.0}, 141.0)
+    state.inquire(170.0)
+    assert [line for line in state.story if "since step 5" in line.text]
+
+
 def test_a_new_start_of_the_ranks_settles_what_was_before() -> None:
     evidence = run_of(
         ended(1, -9, how="was killed by SIGKILL"), *(rank("began", number, 110.0) for number in (1, 0, 2))

@@ -32,3 +32,17 @@ def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
     (tmp_path / "run.sh").touch()
     program.refuse_missing(["sh", "-c", "true"])
     program.refuse_missing(["./run.sh"])  # what keeps it from running is said when it is started
+
+
+@pytest.mark.parametrize(
+    ("more", "attempt", "words"),
+    [
+        ("--resume", "0", []),
+        ("--resume", "1", ["--resume"]),
+        ("--init_from=resume 'a b'", "12", ["--init_from=resume", "a b"]),
+        ("", "3", []),
+    ],
+)
+def test_a_later_start_gets_the_words_for_it(more, attempt, words):
+    environment = {"TORCHELASTIC_RESTART_COUNT": attempt, **({"MUSTER_RESTART_WITH": more} if more else {})}
+    assert program.words_of_start(["python", "train.py"], environment) == ["python", "train.py", *words]
