@@ -695,7 +695,7 @@ SECTIONS: Mapping[str, str] = {
     "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "
     "python separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
-    "How it goes on": "resume restarts | min_nodes wait_lost max_hours grace on_end run",
+    "How it goes on": "resume restarts | restart_with min_nodes wait_lost max_hours grace on_end run",
     "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "
     "collectives",
 }
