@@ -51,7 +51,7 @@ def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_
 
 def test_a_resume_of_what_this_folder_does_not_know_or_of_a_renamed_run_is_refused():
     for given, words in (
-        ({"resume": "latest"}, "no run that could go on"),
+        ({"resume": "latest"}, "no run that can be resumed"),
         ({"resume": "r9"}, "no such run"),
         ({"resume": "r1", "run": "r2"}, "--run"),
         ({"resume": "r1", "shared": "/data"}, "--shared"),

@@ -494,7 +494,7 @@ def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None
     state.apply({**placed(50, 50, False), "empty": True})
     (line,) = state.story
     assert line.grave
-    assert "its weights alone: steps that it repeats count again" in line.text
+    assert "its weights alone, so repeated steps are counted twice" in line.text
 
 
 def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
