@@ -55,9 +55,9 @@ def node_containers(
 def _of_world(world: roles.World, job: Job, work: Work) -> tuple[Job, Work]:
     """What a world's nodes have of the job, and what they do."""
     acted = world.acted
-    processes = read_text("nproc", acted.ranks) if acted.ranks else job.processes
     work = replace(work, script=acted.words, restarts=acted.restarts, bare=acted.bare)
-    return replace(job, processes=processes), work
+    # The job's own number is that of the command that was typed beside the roles.
+    return replace(job, processes=read_text("nproc", acted.ranks) if acted.ranks else "auto"), work
 
 
 def _meeting(own: Sequence[int], facts: Sequence[HostFacts], met: Meeting, addresses: Sequence[str]) -> Meeting:

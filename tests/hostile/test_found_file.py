@@ -162,7 +162,8 @@ def commands():
     more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard")}
     more |= {"bootstrap": ["--yes"], "clean": ["--yes"]}
     for each in main.every_command():
-        if "cluster" in {param.name for param in each.params}:
+        # `resume` asks this user's records first, and reads a file only as the deploy that it becomes.
+        if "cluster" in {param.name for param in each.params} and each.name != "resume":
             yield each.name, more.get(each.name, [])
 
 
