@@ -6,11 +6,10 @@ docs/how-to/use-it-from-fabric.md shows a fabfile. A task of its own comes befor
 from importlib import import_module
 from typing import Any
 
-from . import _control_side  # type: ignore[attr-defined]
-
-_SIDE = _control_side().removesuffix(".api")
-Hosts: Any = import_module(f"{_SIDE}.fabric").Hosts
+Hosts: Any = import_module(".deploy.fabric", __package__).Hosts
 # `exec` is a word of Python: the task has that name, the variable has another.
-_TASKS = {each.name + "_" * (each.name == "exec"): each for each in import_module(f"{_SIDE}.commands.fab").tasks()}
+_TASKS = {
+    each.name + "_" * (each.name == "exec"): each for each in import_module(".deploy.commands.fab", __package__).tasks()
+}
 globals().update(_TASKS)
 __all__ = ["Hosts", *_TASKS]

@@ -53,7 +53,8 @@ def _build_wheel(source: Path, folder: Path, moment: int) -> Path:
     words = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     words += ["--no-build-isolation"] if _is_there("setuptools") else []
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(moment)}
-    subprocess.run([*words, "--wheel-dir", str(folder), str(source)], env=environment, check=True)
+    # A wheel keeps the rights of the files that the build copies.
+    subprocess.run([*words, "--wheel-dir", str(folder), str(source)], env=environment, umask=0o022, check=True)
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..core import plain_file, toml_text
 from ..core.errors import UsageError
+from ..core.names import RunId
 from ..core.near import near
 from ..job import values
 from ..job.launchers import RUNNERS
@@ -85,10 +86,11 @@ def is_place(word: str) -> bool:
 
 def _is_run(word: str) -> bool:
     """Whether a word is a run's name: one that Muster gives, or one of this folder's runs."""
-    from ..run import folders
+    if _RUN_ID.fullmatch(word):
+        return True
+    from ..run import record
 
-    plain = "/" not in word and word[:1] not in ("", ".")
-    return bool(_RUN_ID.fullmatch(word)) or (plain and (folders.RUNS / word).is_dir())
+    return "/" not in word and word[:1] not in ("", ".") and record.path_of(RunId(word)).is_dir()
 
 
 def hosts_here() -> set[str]:
