@@ -21,6 +21,7 @@ _KINDS = (
     (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "<date>"),
     (r"\b\d+(?:\.\d+)? (?:s|ms|min|h)\b(?: \d+ (?:s|min)\b)?", "<time>"),
     (r"\b\d+(?:\.\d+)? samples/s", "<rate>"),
+    (r"\bstep \d/4 ", "step <which>/4 "),  # a view that is not a terminal shows a step now and then
     (r"\b\d+(?:\.\d+)? ?(?:[kKMGT]i?B|bytes)\b", "<size>"),
 )
 CODE, STEPS = ("--folder", "examples"), (*SLOW, "--args", "--recipe slow.py --steps 4")
