@@ -6,6 +6,7 @@ question: a node that ends has then told everybody. What to do is decided by pla
 
 from __future__ import annotations
 
+import hmac
 import signal
 import socket
 import threading
@@ -27,7 +28,7 @@ from ..waits import Ends
 from . import ready
 from .plan import ENDED, READY, RUNS, WAITS, Over, Plan, View, read, row_of, view_of
 
-PLAN = "MUSTER_ROLES"
+PLAN, SECRET = "MUSTER_ROLES", "MUSTER_ROLE_SECRET"
 _ROUND_S, _LOOK_S = 0.2, 0.05
 # A role that fails because the one that ends the run has just gone hears of that within this time.
 _EXCUSE_S = 2.0
@@ -264,7 +265,10 @@ def begin(environment: MutableMapping[str, str], node: str, run_folder: Path | N
     text = environment.pop(PLAN, "")
     if not text or run_folder is None:
         return None
-    part = Part(read(text), node, first_rank, run_folder)
+    plan = read(text)
+    # What the programs of a run alone know: the key itself would let them speak for its agents.
+    environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
+    part = Part(plan, node, first_rank, run_folder)
     try:
         over = part.wait_to_start()
     except KeyboardInterrupt:
