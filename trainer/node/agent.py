@@ -47,6 +47,7 @@ from . import (
     handover,
     meeting,
     outside,
+    pods,
     program,
     reached,
     script,
@@ -78,6 +79,9 @@ def main() -> int:
     try:
         if slurm.applies(os.environ):
             os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
+            slurm.clear(os.environ)
+        elif pods.applies(os.environ):
+            os.environ |= pods.variables(os.environ, sys.argv[1:])
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
         print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
