@@ -197,7 +197,7 @@ def agent(options: Options, console: Console) -> int:
 @command(
     example=(
         f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" train.py',
-        command_of("export", to="jobset", nodes="2", image="registry.example/team/train", more="train.py"),
+        command_of("export", to="jobset", nodes="2", image="team/train:1", more="train.py"),
     ),
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
 )
