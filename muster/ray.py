@@ -87,6 +87,8 @@ def main(words: Sequence[str]) -> None:
     part, *command = words or ("",)
     if part not in (HEAD, WORKER) or (part == WORKER and command):
         _end("not `head [COMMAND]`, nor `worker`", "python -m muster.ray head python train_rl.py")
+    # The folder may have a file ray.py, or a folder ray.
+    sys.path[:] = [each for each in sys.path if each not in ("", os.getcwd())]
     if find_spec("ray") is None:
         _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
     given = dict(os.environ)
@@ -101,7 +103,6 @@ def main(words: Sequence[str]) -> None:
     shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else os.statvfs("/tmp")
     size = shared.f_frsize * shared.f_bavail
     start = start_words(part, given, size, len(os.sched_getaffinity(0)), dashboard, client)
-    # `-P`: the folder may have a module named ray.
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == HEAD and find_spec("aiohttp_cors"):
         print(f"the dashboard: muster port {dashboard}, and the token: muster exec --rank 0 ray get-auth-token")

@@ -23,7 +23,7 @@ def applies(given: Mapping[str, str]) -> bool:
 
 def variables(given: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
     """What this node gets beside `given`. `arguments`: of the agent. Raises TrainError for a name without address."""
-    nodes, place = (int(given.get(name) or least) for name, least in (("PET_NNODES", 1), ("PET_NODE_RANK", 0)))
+    nodes, place = slurm.number(given, "PET_NNODES", 1), slurm.number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
     made = slurm.of_a_node(given, arguments, slurm.ranks_of(given))
     if nodes > 1:

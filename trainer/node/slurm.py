@@ -41,22 +41,22 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
     Raises Refused where srun is missing, or has started several tasks on a host; TrainError for a name without address.
     """
-    nodes = _number(given, "SLURM_STEP_NUM_NODES", _number(given, "SLURM_NNODES", 1))
+    nodes = number(given, "SLURM_STEP_NUM_NODES", number(given, "SLURM_NNODES", 1))
     if "SLURM_STEP_ID" not in given and nodes > 1:
         raise Refused(
             f"this is the batch script of a job with {nodes} nodes, and not a step of it",
             "put srun in front: srun --ntasks-per-node=1 muster agent -- train.py",
         )
-    tasks = _number(given, "SLURM_STEP_NUM_TASKS", nodes)
+    tasks = number(given, "SLURM_STEP_NUM_TASKS", nodes)
     if "SLURM_STEP_ID" in given and tasks != nodes:
         raise Refused(
             f"srun started {tasks} tasks on {nodes} hosts: Muster starts the ranks of a host itself",
             f"one task a host: srun --ntasks={nodes} --ntasks-per-node=1 muster agent --nproc N -- train.py",
         )
-    place, ranks = _number(given, "SLURM_NODEID", 0), ranks_of(given)
+    place, ranks = number(given, "SLURM_NODEID", 0), ranks_of(given)
     step = (given["SLURM_JOB_ID"], given.get("SLURM_STEP_ID", "0"), given.get("SLURM_RESTART_COUNT", "0"))
     name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
-    cores = _number(given, "SLURM_CPUS_ON_NODE", 1)
+    cores = number(given, "SLURM_CPUS_ON_NODE", 1)
     made = {
         **of_a_node(given, arguments, ranks),
         "PET_NNODES": str(nodes),
@@ -169,10 +169,10 @@ def ranks_of(given: Mapping[str, str]) -> int:
         return int(given["PET_NPROC_PER_NODE"])
     lists: Sequence[str] = [given.get(name, "") for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")]
     listed = next((len(text.split(",")) for text in lists if re.match(r"\w", text)), 0)
-    return max(1, _number(given, "SLURM_GPUS_ON_NODE", listed))
+    return max(1, number(given, "SLURM_GPUS_ON_NODE", listed))
 
 
-def _number(given: Mapping[str, str], name: str, otherwise: int) -> int:
+def number(given: Mapping[str, str], name: str, otherwise: int) -> int:
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else otherwise
 

@@ -22,7 +22,7 @@ from muster.errors import DONE, FAILED, STOPPED, Refused, TrainError
 
 from ...run_dir import RankFolder, in_run
 from ...verdict import Verdict, done, publish
-from .. import peers
+from .. import links, peers
 from ..ends import Life
 from ..waits import Ends
 from . import ready
@@ -116,7 +116,9 @@ class Part:
         """Why the program is not ready although it has had the time for it; empty while it has."""
         late = time.monotonic() - self._unready_since > self.role.within and self._why_not
         if late and self._phase() == RUNS and not self.over and not self._late:
-            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}"
+            about = self.role.ready, self.role.nodes[self.node][0], self._service
+            where = ready.elsewhere(*about, links.listening(self._pid))
+            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}{where}"
         return self._late
 
     def ask(self) -> None:
