@@ -173,6 +173,7 @@ def ranks_of(given: Mapping[str, str]) -> int:
 
 
 def number(given: Mapping[str, str], name: str, otherwise: int) -> int:
+    """A variable as a number; what is none is taken for one that is not there."""
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else otherwise
 
