@@ -52,7 +52,9 @@ FAULTS = {
     "hangs": (serves(answer="time.sleep(600)"), URL, "does not answer .no answer in time"),
     "floods its output": ("while True: print('x' * 2000)", "port", "nothing answers on port PORT"),
     "floods who asks": (
-        serves(answer="[connection.sendall(b'A' * 65536) for _ in iter(int, 1)]"), URL, "answers no HTTP, not 200",
+        serves("flood = lambda c: [c.sendall(b'A' * 65536) for _ in iter(int, 1)]",
+               answer="threading.Thread(target=flood, args=[connection]).start()"),
+        URL, "answers no HTTP, not 200",
     ),
     "speaks no HTTP": (serves(answer="connection.sendall(b'SSH-2.0\\r\\n')"), URL, "answers no HTTP, not 200"),
     "lacks a package": ("import a_package_that_is_not_there", "port", "No module named 'a_package_that_is_not_there'"),
