@@ -1,7 +1,7 @@
 """A run as a JobSet or a TrainJob of Kubernetes, as `muster export --to` prints it. Pure; it starts nothing itself.
 
-The pods run the agent that runs everywhere, which makes the rest of its variables there (trainer/node/pods.py). What a
-cluster decides is not in the text: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.
+The pods run the agent that runs everywhere, which makes the rest of its variables there (trainer/node/agent/pods.py).
+What a cluster decides is not in the text: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from deploy.run import roles as plan
 from deploy.slurm import pods
 from tests import pods as cluster
 from tests.hosts import FACTS
-from trainer.node import peers
-from trainer.node.pods import variables
+from trainer.node.agent.pods import variables
+from trainer.node.membership import peers
 from trainer.node.roles import part
 
 HOME = Path(__file__).resolve().parents[2]

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from muster.errors import DONE, FAILED, STOPPED
-from trainer.node import links
+from trainer.node.hang import links
 from trainer.node.roles import ready
 from trainer.node.roles.plan import (
     ENDED,
