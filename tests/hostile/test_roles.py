@@ -230,6 +230,8 @@ def test_a_secret_is_a_variable_that_a_user_may_set(name):
 
 @pytest.mark.parametrize("number", ["", "-1", "1e9", "9" * 40, "two", "1\n"])
 def test_a_pod_that_is_given_no_number_is_one_node_and_starts_nothing_else(number):
-    made = variables({"PET_MASTER_ADDR": "x.y", "PET_NNODES": number, "PET_NODE_RANK": number}, ["--script", "t.py"])
+    made = variables(
+        {"PET_MASTER_ADDR": "x.y", "PET_NNODES": number, "PET_NODE_RANK": number}, ["--script", "t.py"], Path("/x")
+    )
     assert "PET_RDZV_ENDPOINT" not in made
     assert made["PET_NPROC_PER_NODE"] == "1"

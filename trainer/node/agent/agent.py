@@ -65,7 +65,7 @@ def main() -> int:
             os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
             slurm.clear(os.environ)
         elif pods.applies(os.environ):
-            os.environ |= pods.variables(os.environ, sys.argv[1:])
+            os.environ |= pods.variables(os.environ, sys.argv[1:], Path.cwd())
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
         print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)

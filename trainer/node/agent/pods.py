@@ -8,6 +8,7 @@ Standard library only.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from ..membership import meeting
 from . import slurm
@@ -22,11 +23,15 @@ def applies(given: Mapping[str, str]) -> bool:
     return "PET_MASTER_ADDR" in given and "PET_RDZV_ENDPOINT" not in given
 
 
-def variables(given: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
-    """What this node gets beside `given`. `arguments`: of the agent. Raises TrainError for a name without address."""
+def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) -> dict[str, str]:
+    """What this node gets beside `given`. `arguments`: of the agent; the run folder is below `here` if none is given.
+
+    Raises TrainError for a name without address.
+    """
     nodes, place = slurm.number(given, "PET_NNODES", 1), slurm.number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
     made = slurm.of_a_node(given, arguments, slurm.ranks_of(given))
+    made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
     if nodes > 1:
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
         own = meeting.this_end(first, 1)
