@@ -137,7 +137,7 @@ def _look_again() -> None:
     from deploy.run import folders
 
     folders.RUNS, loaded = Path.cwd() / "runs", program.COMMAND
-    command = next((word for word in sys.argv[1:] if word in ("up", "deploy", "agent", "export")), "deploy")
+    command = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray", "agent", "export")), "deploy")
     for name, module in list(sys.modules.items()):
         if name.startswith("deploy.") and getattr(module, "COMMAND", None) == loaded:
             module.COMMAND = command  # type: ignore[attr-defined]

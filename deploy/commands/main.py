@@ -25,7 +25,7 @@ DISTRIBUTION = "muster-train"
 _EXAMPLE = command_of("deploy", hosts="a,b", more="train.py --lr 3e-4")
 # By title, the modules with their commands: only the module of the command that is typed is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
-    "Start": {"start": ("up", "deploy", "resume", "demo")},
+    "Start": {"start": ("up", "deploy", "ray", "resume", "demo")},
     "Look": {
         "look": ("status", "logs", "why", "gpus", "runs", "report", "compare", "docs"),
         "within": ("tensorboard",),

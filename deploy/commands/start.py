@@ -1,4 +1,4 @@
-"""Commands that start a run, or another program that does: deploy, up, resume, demo, agent, export.
+"""Commands that start a run, or another program that does: deploy, ray, up, resume, demo, agent, export.
 
 In the files of commands, each imports what it calls when it is called: `muster --list` waits for none of it.
 """
@@ -6,15 +6,17 @@ In the files of commands, each imports what it calls when it is called: `muster 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
 from ..job.again import command_of
-from ..job.load import load_cluster, refuse_open_secrets, refuse_without_slurm
+from ..job.load import folder_to_send, load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import FLAG, Options, flag_of, options_of
 from .command import command
 
@@ -53,6 +55,33 @@ def deploy(options: Options, console: Console) -> int:
     # Before a refusal repeats the command line.
     refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
     return hosts_deploy.deploy(options, console)
+
+
+@command(
+    example=(command_of("ray", hosts="gpu-a,gpu-b", more="train_rl.py"), command_of("ray", hosts="gpu-a,gpu-b")),
+    codes={
+        DONE: f"the driver is done; with {FLAG.detach}, it has started",
+        FAILED: "the driver failed, or a host did",
+        USAGE: "an option, a file or the run's input was refused: nothing was started",
+        REFUSED: "preflight found what keeps the hosts from working together: nothing was started",
+        STOPPED: "stopped on request (muster stop)",
+        DETACHED: "Ctrl-C left the run, which continues",
+    },
+)
+def ray(options: Options, console: Console) -> int:
+    """Run a driver of Ray on a cluster of hosts, which ends with it.
+
+    It needs `ray[default]` in the folder's requirements.txt, or in the
+    image. Without a driver the cluster stays until muster stop.
+    """
+    from ..job import script
+    from ..job.roles.ray import roles_of
+
+    if options.script:
+        words = script.read(options.script, Path(options.folder or ".")).words
+        folder_to_send(replace(options, script=shlex.join(words)), load_cluster(options))
+    roles = roles_of(options.script, len(load_cluster(options).hosts))
+    return deploy.work(replace(options, script="", role=roles), console)
 
 
 @command(
@@ -166,14 +195,17 @@ def agent(options: Options, console: Console) -> int:
 
 
 @command(
-    example=f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" train.py',
+    example=(
+        f'{command_of("export", nodes="2", gpus="8")} {FLAG.slurm}="-t 4:00:00 -c 64" train.py',
+        command_of("export", to="jobset", nodes="2", image="team/train:1", more="train.py"),
+    ),
     codes={DONE: "the file is on standard output", USAGE: "an option was refused"},
 )
 def export(options: Options, console: Console) -> int:
-    """Print a run as a file for Slurm's sbatch.
+    """Print a run as a file for Slurm's sbatch, or for Kubernetes.
 
-    The batch script passes a stop on to the ranks, and lets Slurm
-    start the job again only when it was stopped with a checkpoint.
+    A run that is stopped with a checkpoint is started again there,
+    and one that has failed is not.
     """
     from ..slurm import export as batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 # The command on this command line that starts a run, for hints that repeat it; a program of the Python API deploys.
-COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "agent", "export")), "deploy")
+COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray", "agent", "export")), "deploy")
 
 # What stands before the user's script on this command line.
 SCRIPT = "--script" if any(word.partition("=")[0] == "--script" for word in sys.argv) else "--"

@@ -22,6 +22,8 @@ _PATTERNS = {
         r"datasets/downloads/extracted/[0-9a-f]{64}(?:/.+)?",
         r"datasets/[^/]+/[^/]+/\d+\.\d+\.\d+/[0-9a-f]{16,64}/(?:[^/]+\.arrow|dataset_info\.json)",
         r"huggingface/(?:token|stored_tokens)",
+        # of a cluster that ends with the run (muster/ray.py)
+        r"\.ray/auth_token",
         # pip, uv
         r"http(?:-v2)?/(?:[0-9a-f]/){5}[0-9a-f]{56}(?:\.body)?",
         r"wheels/(?:[0-9a-f]{2}/){3}[0-9a-f]{50}/(?:[^/]+\.whl|origin\.json)",

@@ -34,8 +34,9 @@ def node_containers(
         return container.node_containers(hosts, facts, job, work, met)
     places = {host.name: place for place, host in enumerate(hosts)}
     made, where = dict[int, NodeContainer](), dict[str, list[roles.Where]]()
-    port = plan.choose_ports(facts, PORTS, taken=(met.port,))[0]
-    for world in roles.worlds(work.roles):
+    port, *free = plan.choose_ports(facts, PORTS, 1 + len(work.roles), taken=(met.port,))
+    acted = roles.with_ports(work.roles, lambda role: free.pop())
+    for world in roles.worlds(acted):
         role = world.acted.role
         own = [places[name] for name in role.hosts[world.first : world.first + world.nodes]]
         own_hosts, own_facts = [hosts[place] for place in own], [facts[place] for place in own]
@@ -47,8 +48,10 @@ def node_containers(
             place = own[index]
             made[place] = _placed(node, place, len(hosts), f"{role.name}-{world.first}", work)
             ranks = int(node.environment.get(environment.LAUNCHER_RANKS) or node.environment["PET_NPROC_PER_NODE"])
-            where.setdefault(role.name, []).append(roles.Where(node.node, addresses[place], port, ranks))
-    known = roles.variables(work.roles, where, work.share_key)
+            where.setdefault(role.name, []).append(
+                roles.Where(node.node, addresses[place], port, ranks, len(facts[place].gpus))
+            )
+    known = roles.variables(acted, where, work.share_key)
     return tuple(_knowing(made[place], known) for place in range(len(hosts)))
 
 

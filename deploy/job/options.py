@@ -33,7 +33,7 @@ class Options:
 
     hosts: str = option(
         "where: user@a:port,b (default: the hosts of cluster.toml)",
-        "deploy push bootstrap clean gpus login preflight trust unlock",
+        "deploy ray push bootstrap clean gpus login preflight trust unlock",
         slurm="Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
         again=False,
         of={
@@ -52,8 +52,8 @@ class Options:
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
-        "deploy attach resume push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell status "
-        "stop join leave",
+        "deploy ray attach resume push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell "
+        "status stop join leave",
         slurm="it lists hosts, and Slurm chooses its own: leave it out",
         again=False,
         of={
@@ -66,7 +66,7 @@ class Options:
     )
     run: str = option(
         "the run's id (default: date, time and the script's name)",
-        "deploy up",
+        "deploy ray up",
         again=False,
         of={
             "resume": "the run's id, or latest (default: latest)",
@@ -95,6 +95,14 @@ class Options:
         again=False,
         of={"export": 'more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'},
         python=None,
+    )
+    to: str = option(
+        "what the file is for: sbatch, jobset or trainjob (default: sbatch)",
+        "export",
+        again=False,
+        read=values.one_of("sbatch", "jobset", "trainjob"),
+        refusal="neither sbatch, jobset nor trainjob",
+        hint="--to jobset",
     )
     nodes: str = option(
         "with --slurm: how many nodes (default: 1)",
@@ -126,6 +134,10 @@ class Options:
         "with --slurm: a folder that login node and nodes share, for the run's files (default: the home there)",
         "deploy",
         slurm_alone=True,
+        of={
+            "export": "with --to jobset or trainjob: the PersistentVolumeClaim that keeps the run's files (default: "
+            "none: they go with the pods)"
+        },
     )
     container: str = option(
         "with --slurm: pyxis or apptainer, how Slurm runs --image (default: no container)",
@@ -137,7 +149,10 @@ class Options:
         _SCRIPT + "(default: none; --args asks for Muster's own trainer)",
         "deploy agent export",
         again=False,
-        of={"up": _SCRIPT + "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)"},
+        of={
+            "up": _SCRIPT + "(default: in Muster's checkout its own trainer, which --args asks for elsewhere)",
+            "ray": "the driver, with its arguments (default: none: the cluster stays until muster stop)",
+        },
         key=Key("script", values.line, 'a command of one line: "train.py --lr 3e-4"', FREE, typed=True),
         python=None,
     )
@@ -164,7 +179,7 @@ class Options:
     )
     folder: str = option(
         "the folder to send (default: this folder with --script, else none)",
-        "deploy",
+        "deploy ray",
         of={
             "up": "the folder that holds your script (default: this folder with --script)",
             "push": "the folder to send (default: cluster.toml's, or none)",
@@ -173,17 +188,17 @@ class Options:
     )
     image: str = option(
         "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-        "deploy",
+        "deploy ray",
         of={
             "preflight": "look from inside this image (default: the one muster deploy would take)",
             "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
-            "export": "the image, made from Muster's own (default: no container)",
+            "export": "the image, made from Muster's own (default: no container; pods need one)",
         },
         key=Key("image", values.word, "the name of an image"),
     )
     dockerfile: str = option(
         "build the image here first, from this file and the folder it lies in (default: none)",
-        "deploy push",
+        "deploy ray push",
         slurm="build the image first: --container apptainer --image train.sif",
         key=Key(
             "dockerfile",
@@ -207,7 +222,7 @@ class Options:
     requirements: str = option(
         "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: "
         "install none (default: the one in the folder, if there is one)",
-        "deploy up push",
+        "deploy ray up push",
         slurm="install them once on the cluster: --setup 'source venv/bin/activate'",
         key=Key("requirements", values.requirements, 'a path in the folder, or "no"', FREE),
     )
@@ -232,7 +247,7 @@ class Options:
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
         "alone: 3,) (default: auto)",
-        "deploy up",
+        "deploy ray up",
         of={"export": "GPUs of each host, a number (default: as --slurm says)"},
         read=values.gpus_flag,
         refusal="neither auto, how many, nor which",
@@ -250,7 +265,7 @@ class Options:
     )
     max_hours: str = option(
         "stop the run gracefully, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)",
-        "deploy up agent export",
+        "deploy ray up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",
         hint="{command} ... --max-hours 2.5",
@@ -259,7 +274,7 @@ class Options:
     grace: str = option(
         "how long the ranks may take to save when the run is asked to stop, before they are killed: 90s, 5m "
         "(default: 20s)",
-        "deploy up agent export",
+        "deploy ray up agent export",
         read=values.grace,
         refusal="not a time with its unit, up to 24h",
         hint="{command} ... --grace 90s",
@@ -267,7 +282,7 @@ class Options:
     )
     wait_lost: str = option(
         _WAITED + "(default: 10m)",
-        "deploy",
+        "deploy ray",
         slurm="Slurm itself ends and requeues a job that lost a node: leave it out",
         of={"attach": _WAITED + "(default: as the run was started)"},
         read=values.wait,
@@ -303,7 +318,7 @@ class Options:
     )
     folder_limit: str = option(
         "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)",
-        "deploy up push",
+        "deploy ray up push",
         read=values.size,
         refusal="not a size",
         hint="--folder-limit 4g",
@@ -311,7 +326,7 @@ class Options:
     )
     env: tuple[str, ...] = option(
         "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
-        "deploy export",
+        "deploy ray export",
         (),
         key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
         letter="e",
@@ -319,10 +334,14 @@ class Options:
     secret: tuple[str, ...] = option(
         "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: "
         "none)",
-        "deploy up attach resume",
+        "deploy ray up attach resume",
         (),
         slurm="put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
-        of={"push": "what must never be sent: as for deploy; repeatable (default: none)"},
+        of={
+            "push": "what must never be sent: as for deploy; repeatable (default: none)",
+            "export": "with --to jobset or trainjob: a variable from the cluster's Secret, NAME=SECRET, which has the "
+            "key NAME; repeatable (default: none)",
+        },
         key=Key(
             "secrets",
             values.secret_from,
@@ -335,7 +354,7 @@ class Options:
     mount: tuple[str, ...] = option(
         "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it is "
         "missing; repeatable (default: none)",
-        "deploy",
+        "deploy ray",
         (),
         of={"export": "a folder of the hosts for a container: /source:/target; repeatable (default: the job's folder)"},
         read=values.mount,
@@ -347,7 +366,7 @@ class Options:
     keep: tuple[str, ...] = option(
         "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
         "none)",
-        "deploy up",
+        "deploy ray up",
         (),
         slurm="a job writes to the cluster's disks, which stay: leave it out",
         key=Key("keep", values.keep, values.KEEP, FREE),
@@ -360,7 +379,7 @@ class Options:
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
         "(default: none)",
-        "deploy up push",
+        "deploy ray up push",
         (),
         commas=True,
         read=values.inside,
@@ -370,7 +389,7 @@ class Options:
     )
     env_file: tuple[str, ...] = option(
         "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)",
-        "deploy up attach resume",
+        "deploy ray up attach resume",
         (),
         slurm="put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
         of={"push": "a file such as .env, whose values must never be sent; repeatable (default: none)"},
@@ -386,7 +405,7 @@ class Options:
     )
     secret_file: tuple[str, ...] = option(
         _SECRET_FILE,
-        "deploy attach resume",
+        "deploy ray attach resume",
         (),
         slurm="put it on the cluster, for you alone to read; a job reads your home",
         of={"up": _SECRET_FILE + "; only in containers"},
@@ -395,14 +414,14 @@ class Options:
     overlay: bool = option(
         "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
         "host where two do not reach each other",
-        "deploy",
+        "deploy ray",
         False,
         slurm="Slurm's nodes share a network: leave it out",
         key=Key("overlay", values.yes_or_no, "true or false", "a network of the run's own, over a port of the hosts"),
     )
     no_cache: bool = option(
         "keep no downloads and compiled kernels for the next run",
-        "deploy up",
+        "deploy ray up",
         False,
         slurm="Muster keeps no caches there: leave it out",
         key=Key("cache", values.yes_or_no, "true or false", FREE, negates=True),
@@ -451,11 +470,11 @@ class Options:
         },
     )
     detach: bool = option(
-        "return once the run has started", "deploy resume", False, again=False, python=None, letter="d"
+        "return once the run has started", "deploy ray resume", False, again=False, python=None, letter="d"
     )
     dry_run: bool = option(
         "print what each host would do, and do nothing",
-        "deploy resume join leave",
+        "deploy ray resume join leave",
         False,
         again=False,
         of={"bootstrap": "print the commands, and do nothing", "push": "say what would be sent, and send nothing"},
@@ -463,7 +482,7 @@ class Options:
     )
     force: bool = option(
         "start although preflight refuses; the run's record says what was ignored",
-        "deploy resume",
+        "deploy ray resume",
         False,
         slurm="no preflight runs before a job: leave it out",
         again=False,
@@ -486,7 +505,7 @@ class Options:
     )
     json: bool = option(
         "write JSON lines to standard output",
-        "deploy attach push bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
+        "deploy ray attach push bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
         "leave tensorboard why",
         False,
         again=False,
@@ -590,8 +609,8 @@ class Options:
     allow_folder: bool = option(
         "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this is kept "
         "like an answer",
-        "deploy up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight runs "
-        "shell status stop tensorboard trust unlock why",
+        "deploy ray up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight "
+        "runs shell status stop tensorboard trust unlock why",
         False,
         again=False,
         python=None,
@@ -696,6 +715,6 @@ SECTIONS: Mapping[str, str] = {
     "python separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
     "How it goes on": "resume restarts | restart_with min_nodes wait_lost max_hours grace on_end run",
-    "This command": "detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint port "
-    "collectives",
+    "This command": "to detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint "
+    "port collectives",
 }

@@ -110,6 +110,11 @@ def whole_text(least: int, most: int) -> Callable[[Any], str | None]:
     return lambda value: None if read(value) is None else str(value)
 
 
+def one_of(*texts: str) -> Callable[[Any], str | None]:
+    """One of these words."""
+    return lambda value: value if value in texts else None
+
+
 def gateway(value: Any) -> str | None:
     """Jump hosts separated by commas, without spaces."""
     hops = [hop.strip() for hop in value.split(",")] if isinstance(value, str) else [""]

@@ -210,6 +210,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """The nodes of all roles; the GPUs are shared out among them."""
         asked = self._asked
         total = sum(each.role.nodes for each in asked.acted)
+        acted = roles.with_ports(asked.acted, lambda role: observe.doors(1)[0][1])
 
         def make(world: roles.World, port: int) -> environment.RunSpec:
             acted = world.acted
@@ -217,9 +218,11 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             about = (port, max(1, cores * world.nodes // total), system, script)
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
-        run = roles.on_this_machine(asked.acted, observe.doors(total), token_hex(16), make)
-        own = replace(own, nodes=total)
-        nodes = [replace(node, environment=node.environment | own.variables(node.place, total)) for node in run.nodes]
+        run = roles.on_this_machine(acted, observe.doors(total), token_hex(16), make)
+        own, gpus = replace(own, nodes=total), {roles.ROLE_GPUS: str(own.gpus // total)}
+        nodes = [
+            replace(node, environment=node.environment | own.variables(node.place, total) | gpus) for node in run.nodes
+        ]
         return replace(run, nodes=tuple(nodes), script=own)
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:

@@ -15,12 +15,13 @@ from ..core.errors import UsageError
 from ..job import script as typed
 from ..job.options import FLAG, Options, flag_of
 from ..job.roles.cast import cast, first_of
-from ..job.roles.role import Role
+from ..job.roles.role import ANY_PORT, Role
 from . import environment
 from .environment import NodeSpec, RunSpec
 
 ROLES, FIRST_RANK = "MUSTER_ROLES", "MUSTER_FIRST_RANK"
 ROLE, ROLE_INDEX, ROLE_HOST, ROLE_PORT = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLE_HOST", "MUSTER_ROLE_PORT"
+ROLE_GPUS = "MUSTER_ROLE_GPUS"
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,13 @@ class World:
 
 @dataclass(frozen=True)
 class Where:
-    """A node as the others reach it: its address, its port for questions, and how many ranks it has."""
+    """A node as the others reach it: its address, its port for questions, and how many ranks and GPUs it has."""
 
     name: str
     address: str
     port: int
     ranks: int
+    gpus: int = 0
 
 
 def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
@@ -75,6 +77,14 @@ def refuse_beside(options: Options) -> None:
             raise UsageError(f"{FLAG.role} with {flag_of(name)}: Muster cannot do both yet", "leave out one of the two")
 
 
+def with_ports(acted: Sequence[Acted], choose: Callable[[Role], int]) -> tuple[Acted, ...]:
+    """The roles with the ports that `choose` finds for those that take any free one."""
+    return tuple(
+        replace(each, role=replace(each.role, port=choose(each.role))) if each.role.port == ANY_PORT else each
+        for each in acted
+    )
+
+
 def worlds(acted: Sequence[Acted]) -> Iterator[World]:
     """The worlds of all roles, in the order in which the roles start."""
     for each in acted:
@@ -91,10 +101,11 @@ def on_this_machine(
     """All nodes of a run on this machine. `doors`: for each node its address, and two ports. `make`: plans one world
     that meets on a port."""
     nodes, where = list[NodeSpec](), dict[str, list[Where]]()
-    spec = None
+    spec, main, words = None, first_of([each.role for each in acted]), tuple[str, ...]()
     for world in worlds(acted):
         _, _, port = doors[len(nodes)]
         spec = make(world, port)
+        words = spec.arguments if world.acted.role is main else words
         for index, node in enumerate(spec.nodes, world.first):
             role, place = world.acted.role, len(nodes)
             name = role.name if role.nodes == 1 else f"{role.name}-{index}"
@@ -110,7 +121,7 @@ def on_this_machine(
         raise ValueError("a run has a role")
     with_roles = variables(acted, where, key, shared=True)
     nodes = [replace(node, environment={**node.environment, **with_roles[node.name]}) for node in nodes]
-    return replace(spec, nodes=tuple(nodes))
+    return replace(spec, nodes=tuple(nodes), arguments=words)
 
 
 def variables(
@@ -141,7 +152,7 @@ def variables(
         begins = first_rank
         for index, node in enumerate(where[role.name]):
             own = {ROLE: role.name, ROLE_INDEX: str(index), FIRST_RANK: str(first_rank if role.separate else begins)}
-            own[ROLE_HOST] = node.address
+            own |= {ROLE_HOST: node.address, ROLE_GPUS: str(node.gpus)}
             own |= {ROLE_PORT: str(services[node.name])} if role.port else {}
             made[node.name] = {**everybody, **own}
             first_rank += node.ranks

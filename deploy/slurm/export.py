@@ -1,32 +1,50 @@
-"""A run as a batch script for Slurm's sbatch, as `muster export` prints it. It starts nothing itself."""
+"""A run as a file for Slurm's sbatch, or for Kubernetes, as `muster export` prints it. It starts nothing itself."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE
-from ..job.load import environment_of, gpus_of_each_node, read_run, read_text
-from ..job.options import FLAG, Options
+from ..core.errors import DONE, UsageError
+from ..job.load import environment_of, gpus_of_each_node, read_run, read_text, value_of
+from ..job.options import FLAG, Options, flag_of
 from ..job.script import PER_NODE
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from ..send.image.model import slug
+from . import pods
 from .planned import agent_of, planned
 
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
+SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
+# What the other engine has no such thing for, with what does the same there.
+_OF_SLURM = {
+    "slurm": "put it into the text, where your cluster wants it",
+    "setup": "build the image with it",
+    "container": "pods are containers: leave it out",
+    "max_hours": "stopped with code 75, another pod would continue: set activeDeadlineSeconds in the text",
+}
+_OF_PODS = {
+    "secret": "put it into a file that you alone can read: --setup 'source ~/.secrets'",
+    "shared": "a job's files are in its folder: leave it out",
+}
 
 
 def export(options: Options, console: Console) -> int:
-    """Print the batch script. Raises UsageError for an option that is refused."""
+    """Print the file. Raises UsageError for an option that is refused."""
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
+    if read_text("to", options.to or SBATCH) != SBATCH:
+        _refuse_of_others(options, _OF_SLURM)
+        print(pods.manifest(options.to, _pods(options, words, own)), end="")
+        return DONE
+    _refuse_of_others(options, _OF_PODS)
     asked = read_run(options.run)
     name = asked or _name(words)
     count: int = read_text("nodes", options.nodes or "1")
@@ -51,6 +69,38 @@ def export(options: Options, console: Console) -> int:
     if few := sbatch_options.note_of_cpus(FLAG.slurm, sbatch):
         console.note(few)
     return DONE
+
+
+def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:
+    """Raise UsageError for an option that this engine has no such thing for."""
+    for name, instead in names.items():
+        if getattr(options, name):
+            raise UsageError(f"{flag_of(name)}: not with {FLAG.to} {options.to or SBATCH}", instead)
+
+
+def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pods.PodSet:
+    """What is asked of a cluster. Raises UsageError."""
+    if not options.image:
+        hint = f"{FLAG.image} registry.example/team/train:1, which has Muster's own image below it, and the folder"
+        raise UsageError(f"{FLAG.to} {options.to}: the cluster has to be told which image", hint)
+    _refuse_absent(words)
+    gpus = gpus_of_each_node(options)
+    variables = {name: value for name, value in own.items() if name != _RANKS}
+    return pods.PodSet(
+        pods.name_of(read_run(options.run) or _name(words)),
+        read_text("nodes", options.nodes or "1"),
+        options.image,
+        tuple(words),
+        int(own.get(_RANKS) or gpus or 1),
+        gpus,
+        int(own.get(environment.MAX_RESTARTS_NAME) or 0),
+        variables,
+        pods.secrets_of(options.secret),
+        value_of(options, "mount"),
+        pods.object_of(FLAG.shared, options.shared) if options.shared else "",
+        sent=words[:1] == (environment.SCRIPT,),
+        made_by=shlex.join(["muster", *sys.argv[1:]]),
+    )
 
 
 def _name(words: Sequence[str]) -> str:

@@ -20,6 +20,8 @@ from ..toml import Table
 
 # The role of a script that is typed beside others: the run ends with it.
 MAIN, REST = "main", "rest"
+# The port that is chosen once the hosts are known: a free one of each.
+ANY_PORT, _ANY = -1, "free"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 # MUSTER_ROLE_PORT is this node's own port, whatever its role.
 _RESERVED = ("role", "run", "first")
@@ -61,6 +63,7 @@ class Role:
             if value == each.default:
                 continue
             shown = "+".join(value) if isinstance(value, tuple) else f"{value:g}s" if each.name == "within" else value
+            shown = _ANY if value == ANY_PORT else shown
             words.append(each.name if value is True else f"{each.name}={_escaped(str(shown))}")
         return f"{','.join(words)}:{self.command}"
 
@@ -189,7 +192,7 @@ _READERS = {
     "ends": values.yes_or_no,
     "restart": values.whole(0, 9999),
     "separate": values.yes_or_no,
-    "port": values.whole(1, 65535),
+    "port": lambda value: ANY_PORT if value == _ANY else values.whole(1, 65535)(value),
     "ready": _ready,
     "within": _seconds,
     "after": _names,
@@ -201,7 +204,7 @@ _WANTED = {
     "ends": "true or false",
     "restart": "a number from 0 to 9999",
     "separate": "true or false",
-    "port": "a port number",
+    "port": f'a port number, or "{_ANY}"',
     "ready": f"{READY} (of the role's own node)",
     "within": 'a time with its unit: "90s"',
     "after": "names of roles",

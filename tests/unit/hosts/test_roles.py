@@ -98,3 +98,17 @@ def test_a_run_of_one_command_is_planned_as_ever():
 def test_a_port_that_somebody_on_the_host_has_is_refused_by_its_role_and_host():
     with pytest.raises(DeployError, match="d: port 8000 of reward is taken"):
         planned(listening=frozenset({8000}))
+
+
+def test_a_role_gets_a_port_that_is_free_on_every_host_and_nobody_elses():
+    texts = ("head=1,port=free,ready=port:a.py", "worker=3,port=free,after=head:b.py")
+    known = planned(texts, listening=frozenset({29600, 29602}))["a"].environment
+    ports = {known["MUSTER_HEAD_PORT"], known["MUSTER_WORKER_PORT"]}
+    assert len(ports) == 2
+    assert not ports & {"29500", "29600", "29601", "29602"}  # 29601 is where the agents ask each other
+    assert known["MUSTER_HEAD_ADDRESSES"] == f"10.0.0.1:{known['MUSTER_HEAD_PORT']}"
+
+
+def test_each_program_knows_how_many_gpus_its_host_gives_it():
+    given = {node.environment["MUSTER_ROLE_GPUS"] for node in planned().values()}
+    assert given == {str(len(FACTS.gpus))}

@@ -5,7 +5,8 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.job import toml
 from deploy.job.roles.cast import cast, with_script
-from deploy.job.roles.role import Role, of_table, read
+from deploy.job.roles.ray import roles_of
+from deploy.job.roles.role import ANY_PORT, Role, of_table, read
 
 
 def table(tmp_path, text):
@@ -137,3 +138,23 @@ def test_roles_that_do_not_fit_together_are_refused(texts, what):
 def test_a_role_stands_behind_those_that_it_starts_after():
     made = cast(["t=1,after=r:t.py", "w=1:w.py", "r=1,after=w:r.py"], ())
     assert [role.name for role in made] == ["w", "r", "t"]
+
+
+def test_a_ray_cluster_is_a_head_that_ends_the_run_and_workers_that_come_back():
+    head, worker = cast(roles_of("train_rl.py --rounds 3", 3), ("a", "b", "c"))
+    assert (head.command, head.hosts, head.ends) == ("python -m muster.ray head train_rl.py --rounds 3", ("a",), True)
+    assert (worker.hosts, worker.separate, worker.after) == (("b", "c"), True, ("head",))
+    assert worker.restart > 0
+    assert (head.processes, worker.processes) == ("1", "1")
+
+
+def test_a_ray_cluster_of_one_host_has_no_workers_and_may_have_no_driver():
+    assert [role.command for role in cast(roles_of("", 1), ("a",))] == ["python -m muster.ray head"]
+
+
+def test_a_port_may_be_any_free_one_and_is_read_again_as_that():
+    role = read("a=1,port=free,ready=port:x.py")
+    assert read(role.text) == role
+    assert role.port == ANY_PORT
+    with pytest.raises(UsageError, match="free"):
+        read("a=1,port=any:x.py")

@@ -46,7 +46,7 @@ from ..membership import alive, arbiter, group, meeting
 from ..parent_death import die_with_parent
 from ..queue import claims, waits
 from ..roles import part as roles
-from . import handover, program, script, slurm, stopping
+from . import handover, pods, program, script, slurm, stopping
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -63,6 +63,9 @@ def main() -> int:
     try:
         if slurm.applies(os.environ):
             os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
+            slurm.clear(os.environ)
+        elif pods.applies(os.environ):
+            os.environ |= pods.variables(os.environ, sys.argv[1:], Path.cwd())
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
         print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)

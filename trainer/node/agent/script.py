@@ -21,7 +21,7 @@ from ..ending.ends import Life
 from ..ending.peer_errors import lost_a_peer, speaks_of_peers
 from ..launch import bare, style
 
-_LAST_LINES = 12
+_LAST_LINES, _RAY = 12, "muster.ray"
 # An abort of NCCL's watchdog is followed by a stack of C++ frames.
 _ABORT_LINES = 80
 LINE_MOST = 300
@@ -208,7 +208,9 @@ def _speaker(line: str) -> int | None:
 
 
 def name_of(arguments: Sequence[str]) -> str:
-    """What `--script ARGUMENTS` starts, for a sentence: train.py, or pkg.train behind -m."""
+    """What `--script ARGUMENTS` starts, for a sentence: train.py, or pkg.train behind -m; of Ray's head its driver."""
+    if list(arguments[:3]) == ["-m", _RAY, "head"]:
+        arguments = [word for word in arguments[3:] if word not in ("python", "python3")] or [_RAY]
     return next((word for word in arguments if not word.startswith("-")), "the script")
 
 

@@ -41,30 +41,26 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
     Raises Refused where srun is missing, or has started several tasks on a host; TrainError for a name without address.
     """
-    nodes = _number(given, "SLURM_STEP_NUM_NODES", _number(given, "SLURM_NNODES", 1))
+    nodes = number(given, "SLURM_STEP_NUM_NODES", number(given, "SLURM_NNODES", 1))
     if "SLURM_STEP_ID" not in given and nodes > 1:
         raise Refused(
             f"this is the batch script of a job with {nodes} nodes, and not a step of it",
             "put srun in front: srun --ntasks-per-node=1 muster agent -- train.py",
         )
-    tasks = _number(given, "SLURM_STEP_NUM_TASKS", nodes)
+    tasks = number(given, "SLURM_STEP_NUM_TASKS", nodes)
     if "SLURM_STEP_ID" in given and tasks != nodes:
         raise Refused(
             f"srun started {tasks} tasks on {nodes} hosts: Muster starts the ranks of a host itself",
             f"one task a host: srun --ntasks={nodes} --ntasks-per-node=1 muster agent --nproc N -- train.py",
         )
-    place, ranks = _number(given, "SLURM_NODEID", 0), _ranks(given)
+    place, ranks = number(given, "SLURM_NODEID", 0), ranks_of(given)
     step = (given["SLURM_JOB_ID"], given.get("SLURM_STEP_ID", "0"), given.get("SLURM_RESTART_COUNT", "0"))
     name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
-    cores = _number(given, "SLURM_CPUS_ON_NODE", 1)
+    cores = number(given, "SLURM_CPUS_ON_NODE", 1)
     made = {
+        **of_a_node(given, arguments, ranks),
         "PET_NNODES": str(nodes),
-        "PET_NPROC_PER_NODE": str(ranks),
         "PET_NODE_RANK": str(place),
-        "PET_MAX_RESTARTS": "0" if arguments[:1] == ["--script"] else "100",
-        "PET_MONITOR_INTERVAL": "0.1",
-        "PET_SHUTDOWN_TIMEOUT": "20",
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
         "MUSTER_RUN_ID": name,
         "MUSTER_RUN_DIR": str(here / "runs" / name),
@@ -76,10 +72,26 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     }
     if nodes > 1:
         made |= _meeting(given, place, "-".join(step))
-    made = {variable: value for variable, value in made.items() if variable not in given}
+    return beside(given, arguments, made)
+
+
+def of_a_node(given: Mapping[str, str], arguments: Sequence[str], ranks: int) -> dict[str, str]:
+    """What every node gets that no control side has planned: `ranks` of them, and how torchrun looks after them."""
+    return {
+        "PET_NPROC_PER_NODE": str(ranks),
+        "PET_MAX_RESTARTS": "0" if list(arguments[:1]) == ["--script"] else "100",
+        "PET_MONITOR_INTERVAL": "0.1",
+        "PET_SHUTDOWN_TIMEOUT": "20",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+    }
+
+
+def beside(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
+    """Of the variables `made` those that are not `given`; a command that runs once a node starts its ranks itself."""
+    own = {variable: value for variable, value in made.items() if variable not in given}
     if list(arguments[:2]) == ["--script", "--per-node"]:
-        made |= {"PET_NPROC_PER_NODE": "1", "MUSTER_LAUNCHER_RANKS": str(ranks)}
-    return made
+        own |= {"PET_NPROC_PER_NODE": "1", "MUSTER_LAUNCHER_RANKS": str(ranks_of(given))}
+    return own
 
 
 def clear(given: Mapping[str, str]) -> None:
@@ -126,11 +138,15 @@ def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]
     own = meeting.this_end(peer, 1)
     if place == 0 and _is_loopback(first) and not _is_loopback(peer):
         first = own  # /etc/hosts of Debian calls the host itself 127.0.1.1, and no other host reaches that
-    port = _port(given, start)
+    return met(first, own, _port(given, start), place, f"slurm-{start}")
+
+
+def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
+    """Where the nodes of this start meet: at the address of the first; `own`: this node's, on the way there."""
     made = {
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": f"[{first}]:{port}" if ":" in first else f"{first}:{port}",
-        "PET_RDZV_ID": f"slurm-{start}",
+        "PET_RDZV_ID": start,
         "PET_RDZV_CONF": f"is_host={int(place == 0)},{_patient(RDZV_CONF)}",
     }
     if interface := _interface(own):
@@ -147,16 +163,17 @@ def _port(given: Mapping[str, str], start: str) -> int:
     return int(reserved[0]) if reserved else _FIRST_PORT + zlib.crc32(start.encode()) % _PORTS
 
 
-def _ranks(given: Mapping[str, str]) -> int:
+def ranks_of(given: Mapping[str, str]) -> int:
     """How many ranks this host has: as asked, one for each of the step's GPUs, or one."""
     if given.get("PET_NPROC_PER_NODE", "").isdecimal():
         return int(given["PET_NPROC_PER_NODE"])
     lists: Sequence[str] = [given.get(name, "") for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")]
     listed = next((len(text.split(",")) for text in lists if re.match(r"\w", text)), 0)
-    return max(1, _number(given, "SLURM_GPUS_ON_NODE", listed))
+    return max(1, number(given, "SLURM_GPUS_ON_NODE", listed))
 
 
-def _number(given: Mapping[str, str], name: str, otherwise: int) -> int:
+def number(given: Mapping[str, str], name: str, otherwise: int) -> int:
+    """A variable as a number; what is none is taken for one that is not there."""
     text = given.get(name, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else otherwise
 

@@ -23,8 +23,10 @@ _OURS = (
     r"(?:sent|copies|config|environment|record|outcome|preflight|code)\.json|"
     r"(?:metrics.*|timeline)\.jsonl|report\.html|code\.diff"
 )
-# What tempfile, torch and multiprocessing call what they throw away themselves.
-_PASSING = re.compile(r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*")
+# What tempfile, torch, multiprocessing and Ray call what they throw away themselves.
+_PASSING = re.compile(
+    r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*|session_[\d_-]{20,60}|ray_current_cluster"
+)
 # Of torch.hub: the name has the beginning of the content's digest.
 _DIGEST = re.compile(r".*/hub/checkpoints/[^/]*-([0-9a-f]{8,64})\.\w+", re.DOTALL)
 # The end of a run waits no longer than this for a look at each place.

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from ..ending.ends import Life
 
 # The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
 _REPEATED, _REPEATED_CALL = 4, 3
-_ESTABLISHED, _CALLS = "01", "02"
+_ESTABLISHED, _CALLS, _LISTENS = "01", "02", "0A"
 _REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
 _BACKLOG_BYTES = 32 << 10
 _MOST = 64
@@ -79,13 +79,27 @@ def of_ranks(
     """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
     known = {connection.inode: connection for connection in read(_texts(root))}
     by_rank: dict[int, list[Connection]] = {}
-    for process in root.glob("[0-9]*") if known and ranks else ():
+    for session, inode in _of_sessions(ranks if known else (), root):
+        if inode in known:
+            by_rank.setdefault(ranks[session], []).append(known[inode])
+    return by_rank
+
+
+def listening(session: int, root: Path = Path("/proc")) -> list[tuple[str, int]]:
+    """The addresses and ports on which the processes of a session listen."""
+    rows = [line.split() for text in _texts(root) for line in text.splitlines()[1:]]
+    known = {fields[9]: fields[1] for fields in rows if len(fields) > 9 and fields[3] == _LISTENS}
+    own = {known[inode] for _, inode in _of_sessions([session], root) if inode in known}
+    return sorted((_address(text), int(text.rpartition(":")[2], 16)) for text in own)
+
+
+def _of_sessions(sessions: Collection[int], root: Path) -> Iterator[tuple[int, str]]:
+    """The sockets of the processes of these sessions, each with its session."""
+    for process in root.glob("[0-9]*") if sessions else ():
         with suppress(OSError, ValueError, IndexError):
             session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-            if session in ranks:
-                own = [known[inode] for inode in _sockets(process) if inode in known]
-                by_rank.setdefault(ranks[session], []).extend(own)
-    return by_rank
+            if session in sessions:
+                yield from ((session, inode) for inode in _sockets(process))
 
 
 def answers(address: str) -> bool:

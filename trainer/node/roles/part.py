@@ -6,6 +6,7 @@ question: a node that ends has then told everybody. What to do is decided by pla
 
 from __future__ import annotations
 
+import hmac
 import signal
 import socket
 import threading
@@ -22,12 +23,13 @@ from muster.errors import DONE, FAILED, STOPPED, Refused, TrainError
 from ...run_dir import RankFolder, in_run
 from ...verdict import Verdict, done, publish
 from ..ending.ends import Life
+from ..hang import links
 from ..membership import peers
 from ..queue.waits import Ends
 from . import ready
 from .plan import ENDED, READY, RUNS, WAITS, Over, Plan, View, read, row_of, view_of
 
-PLAN = "MUSTER_ROLES"
+PLAN, SECRET = "MUSTER_ROLES", "MUSTER_ROLE_SECRET"
 _ROUND_S, _LOOK_S = 0.2, 0.05
 # A role that fails because the one that ends the run has just gone hears of that within this time.
 _EXCUSE_S = 2.0
@@ -115,7 +117,9 @@ class Part:
         """Why the program is not ready although it has had the time for it; empty while it has."""
         late = time.monotonic() - self._unready_since > self.role.within and self._why_not
         if late and self._phase() == RUNS and not self.over and not self._late:
-            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}"
+            about = self.role.ready, self.role.nodes[self.node][0], self._service
+            where = ready.elsewhere(*about, links.listening(self._pid))
+            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}{where}"
         return self._late
 
     def ask(self) -> None:
@@ -264,7 +268,10 @@ def begin(environment: MutableMapping[str, str], node: str, run_folder: Path | N
     text = environment.pop(PLAN, "")
     if not text or run_folder is None:
         return None
-    part = Part(read(text), node, first_rank, run_folder)
+    plan = read(text)
+    # What the programs of a run alone know: the key itself would let them speak for its agents.
+    environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
+    part = Part(plan, node, first_rank, run_folder)
     try:
         over = part.wait_to_start()
     except KeyboardInterrupt:

@@ -10,12 +10,13 @@ import os
 import socket
 import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 _CONNECT_S, _ANSWER_S, _ANSWER_MOST = 1.0, 2.0, 1024
+_SHOWN = 3
 _PIECE = 4 << 20
 # An answer counts if it was given by the present life of the program: what an earlier one left says nothing.
 Look = Callable[[float], str]
@@ -56,6 +57,15 @@ def port_answers(address: str, port: int) -> str:
     except OSError as fault:
         return f"nothing answers on port {port} ({_words(fault)})"
     return ""
+
+
+def elsewhere(ready: str, address: str, port: int, listens: Sequence[tuple[str, int]]) -> str:
+    """Where a program listens that shall answer on a port, as an addition to why it does not; else an empty text."""
+    wanted, ours = port_of(ready, port), (address, "127.0.0.1", "::1", "0.0.0.0", "::")
+    if not ready.startswith(("port", "http://")) or any(own in ours and at == wanted for own, at in listens):
+        return ""
+    shown = ", ".join(f"[{own}]:{at}" if ":" in own else f"{own}:{at}" for own, at in listens[:_SHOWN])
+    return f"; its program listens on {shown}" if shown else "; its program listens on no port"
 
 
 def _url_answers(address: str, port: int, path: str) -> str:

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from muster.errors import DONE, FAILED, STOPPED
+from trainer.node.hang import links
 from trainer.node.roles import ready
 from trainer.node.roles.plan import (
     ENDED,
@@ -239,3 +240,23 @@ def test_endless_output_is_read_in_pieces(tmp_path):
     ask = look("line listens", tmp_path)
     (tmp_path / "rank-0.log").write_bytes(b"x" * (9 << 20) + b"listens")
     assert [bool(ask(0.0)) for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "listens", "shown"),
+    [
+        ("port", [("0.0.0.0", 8000)], ""),
+        ("port", [("127.0.0.1", 8000)], ""),
+        ("port", [("0.0.0.0", 8080)], "; its program listens on 0.0.0.0:8080"),
+        ("http://localhost/health", [("10.9.0.9", 8000), ("::", 9)], "; its program listens on 10.9.0.9:8000, [::]:9"),
+        ("port", [], "; its program listens on no port"),
+        ("line up", [("0.0.0.0", 8080)], ""),
+    ],
+)
+def test_a_program_that_listens_elsewhere_is_told_where(wanted, listens, shown):
+    assert ready.elsewhere(wanted, "10.0.0.1", 8000, listens) == shown
+
+
+def test_where_this_session_listens_is_seen():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert server.getsockname() in links.listening(os.getsid(0))

@@ -1,0 +1,28 @@
+"""A Ray cluster as roles: the head with the driver on the first host, and a worker on each other one. Pure.
+
+What they run is the user's own to write as well (docs/how-to/ray.md): nothing of Ray is known to the rest of `deploy`.
+"""
+
+from __future__ import annotations
+
+from .role import ANY_PORT, Role
+
+PROGRAM = "muster.ray"
+# A worker that is lost joins again: as often as a node of Muster's own trainer.
+_RESTARTS = 100
+
+
+def roles_of(driver: str, hosts: int) -> tuple[str, ...]:
+    """The roles of a cluster on so many hosts, as --role has them; without a driver it stays until it is stopped."""
+    command = f"python -m {PROGRAM} head {driver}".strip()
+    head = Role("head", command, ends=True, port=ANY_PORT, ready="port", processes="1")
+    worker = Role(
+        "worker",
+        f"python -m {PROGRAM} worker",
+        nodes=0,
+        restart=_RESTARTS,
+        separate=True,
+        after=(head.name,),
+        processes="1",
+    )
+    return (head.text, worker.text) if hosts > 1 else (head.text,)

@@ -1,0 +1,274 @@
+"""A run as a JobSet or a TrainJob of Kubernetes, as `muster export --to` prints it. Pure; it starts nothing itself.
+
+The pods run the agent that runs everywhere, which makes the rest of its variables there (trainer/node/agent/pods.py).
+What a cluster decides is not in the text: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from string import Template
+from textwrap import indent
+
+from ..core.errors import UsageError
+from ..core.names import NODE_PROGRAMS
+from ..job.options import FLAG
+from ..job.secrets import refuse_ours
+from ..job.values import VARIABLE, Mount
+from ..run.environment import (
+    GRACE,
+    IMAGE_USER,
+    MASTER_PORT,
+    RUN_DIR,
+    RUN_ID,
+    RUNS_IN_CONTAINER,
+    SECRETS_PRESENT,
+    SENT,
+    SHUTDOWN_TIMEOUT_S,
+)
+from ..send.folder.content import WORKSPACE
+
+KINDS = ("jobset", "trainjob")
+# A pod's host name has the run's name, the Job's, two numbers, and at most 63 letters.
+_LONGEST_NAME = 40
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+# Beside what its ranks may take to save.
+_AFTER_GRACE_S = 60
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """What is asked of a cluster. `words`: of the agent; `ranks` and `gpus`: of each node.
+
+    `secrets`: a variable's name, and the Secret that has it under this name. `claim`: the PersistentVolumeClaim that
+    keeps the run's files; empty: they go with their pods. `restarts`: how often a pod that dies is replaced.
+    """
+
+    name: str
+    nodes: int
+    image: str
+    words: tuple[str, ...]
+    ranks: int = 1
+    gpus: int = 0
+    restarts: int = 0
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
+    secrets: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mounts: tuple[Mount, ...] = ()
+    claim: str = ""
+    sent: bool = True
+    made_by: str = ""
+
+
+_HEAD = Template("""\
+# Made by: $made_by
+$folder
+# Stop it with: kubectl delete $kind $name
+# Namespace, queue, CPUs, memory and RDMA devices are your cluster's to name.
+""")
+_FOLDER = f"""\
+# The image has the folder: FROM muster-trainer:gpu, then COPY --chown={IMAGE_USER} . {WORKSPACE}
+# and, for its packages, RUN pip install -r {WORKSPACE}/requirements.txt"""
+_TRAINER = "# Muster's own trainer, which every image of Muster has."
+_JOBSET = Template("""\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: $name
+spec:
+  network:
+    # The nodes meet at the first pod's name, which has to be known before any of them is ready.
+    enableDNSHostnames: true
+    publishNotReadyAddresses: true
+  failurePolicy:
+    # Its Job replaces pods; a run that has failed for good would only fail again.
+    maxRestarts: 0
+  replicatedJobs:
+  - name: node
+    replicas: 1
+    template:
+$job""")
+_TRAINJOB = Template("""\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainingRuntime
+metadata:
+  name: $name
+spec:
+  mlPolicy:
+    numNodes: $nodes
+    # It gives each pod PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and their like.
+    torch: {}
+  template:
+    spec:
+      network:
+        publishNotReadyAddresses: true
+      failurePolicy:
+        maxRestarts: 0
+      replicatedJobs:
+      - name: node
+        template:
+          metadata:
+            labels:
+              # What numNodes and the trainer's image and command are for.
+              trainer.kubeflow.org/trainjob-ancestor-step: trainer
+$job
+---
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: $name
+spec:
+  runtimeRef:
+    apiGroup: trainer.kubeflow.org
+    kind: TrainingRuntime
+    name: $name
+  trainer:
+    numNodes: $nodes
+    numProcPerNode: $ranks
+""")
+_JOB = Template("""\
+spec:
+  # One pod a node, each with its number.
+  completionMode: Indexed
+  completions: $nodes
+  parallelism: $nodes
+  backoffLimit: $restarts
+  podFailurePolicy:
+    rules:
+    # Stopped with a checkpoint, or moved by the cluster: no failure. Another pod continues.
+    - action: Ignore
+      onExitCodes: {containerName: node, operator: In, values: [75]}
+    - action: Ignore
+      onPodConditions: [{type: DisruptionTarget, status: "True"}]
+    # Failed after its own restarts, or refused: the same would happen again.
+    - action: FailJob
+      onExitCodes: {containerName: node, operator: In, values: [1, 2]}
+  template:
+    spec:
+      # The rules above need it: the Job makes a new pod.
+      restartPolicy: Never
+      # The ranks save first.
+      terminationGracePeriodSeconds: $patience
+      # The image's own user; the volume is its group's.
+      securityContext: {runAsNonRoot: true, runAsUser: $user, runAsGroup: $user, fsGroup: $user}
+      containers:
+      - name: node
+        image: $image
+        command: $command
+        securityContext: {allowPrivilegeEscalation: false}
+        env:
+$env
+$resources\
+        volumeMounts:
+$mounts
+      volumes:
+$volumes
+""")
+
+
+def manifest(kind: str, pods: PodSet) -> str:
+    """The text of a JobSet, or of a TrainJob with its runtime."""
+    values = {
+        "name": pods.name,
+        "nodes": pods.nodes,
+        "ranks": pods.ranks,
+        "made_by": "".join(letter if letter.isprintable() else " " for letter in pods.made_by),
+        "kind": kind,
+        "folder": _FOLDER if pods.sent else _TRAINER,
+    }
+    body, deep = (_JOBSET, 6) if kind == "jobset" else (_TRAINJOB, 10)
+    job = indent(_job(kind, pods), " " * deep).rstrip("\n")
+    return _HEAD.substitute(values) + body.substitute(values, job=job).rstrip("\n") + "\n"
+
+
+def name_of(text: str) -> str:
+    """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:_LONGEST_NAME].strip("-")
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", f"small letters, digits and -: {FLAG.run} train")
+    return name
+
+
+def object_of(flag: str, text: str) -> str:
+    """The name of an object of the cluster. Raises UsageError."""
+    if not _OBJECT.fullmatch(text):
+        raise UsageError(f"{flag} {text}: not the name of an object of a cluster", "small letters, digits, - and .")
+    return text
+
+
+def _job(kind: str, pods: PodSet) -> str:
+    sent = {SENT: WORKSPACE} if pods.sent else {}
+    hidden = {SECRETS_PRESENT: ",".join(sorted(pods.secrets))} if pods.secrets else {}
+    variables = {**pods.variables, **sent, **hidden, RUN_ID: pods.name, RUN_DIR: f"{RUNS_IN_CONTAINER}/{pods.name}"}
+    rows = [f"- {{name: {name}, value: {_text(value)}}}" for name, value in sorted(variables.items())]
+    rows += [
+        f"- {{name: {name}, valueFrom: {{secretKeyRef: {{name: {secret}, key: {name}}}}}}}"
+        for name, secret in sorted(pods.secrets.items())
+    ]
+    mounts, volumes = _volumes(pods)
+    command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *pods.words]
+    return _JOB.substitute(
+        nodes=pods.nodes,
+        restarts=pods.restarts,
+        patience=int(float(pods.variables.get(GRACE, SHUTDOWN_TIMEOUT_S))) + _AFTER_GRACE_S,
+        user=IMAGE_USER,
+        image=_text(pods.image, expands=False),
+        command=f"[{', '.join(map(_text, command))}]",
+        env=indent("\n".join([*rows, *(_place(pods) if kind == "jobset" else ())]), " " * 8),
+        resources=f'        resources: {{limits: {{nvidia.com/gpu: "{pods.gpus}"}}}}\n' if pods.gpus else "",
+        mounts=indent("\n".join(mounts), " " * 8),
+        volumes=indent("\n".join(volumes), " " * 6),
+    )
+
+
+def _place(pods: PodSet) -> list[str]:
+    """What the torch policy of a TrainJob gives its pods: this pod's place, and where the first one is."""
+    first = f"{pods.name}-node-0-0.{pods.name}"
+    given = {"PET_NNODES": pods.nodes, "PET_NPROC_PER_NODE": pods.ranks, "PET_MASTER_ADDR": first}
+    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    return [
+        *(f'- {{name: {name}, value: "{value}"}}' for name, value in given.items()),
+        f'- {{name: PET_MASTER_PORT, value: "{MASTER_PORT}"}}',
+        f'- {{name: PET_NODE_RANK, valueFrom: {{fieldRef: {{fieldPath: "{index}"}}}}}}',
+    ]
+
+
+def _volumes(pods: PodSet) -> tuple[list[str], list[str]]:
+    """Mounts and volumes: shared memory for the ranks, the run's folder, and the folders of --mount."""
+    place = f"persistentVolumeClaim: {{claimName: {pods.claim}}}" if pods.claim else "emptyDir: {}"
+    mounts = ["- {name: shm, mountPath: /dev/shm}", f"- {{name: runs, mountPath: {RUNS_IN_CONTAINER}}}"]
+    volumes = ["- {name: shm, emptyDir: {medium: Memory}}", f"- {{name: runs, {place}}}"]
+    for number, mount in enumerate(pods.mounts):
+        target, mode = _text(mount.target, expands=False), str(mount.read_only).lower()
+        kind = "DirectoryOrCreate" if mount.create else "Directory"
+        mounts.append(f"- {{name: mount-{number}, mountPath: {target}, readOnly: {mode}}}")
+        source = f"hostPath: {{path: {_text(mount.source, expands=False)}, type: {kind}}}"
+        volumes.append(f"- {{name: mount-{number}, {source}}}")
+    return mounts, volumes
+
+
+def _text(value: str, expands: bool = True) -> str:
+    """A text as YAML has it. `expands`: Kubernetes would put variables in for `$(NAME)`."""
+    value = value.replace("$", "$$") if expands else value
+    letters = (
+        f"\\{letter}" if letter in '"\\' else letter if " " <= letter <= "~" else f"\\U{ord(letter):08x}"
+        for letter in value
+    )
+    return f'"{"".join(letters)}"'
+
+
+def secrets_of(texts: Sequence[str]) -> dict[str, str]:
+    """What --secret says: by a variable's name the Secret that has it. Raises UsageError."""
+    made = {}
+    for text in texts:
+        name, equals, secret = text.partition("=")
+        if not equals or not VARIABLE.fullmatch(name):
+            hint = (
+                f"{FLAG.secret} HF_TOKEN=my-secret: kubectl create secret generic my-secret --from-literal=HF_TOKEN=..."
+            )
+            raise UsageError(f"{FLAG.secret} {text}: not NAME=SECRET, a Secret of the cluster with the key NAME", hint)
+        refuse_ours(name, FLAG.secret)
+        made[name] = object_of(FLAG.secret, secret)
+    return made

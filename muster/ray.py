@@ -1,0 +1,209 @@
+"""`python -m muster.ray head [COMMAND]`, `python -m muster.ray worker`: a host's part in a Ray cluster.
+
+The two are commands of the roles `head` and `worker` (docs/how-to/ray.md), which `muster ray` makes. The head starts
+Ray, waits until every worker has joined, and becomes COMMAND; without one it stays. The run gives the addresses, the
+head's port, the GPUs and a secret (docs/reference/variables.md); what Ray alone knows is decided here.
+
+- Only programs of this run can use the cluster: its secret is Ray's token. Ray reads that in HOME/.ray, so that
+  `muster exec -- ray status` has it too. Before Ray 2.52 there is no token.
+- All ports but the head's are free ones of the system's choice: several clusters fit on one host. Ray itself listens
+  with its programs on every address; what has no token is closed, or on loopback.
+- Ray starts without torchrun's variables: its workers would take themselves for ranks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+from .errors import REFUSED
+
+HEAD, WORKER = "head", "worker"
+DASHBOARD = 8265
+_PORTS_TO_TRY = 100
+# Ray's own processes need shared memory, too: less than all of it is the object store's.
+_SHARE, _STORE_MOST, _STORE_LEAST = 0.8, 200 << 30, 80 << 20
+_REACH_S, _JOIN_S, _LOOK_S, _TELL_S = 30.0, 300.0, 0.5, 15.0
+# What torchrun sets for a rank, and what has a Python watched as one; and how many threads torchrun's ranks have.
+_OF_A_RANK = re.compile(
+    r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
+    r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE|OMP_NUM_THREADS|MUSTER_ROLE_SECRET"
+)
+_WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE", "MUSTER_ATTEMPT")
+# Ray's figures for Prometheus are for whoever asks, on every address: without a port that can be had, none listens.
+_CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
+
+
+def start_words(
+    part: str, given: Mapping[str, str], shared: int, cpus: int, dashboard: int = 0, client: int = 0
+) -> list[str]:
+    """The words of `ray start` for this host. `shared`: bytes of its shared memory. `client`: the port of Ray Client.
+
+    Raises KeyError for a variable of the run's that is missing.
+    """
+    own = given["MUSTER_ROLE_HOST"]
+    words = ["start", "--block", "--disable-usage-stats", f"--node-ip-address={own}", f"--num-cpus={cpus}"]
+    words += [f"--num-gpus={given['MUSTER_ROLE_GPUS']}", f"--object-store-memory={store(shared)}"]
+    words += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
+    if part == WORKER:
+        return [*words, f"--address={given['MUSTER_HEAD_ADDRESSES'].partition(',')[0]}"]
+    words += [
+        "--head",
+        f"--port={given['MUSTER_ROLE_PORT']}",
+        "--dashboard-host=127.0.0.1",
+        f"--dashboard-port={dashboard or DASHBOARD}",
+    ]
+    return [*words, f"--ray-client-server-port={client}"] if client else words
+
+
+def store(shared: int) -> int:
+    """The bytes of the object store, where a host's container has so much shared memory."""
+    return max(_STORE_LEAST, min(_STORE_MOST, int(shared * _SHARE)))
+
+
+def of_ray(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of Ray's own processes, from a rank's."""
+    return {**_CLOSED, **{name: value for name, value in of_driver(given).items() if name not in _WATCHED}}
+
+
+def of_driver(given: Mapping[str, str]) -> dict[str, str]:
+    """The variables of the command, which is no rank either, but watched as the program of this role."""
+    own = {name: value for name, value in given.items() if not _OF_A_RANK.fullmatch(name)}
+    own |= {"RAY_AUTH_MODE": "token"} if given.get("MUSTER_ROLE_SECRET") else {}
+    return {**own, "RAY_ADDRESS": given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]}
+
+
+def main(words: Sequence[str]) -> None:
+    """Be the head or a worker of this run's cluster, until it ends."""
+    part, *command = words or ("",)
+    if part not in (HEAD, WORKER) or (part == WORKER and command):
+        _end("not `head [COMMAND]`, nor `worker`", "python -m muster.ray head python train_rl.py")
+    # The folder may have a file ray.py, or a folder ray.
+    sys.path[:] = [each for each in sys.path if each not in ("", os.getcwd())]
+    if find_spec("ray") is None:
+        _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
+    given = dict(os.environ)
+    if lacking := next((name for name in ("MUSTER_HEAD_ADDRESSES", "MUSTER_ROLE_GPUS") if name not in given), ""):
+        _end(f"{lacking} is not set: there is no role head with a port", "muster ray, or roles as docs/how-to/ray.md")
+    _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
+    address = given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]
+    if part == WORKER:
+        _reach(address)
+    dashboard = _free(DASHBOARD) if part == HEAD else 0
+    client = _free(dashboard + 1) if dashboard and find_spec("grpc") else 0
+    shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else os.statvfs("/tmp")
+    size = shared.f_frsize * shared.f_bavail
+    start = start_words(part, given, size, len(os.sched_getaffinity(0)), dashboard, client)
+    ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
+    if part == HEAD and find_spec("aiohttp_cors"):
+        print(f"the dashboard: muster port {dashboard}, and the token: muster exec --rank 0 ray get-auth-token")
+    sys.stdout.flush()
+    if not command:
+        os.execve(sys.executable, ray, of_ray(given))
+    # In a group of its own: a stop asks the command alone, which may still use Ray while it saves.
+    started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
+    _wait_for_all(started, given, address)
+    words = [sys.executable, *command[command[0] in ("python", "python3") :]] if _is_python(command[0]) else command
+    os.execvpe(words[0], words, of_driver(given))
+
+
+def _is_python(word: str) -> bool:
+    return word.endswith(".py") or word in ("python", "python3", "-m")
+
+
+def _keep_token(secret: str) -> None:
+    """Leave the token where Ray looks for it."""
+    if secret:
+        path = Path.home() / ".ray" / "auth_token"
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.unlink(missing_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secret)
+        os.environ.pop("MUSTER_ROLE_SECRET")
+
+
+def _reach(address: str) -> None:
+    """End with a clear word where the head cannot be reached: Ray itself would try for minutes."""
+    host, _, port = address.rpartition(":")
+    end = time.monotonic() + _REACH_S
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
+        except OSError as fault:
+            if time.monotonic() > end:
+                why = "no answer" if isinstance(fault, TimeoutError) else str(fault.strerror).lower()
+                _end(f"the head's port {address} cannot be reached from here ({why})", "is a firewall between them?")
+            time.sleep(_LOOK_S)
+        else:
+            return
+
+
+def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str], address: str) -> None:
+    """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
+    hosts = [given.get(f"MUSTER_{name.upper()}_HOSTS", "").split(",") for name in (HEAD, WORKER)]
+    wanted = [address for each in hosts for address in each if address]
+    next_word = begun = time.monotonic()
+    _until_up(started, address)
+    os.environ.update(of_ray(given))
+    import ray
+
+    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    while len(joined := [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) < len(wanted):
+        _refuse_ended(started)
+        now, shown = time.monotonic(), ", ".join(sorted({*wanted} - {*joined})[:5]) or "a host"
+        if now - begun > _JOIN_S:
+            _end(f"{shown} did not join the Ray cluster within {_JOIN_S:.0f} s", "muster logs --rank all says why")
+        if now - next_word > _TELL_S:
+            print(f"waits for {shown} to join the Ray cluster", flush=True)
+            next_word = now
+        time.sleep(_LOOK_S)
+    ray.shutdown()
+    print(f"hosts in the Ray cluster: {len(wanted)}", flush=True)
+
+
+def _until_up(started: subprocess.Popen[bytes], address: str) -> None:
+    host, _, port = address.rpartition(":")
+    while True:
+        _refuse_ended(started)
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
+        except OSError:
+            time.sleep(_LOOK_S)
+        else:
+            return
+
+
+def _refuse_ended(started: subprocess.Popen[bytes]) -> None:
+    if (code := started.poll()) is not None:
+        _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs there")
+
+
+def _free(first: int) -> int:
+    """The first port from there on that is free on loopback."""
+    for port in range(first, first + _PORTS_TO_TRY):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    return 0
+
+
+def _end(what: str, hint: str) -> NoReturn:
+    print(f"muster.ray: error: {what}\nhint: {hint}", file=sys.stderr, flush=True)
+    sys.exit(REFUSED)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    main(sys.argv[1:])

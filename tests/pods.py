@@ -1,0 +1,108 @@
+"""What `muster export --to` prints, read as its models read it; and its pods as containers of this machine's Docker.
+
+A container gets what a pod would: its command and variables as Kubernetes expands them, its volumes, and the names of
+the others. What a JobSet's controller does is imitated for this alone: one pod for each index.
+"""
+
+import re
+import subprocess
+
+import yaml
+from kubeflow_trainer_api import models
+
+MODELS = {
+    "JobSet": models.JobsetV1alpha2JobSet,
+    "TrainJob": models.TrainerV1alpha1TrainJob,
+    "TrainingRuntime": models.TrainerV1alpha1TrainingRuntime,
+}
+_REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_]*)\))")
+
+
+def objects(text):
+    """The objects of the text by their kind, each held against its published model."""
+    found = {each["kind"]: each for each in yaml.safe_load_all(text)}
+    for kind, each in found.items():
+        model = MODELS[kind].from_dict(each)
+        lost = _beyond(each, model.to_dict())
+        assert not lost, f"{kind}: the model has no {lost}"
+    return found
+
+
+def _beyond(given, known, path=""):
+    """What is written that the model dropped: it takes unknown fields without a word."""
+    if isinstance(given, dict):
+        if not isinstance(known, dict):
+            return [path]
+        return [lost for key, value in given.items() for lost in _beyond(value, known.get(key), f"{path}.{key}")]
+    if isinstance(given, list):
+        if not isinstance(known, list) or len(given) != len(known):
+            return [path]
+        return [lost for one, other in zip(given, known, strict=True) for lost in _beyond(one, other, path)]
+    return [] if given == known else [path]
+
+
+def pods(text, secrets=None):
+    """The containers of the text: for each node its name among the others, its command, variables and mounts."""
+    found = objects(text)
+    top = found.get("JobSet") or found["TrainingRuntime"]
+    spec = top["spec"] if "JobSet" in found else top["spec"]["template"]["spec"]
+    (replicated,) = spec["replicatedJobs"]
+    job, name = replicated["template"]["spec"], (found.get("JobSet") or found["TrainJob"])["metadata"]["name"]
+    (container,) = job["template"]["spec"]["containers"]
+    trainer = found["TrainJob"]["spec"]["trainer"] if "TrainJob" in found else {}
+    first = f"{name}-{replicated['name']}-0-0.{name}"
+    made = []
+    for index in range(job["completions"]):
+        env = _of_torch_policy(trainer, first, index) if trainer else {}
+        env |= {each["name"]: _value(each, env, index, secrets or {}) for each in container["env"]}
+        command = [_expanded(word, env) for word in container["command"]]
+        mounts = [each["mountPath"] for each in container["volumeMounts"]]
+        made.append((f"{name}-{replicated['name']}-0-{index}.{name}", container["image"], command, env, mounts))
+    return made
+
+
+def _of_torch_policy(trainer, first, index):
+    """What Kubeflow's torch policy gives a pod."""
+    return {
+        "PET_NNODES": str(trainer["numNodes"]),
+        "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
+        "PET_NODE_RANK": str(index),
+        "PET_MASTER_ADDR": first,
+        "PET_MASTER_PORT": "29500",
+    }
+
+
+def _value(each, env, index, secrets):
+    if "value" in each:
+        return _expanded(each["value"], env)
+    source = each["valueFrom"]
+    return secrets[each["name"]] if "secretKeyRef" in source else str(index)
+
+
+def _expanded(text, env):
+    """The text as the kubelet expands it: `$(NAME)` is a variable, `$$` a dollar, and an unknown name stays."""
+    return _REFERENCE.sub(lambda found: "$" if found[1] == "$" else env.get(found[2], found[0]), text)
+
+
+def start(text, network, volume, secrets=None):
+    """Start the pods on Docker. `volume`: a folder here in the place of the claim. Returns their containers' names."""
+    started = []
+    for number, (name, image, command, env, mounts) in enumerate(pods(text, secrets)):
+        words = ["docker", "run", "--detach", "--name", f"{network}-{number}", "--network", network]
+        words += [
+            "--network-alias",
+            name,
+            "--user",
+            "1000:1000",
+            "--shm-size",
+            "256m",
+            "--volume",
+            f"{volume}:/muster/runs",
+        ]
+        assert {"/dev/shm", "/muster/runs"} <= {*mounts}
+        words += [word for variable, value in env.items() for word in ("--env", f"{variable}={value}")]
+        subprocess.run(
+            [*words, "--entrypoint", command[0], image, *command[1:]], check=True, capture_output=True, timeout=60
+        )
+        started.append(f"{network}-{number}")
+    return started

@@ -1,0 +1,113 @@
+"""What a host starts of Ray, from the run's variables alone: addresses, ports, resources, and nothing of a rank."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from muster import ray
+
+HOME = Path(__file__).resolve().parents[3]
+HEAD = {
+    "MUSTER_ROLE_HOST": "10.0.0.1",
+    "MUSTER_ROLE_GPUS": "4",
+    "MUSTER_ROLE_PORT": "29601",
+    "MUSTER_HEAD_ADDRESSES": "10.0.0.1:29601",
+    "MUSTER_ROLE_SECRET": "5e5a",
+}
+WORKER = {**HEAD, "MUSTER_ROLE_HOST": "10.0.0.2", "MUSTER_ROLE_GPUS": "0"}
+
+
+def test_the_head_listens_where_the_run_has_planned_it_and_its_dashboard_on_loopback():
+    words = ray.start_words("head", HEAD, 10 << 30, 16, 8266, 8267)
+    assert {"--head", "--block", "--port=29601", "--node-ip-address=10.0.0.1"} <= {*words}
+    assert {"--dashboard-host=127.0.0.1", "--dashboard-port=8266", "--ray-client-server-port=8267"} <= {*words}
+    assert {"--num-cpus=16", "--num-gpus=4", f"--object-store-memory={8 << 30}"} <= {*words}
+
+
+def test_a_worker_joins_the_head_from_its_own_address_with_the_gpus_that_it_was_given():
+    words = ray.start_words("worker", WORKER, 10 << 30, 8)
+    assert {"--address=10.0.0.1:29601", "--node-ip-address=10.0.0.2", "--num-gpus=0"} <= {*words}
+    assert not [word for word in words if "dashboard-host" in word or word in ("--head", "--port=29601")]
+
+
+@pytest.mark.parametrize("part", ["head", "worker"])
+def test_no_other_port_has_a_number_that_two_clusters_of_a_host_would_share(part):
+    words = ray.start_words(part, HEAD, 1 << 30, 1, 8265)
+    numbers = {word.partition("=")[2] for word in words if "-port=" in word}
+    assert numbers == ({"0", "29601", "8265"} if part == "head" else {"0"})
+
+
+@pytest.mark.parametrize(
+    ("shared", "gives"), [(64 << 20, 80 << 20), (1 << 30, int(0.8 * (1 << 30))), (1 << 40, 200 << 30)]
+)
+def test_the_object_store_leaves_shared_memory_to_others_and_is_no_larger_than_ray_makes_it(shared, gives):
+    assert ray.store(shared) == gives
+
+
+def test_rays_own_processes_are_no_ranks_and_open_no_port_without_a_token():
+    rank = {"RANK": "0", "PET_NNODES": "1", "MASTER_ADDR": "a", "OMP_NUM_THREADS": "8", "MUSTER_OUTCOME_DIR": "/x"}
+    made = ray.of_ray({**HEAD, **rank, "MUSTER_LIFE": "0-0-1", "HF_HOME": "/h"})
+    assert not made.keys() & {*rank, "MUSTER_LIFE", "MUSTER_ROLE_SECRET"}
+    assert (made["HF_HOME"], made["RAY_ADDRESS"], made["RAY_AUTH_MODE"]) == ("/h", "10.0.0.1:29601", "token")
+    assert (made["AUTOSCALER_METRIC_PORT"], made["DASHBOARD_METRIC_PORT"]) == ("-1", "-1")
+
+
+def test_the_driver_is_watched_like_a_script_but_has_no_variables_of_a_rank():
+    made = ray.of_driver({**HEAD, "RANK": "0", "WORLD_SIZE": "1", "MUSTER_OUTCOME_DIR": "/x"})
+    assert "MUSTER_OUTCOME_DIR" in made
+    assert not made.keys() & {"RANK", "WORLD_SIZE", "MUSTER_ROLE_SECRET"}
+
+
+def started(tmp_path, *words, **variables):
+    """The program as a role runs it, where there is a package of that name."""
+    (tmp_path / "there").mkdir(exist_ok=True)
+    (tmp_path / "there/ray.py").write_text("")
+    path = os.pathsep.join([str(HOME), str(tmp_path / "there")])
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "HOME": str(tmp_path), **variables}
+    command = [sys.executable, "-P", "-m", "muster.ray", *words]
+    return subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "what"),
+    [
+        (["head"], {}, "MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port"),
+        (["worker", "train.py"], {}, "not `head [COMMAND]`, nor `worker`"),
+        ([], {}, "not `head [COMMAND]`, nor `worker`"),
+    ],
+)
+def test_what_cannot_work_is_said_before_ray_starts(tmp_path, words, variables, what):
+    done = started(tmp_path, *words, **variables)
+    assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"muster.ray: error: {what}")
+
+
+def test_a_host_without_the_package_names_the_line_that_brings_it(tmp_path):
+    command = [sys.executable, "-P", "-m", "muster.ray", "head"]
+    given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HOME), "HOME": str(tmp_path)}
+    done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert "no package ray" in done.stderr
+    assert "ray[default] in the requirements.txt" in done.stderr
+
+
+def test_a_worker_that_cannot_reach_the_head_says_where_and_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(ray, "_REACH_S", 0.0)
+    with pytest.raises(SystemExit):
+        ray._reach("127.0.0.1:1")
+    assert "the head's port 127.0.0.1:1 cannot be reached from here (connection refused)" in capsys.readouterr().err
+
+
+def test_the_token_is_this_users_alone_and_no_link_leads_it_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("MUSTER_ROLE_SECRET", "5e5a")
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / "elsewhere").write_text("kept")
+    (tmp_path / ".ray/auth_token").symlink_to(tmp_path / "elsewhere")
+    ray._keep_token("5e5a")
+    token = tmp_path / ".ray/auth_token"
+    assert (token.read_text(), stat.S_IMODE(token.lstat().st_mode)) == ("5e5a", 0o600)
+    assert (tmp_path / "elsewhere").read_text() == "kept"
+    assert "MUSTER_ROLE_SECRET" not in os.environ

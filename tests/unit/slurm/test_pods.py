@@ -1,0 +1,135 @@
+"""A run as a JobSet and a TrainJob: every field is one of the published models, and says what Muster promises."""
+
+import shlex
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.job.options import Options
+from deploy.job.values import Mount
+from deploy.slurm import export, pods
+from tests import pods as read
+
+KINDS = pytest.mark.parametrize("kind", pods.KINDS)
+# Each way in which people start a script.
+FORMS = (
+    "train.py --lr 3e-4",
+    "python train.py",
+    "python3 -u train.py",
+    "python -m pkg.train",
+    "torchrun train.py",
+    "torchrun --nproc-per-node 2 train.py",
+    "torchrun --nproc-per-node 2 -m pkg.train",
+    "python -m torch.distributed.run train.py",
+    "accelerate launch train.py",
+    "deepspeed train.py --deepspeed",
+    "bash run.sh",
+    "./train.py",
+)
+SET = pods.PodSet("train", 2, "registry.example/team/train:1", ("--script", "train.py"), 8, 8)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pkg").mkdir()
+    for name in ("train.py", "run.sh", "pkg/train.py", "pkg/__init__.py"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def exported(capsys, **given):
+    options = Options(**{"nodes": "2", "image": "registry.example/team/train:1", "script": "train.py", **given})
+    assert export.export(options, None) == 0
+    return capsys.readouterr().out
+
+
+@KINDS
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_of_a_command_is_valid_and_reaches_the_agent_as_it_was_read(kind, form, folder, capsys):
+    (first, second) = read.pods(exported(capsys, to=kind, script=form))
+    name, image, command, env, _ = first
+    assert (name, second[0]) == (f"{name.split('.')[1]}-node-0-0.{name.split('.')[1]}", name.replace("-0-0.", "-0-1."))
+    assert command[:7] == ["tini", "--", "python", "-P", "-m", "muster.trainer.node", "agent"]
+    assert command[7] == "--script"
+    assert image == "registry.example/team/train:1"
+    ranks = "2" if "nproc" in form else "1"
+    wanted = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": ranks, "PET_MASTER_ADDR": name, "PET_NODE_RANK": "0"}
+    assert wanted.items() <= env.items()
+    assert second[3]["PET_NODE_RANK"] == "1"
+    assert env["MUSTER_SENT"] == "/workspace"
+
+
+def job_of(kind, made):
+    top = read.objects(pods.manifest(kind, made))
+    top = top["JobSet"]["spec"] if kind == "jobset" else top["TrainingRuntime"]["spec"]["template"]["spec"]
+    return top["replicatedJobs"][0]["template"]["spec"]
+
+
+@KINDS
+def test_a_stop_is_no_failure_and_a_failure_is_not_repeated(kind):
+    job = job_of(kind, pods.PodSet("train", 2, "i", ("--script", "t.py"), restarts=3))
+    rules = {tuple(rule["onExitCodes"]["values"]): rule["action"] for rule in job["podFailurePolicy"]["rules"][::2]}
+    assert rules == {(75,): "Ignore", (1, 2): "FailJob"}
+    assert job["podFailurePolicy"]["rules"][1]["onPodConditions"][0]["type"] == "DisruptionTarget"
+    assert (job["backoffLimit"], job["template"]["spec"]["restartPolicy"]) == (3, "Never")
+    assert job["completionMode"] == "Indexed"
+
+
+@KINDS
+def test_pods_have_gpus_shared_memory_a_claim_mounts_and_secrets_by_reference(kind):
+    made = pods.PodSet(
+        "train", 2, "i", ("--script", "t.py"), 8, 8, secrets={"HF_TOKEN": "hf"}, claim="runs",
+        mounts=(Mount("/data", "/data", True),), variables={"MUSTER_GRACE": "300"},
+    )  # fmt: skip
+    spec = job_of(kind, made)["template"]["spec"]
+    container, volumes = spec["containers"][0], {each["name"]: each for each in spec["volumes"]}
+    assert container["resources"]["limits"] == {"nvidia.com/gpu": "8"}
+    assert volumes["shm"]["emptyDir"]["medium"] == "Memory"
+    assert volumes["runs"]["persistentVolumeClaim"]["claimName"] == "runs"
+    assert volumes["mount-0"]["hostPath"] == {"path": "/data", "type": "Directory"}
+    hidden = next(each for each in container["env"] if each["name"] == "HF_TOKEN")
+    assert hidden["valueFrom"]["secretKeyRef"] == {"name": "hf", "key": "HF_TOKEN"}
+    assert spec["terminationGracePeriodSeconds"] == 360
+    assert spec["securityContext"]["runAsNonRoot"] is True
+
+
+@KINDS
+def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
+    made = pods.PodSet("digits", 1, "i", ("--recipe", "digits"), sent=False)
+    (_, _, command, env, _), *more = read.pods(pods.manifest(kind, made))
+    assert (command[-2:], "MUSTER_SENT" in env, more) == (["--recipe", "digits"], False, [])
+    assert "resources" not in job_of(kind, made)["template"]["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("given", "what"),
+    [
+        ({"to": "jobset", "image": ""}, "which image"),
+        ({"to": "nomad"}, "neither sbatch, jobset nor trainjob"),
+        ({"to": "jobset", "slurm": "-t 1"}, "--slurm: not with --to jobset"),
+        ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup: not with --to trainjob"),
+        ({"to": "jobset", "max_hours": "2"}, "--max-hours: not with --to jobset"),
+        ({"secret": ("HF_TOKEN=hf",)}, "--secret: not with --to sbatch"),
+        ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
+        ({"to": "jobset", "script": "missing.py"}, "missing.py"),
+    ],
+)
+def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, what):
+    with pytest.raises(UsageError, match=what):
+        exported(capsys, **given)
+
+
+def test_a_name_is_one_that_pods_can_have():
+    assert pods.name_of("2026-11-28-My_Train.py") == "my-train-py"
+    assert len(pods.name_of("a" * 200)) == 40
+    with pytest.raises(UsageError):
+        pods.name_of("123")
+
+
+@KINDS
+@pytest.mark.parametrize("word", ["$(HOME)", "$$x", "a: b", "#x", "'", '"', "\\", "é😀", "\u2028", "{a}", "- x", "$"])
+def test_every_word_reaches_the_agent_as_it_was_typed(kind, word):
+    made = pods.PodSet("train", 1, "i", ("--script", "t.py", word), variables={"OWN": word})
+    ((_, _, command, env, _),) = read.pods(pods.manifest(kind, made))
+    assert (command[-1], env["OWN"]) == (word, word), shlex.quote(word)
