@@ -94,10 +94,10 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def load(folder: Path, own: Fields | None = None) -> RunData:
+def load(folder: Path, own: Fields | None = None, most: int = MOST_READ) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
-    `own`: as in page.build.
+    `own`: as in page.build. `most`: so much is taken of all files of lines together.
     """
     notes: list[str] = []
     if not folder.is_dir():
@@ -105,7 +105,7 @@ def load(folder: Path, own: Fields | None = None) -> RunData:
     record = _object(folder / "record.json", notes)
     script = record.get("script") is True
     unread: list[str] = []
-    share = _Share(folder)
+    share = _Share(folder, most)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
     lines = _lines(folder / "metrics.jsonl", unread, share)
     all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
@@ -152,10 +152,10 @@ def _read(path: Path, notes: list[str]) -> str:
 class _Share:
     """How much of each file the page takes: of a longer one, the steps and numbers of every second line, or fewer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int) -> None:
         places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
         files = sum(path.suffix == ".jsonl" for place in places for path in children(place))
-        self._most, self._budget = MOST_READ // max(1, files), Budget()
+        self._most, self._budget = most // max(1, files), Budget()
 
     def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
         """The lines of a file that are not empty. Raises OSError."""
