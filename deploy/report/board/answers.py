@@ -27,7 +27,7 @@ from .. import compare
 from ..page import render, run
 from ..page.charts import thin
 from ..page.data import MOST_READ
-from .runs import Runs, Signature, whole_signature
+from .runs import FRESH_S, Runs, Signature, newest, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and how many pages are kept.
 MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 4
@@ -53,6 +53,7 @@ _SAME = Answer(204)
 @dataclass(frozen=True)
 class _Page:
     seen: Signature
+    going_on: bool
     answer: Answer
     mark: str
     next_at: float
@@ -80,7 +81,7 @@ class Board:
                     return self._comparison(asked.get("run", []))
             case ["run", name, *rest] if run_dir := self.runs.find(name):
                 with self._reading:
-                    return _file(run_dir, rest) if rest else self._page(run_dir, have)
+                    return _file(run_dir, rest) if rest else self._page(run_dir, have, now)
         return None
 
     def _rows(self, have: str, now: float) -> Answer:
@@ -102,13 +103,14 @@ class Board:
             curve["runs"] = [thin(points) for points in curve["runs"]]
         return Answer(200, json.dumps(compared).encode(), _JSON)
 
-    def _page(self, run_dir: Path, have: str) -> Answer:
+    def _page(self, run_dir: Path, have: str, now: float) -> Answer:
         """The page of a run; without a new one, that it is the same as the browser's."""
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
             seen = whole_signature(run_dir)
-            if not known or seen != known.seen:
-                known = _made(run_dir, seen)
+            going_on = abs(now - newest(seen)) < FRESH_S
+            if not known or (seen, going_on) != (known.seen, known.going_on):
+                known = _made(run_dir, seen, going_on)
                 self._pages.pop(run_dir.name, None)
                 self._pages[run_dir.name] = known
                 while len(self._pages) > MOST_PAGES:
@@ -127,12 +129,13 @@ def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
     return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature) -> _Page:
+def _made(run_dir: Path, seen: Signature, going_on: bool) -> _Page:
     began = time.thread_time()
-    body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE).encode()
+    body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE, going_on=going_on).encode()
     cost, mark = time.thread_time() - began, _mark(body)
     body = body.replace(b"<main>", b'<main data-mark="%s">' % mark.encode(), 1)
-    return _Page(seen, Answer(200, *_html(body, run.LIVE)), mark, time.monotonic() + max(_EVERY_S, cost / MOST_SHARE))
+    answer, rest = Answer(200, *_html(body, run.LIVE)), max(_EVERY_S, cost / MOST_SHARE)
+    return _Page(seen, going_on, answer, mark, time.monotonic() + rest)
 
 
 def _file(run_dir: Path, parts: Sequence[str]) -> Answer | None:

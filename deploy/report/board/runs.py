@@ -29,7 +29,7 @@ MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
 # The points of a sparkline, each from a piece of metrics.jsonl of this size; the end of a file.
 _POINTS, _PIECE, _TAIL, _LOOKED_AT = 24, 2048, 16 << 10, 200
 _FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
-_OF_NODES = ("ranks", "telemetry", "nodes")
+_OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
 
@@ -45,7 +45,9 @@ class Runs:
         """A row for each run, the newest first."""
         known = {name: self._row(name, now) for name in self._names()}
         self._known = {name: each for name, each in known.items() if each}
-        rows = [{**row, "live": not row["ended"] and now - row["seen"] < FRESH_S} for _, _, row in self._known.values()]
+        rows = [
+            {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in self._known.values()
+        ]
         return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
 
     def find(self, name: str) -> Path | None:
@@ -65,7 +67,7 @@ class Runs:
             return before
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
-        return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], _newest(run_dir))}
+        return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
 
 
 def signature(run_dir: Path) -> Signature:
@@ -79,15 +81,15 @@ def whole_signature(run_dir: Path) -> Signature:
 
 
 def _files_of_nodes(run_dir: Path) -> Iterator[str]:
-    for folder in (*_OF_NODES, "logs", "scalars", "outcome"):
+    for folder in _OF_NODES:
         with suppress(OSError), os.scandir(run_dir / folder) as entries:
             yield from (entry.path for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
     yield str(run_dir / "timeline.jsonl")
 
 
-def _newest(run_dir: Path) -> float:
-    """When any of its nodes wrote last."""
-    return max((_stat(path)[0] for path in _files_of_nodes(run_dir)), default=0) / 1e9
+def newest(seen: Signature) -> float:
+    """When anything of these was written last, in unix seconds; 0 if nothing is there."""
+    return max((moment for moment, _ in seen), default=0) / 1e9
 
 
 def _is_folder(path: Path) -> bool:
@@ -108,7 +110,7 @@ def _read(run_dir: Path, seen: Signature) -> Row:
     started = number(starts[-1].get("t")) or known.get("started")
     hosts = known.get("hosts") or known.get("nodes") or []
     losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
-    newest = max((moment for moment, _ in seen[3:]), default=0) / 1e9
+    last_sign = newest(seen[3:])
     seconds = number(end.get("seconds"))
     step = number(end.get("step")) or number(last.get("step")) or (losses[-1][0] if losses else None)
     return {
@@ -119,13 +121,13 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
         "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
         "started": started,
-        "seconds": seconds if seconds is not None else max(0.0, newest - started) if started and newest else None,
+        "seconds": seconds if seconds is not None else max(0.0, last_sign - started) if started and last_sign else None,
         "step": step,
         "steps": number(last.get("steps")),
         "loss": losses[-1][1] if losses else None,
         "losses": [loss for _, loss in losses],
         "commit": _commit(run_dir),
-        "seen": newest,
+        "seen": last_sign,
     }
 
 

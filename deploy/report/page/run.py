@@ -36,15 +36,15 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, live: int = 0) -> str:
+def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
-    which makes it again as the run goes on, from so many bytes of its lines.
+    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write.
     """
     run = load(run_dir, own, live or MOST_READ)
     end = head.summary(run)
-    word = end.verdict or "no outcome"
+    word = end.verdict or ("running" if going_on else "no outcome")
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
@@ -54,8 +54,9 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0) -> str:
         live=live > 0,
         end=end,
         word=word[:1].upper() + word[1:],
-        symbol=head.SYMBOLS.get(end.verdict, "…"),
-        state=end.verdict if end.verdict in head.SYMBOLS else "unknown",
+        symbol=head.SYMBOLS.get(end.verdict, "●" if going_on else "…"),
+        state=end.verdict if end.verdict in head.SYMBOLS else "running" if going_on else "unknown",
+        going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),
         again=head.again(run.own),

@@ -42,7 +42,7 @@
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
     ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
-    ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.seconds); }],
+    ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.live && row.started ? Date.now() / 1000 - row.started : row.seconds); }],
     ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = row.started ? new Date(row.started * 1000).toLocaleString() : ""; }],
     ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
   ];

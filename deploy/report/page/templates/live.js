@@ -17,8 +17,10 @@
       const open = new Set([...(old?.querySelectorAll("details[open] > summary") || [])].map((each) => each.textContent));
       for (const each of part.querySelectorAll("details > summary")) if (open.has(each.textContent)) each.parentNode.open = true;
       const focus = old && [...old.querySelectorAll(".plot")].indexOf(document.activeElement);
+      const behind = [...(old?.querySelectorAll("pre") || [])].map((each) => each.scrollHeight - each.clientHeight - each.scrollTop > 4 ? each.scrollTop : null);
       if (old) old.replaceWith(part); else main.insertBefore(part, main.children[place] || null);
       enhance(part);
+      part.querySelectorAll("pre").forEach((each, at) => { if (typeof behind[at] === "number") each.scrollTop = behind[at]; });
       if (focus >= 0) part.querySelectorAll(".plot")[focus]?.focus();
     });
   };

@@ -359,6 +359,7 @@ function addContents() {
 
 function enhance(part) {
   for (const home of part.querySelectorAll("figure.chart")) new Chart(home);
+  for (const pre of part.querySelectorAll("#lines pre, .trouble pre")) pre.scrollTop = pre.scrollHeight;
   for (const code of part.querySelectorAll(".command code, .warnings code")) addCopy(code);
   addContents();
 }
