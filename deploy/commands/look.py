@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
+from ..core.text import several
 from ..job.again import command_of
 from ..job.load import load_cluster, value_of
 from ..job.options import FLAG, Options
@@ -166,9 +167,8 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     from ..run import folders, record
 
     if not 2 <= len(run) <= comparing.MOST_RUNS:
-        raise UsageError(
-            f"{len(run)} named, and two to {comparing.MOST_RUNS} can be compared", "`muster runs` lists them"
-        )
+        number = several(len(run), "run")
+        raise UsageError(f"{number} named: it takes two to {comparing.MOST_RUNS}", "`muster runs` lists them")
     comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE

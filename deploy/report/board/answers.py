@@ -38,7 +38,7 @@ _MARK = re.compile(r"[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """A status, a body and its kind; `policy`: what the page may do, nothing if it is empty."""
 
     code: int
@@ -47,14 +47,14 @@ class Answer:
     policy: str = ""
 
 
-_SAME = Answer(204)
+_SAME = Reply(204)
 
 
 @dataclass(frozen=True)
 class _Page:
     seen: Signature
     going_on: bool
-    answer: Answer
+    answer: Reply
     mark: str
     next_at: float
 
@@ -65,9 +65,9 @@ class Board:
     def __init__(self, folder: Path) -> None:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
-        self._list, self._list_at = (Answer(200), ""), 0.0
+        self._list, self._list_at = (Reply(200), ""), 0.0
 
-    def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Answer | None:
+    def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         """The answer to an address below the token; None if nothing is there."""
         have = asked.get("have", [""])[0]
         match [*path]:
@@ -84,16 +84,16 @@ class Board:
                     return _file(run_dir, rest) if rest else self._page(run_dir, have, now)
         return None
 
-    def _rows(self, have: str, now: float) -> Answer:
+    def _rows(self, have: str, now: float) -> Reply:
         if abs(now - self._list_at) >= _LIST_EVERY_S:
             rows = self.runs.rows(now)
             body = json.dumps({"folder": str(self.runs.folder), "rows": rows}).encode()
             mark = _mark(body)
-            self._list = Answer(200, b'{"mark": "%s", "list": %s}' % (mark.encode(), body), _JSON), mark
+            self._list = Reply(200, b'{"mark": "%s", "list": %s}' % (mark.encode(), body), _JSON), mark
             self._list_at = now
         return _SAME if have == self._list[1] else self._list[0]
 
-    def _comparison(self, names: Sequence[str]) -> Answer | None:
+    def _comparison(self, names: Sequence[str]) -> Reply | None:
         folders = [self.runs.find(name) for name in dict.fromkeys(names)]
         known = [folder for folder in folders if folder]
         if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
@@ -101,9 +101,9 @@ class Board:
         compared = asdict(compare.compare(known, MOST_LIVE))
         for curve in compared["curves"]:
             curve["runs"] = [thin(points) for points in curve["runs"]]
-        return Answer(200, json.dumps(compared).encode(), _JSON)
+        return Reply(200, json.dumps(compared).encode(), _JSON)
 
-    def _page(self, run_dir: Path, have: str, now: float) -> Answer:
+    def _page(self, run_dir: Path, have: str, now: float) -> Reply:
         """The page of a run; without a new one, that it is the same as the browser's."""
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
@@ -118,11 +118,11 @@ class Board:
         return _SAME if _MARK.fullmatch(have) and have == known.mark else known.answer
 
 
-def page_of_list() -> Answer:
+def page_of_list() -> Reply:
     """The page of the list, which browsers fill from runs.json."""
     scripts = ("page.js", "board.js")
     body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
-    return Answer(200, *_html(body.encode(), scripts))
+    return Reply(200, *_html(body.encode(), scripts))
 
 
 def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
@@ -134,18 +134,18 @@ def _made(run_dir: Path, seen: Signature, going_on: bool) -> _Page:
     body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE, going_on=going_on).encode()
     cost, mark = time.thread_time() - began, _mark(body)
     body = body.replace(b"<main>", b'<main data-mark="%s">' % mark.encode(), 1)
-    answer, rest = Answer(200, *_html(body, run.LIVE)), max(_EVERY_S, cost / MOST_SHARE)
+    answer, rest = Reply(200, *_html(body, run.LIVE)), max(_EVERY_S, cost / MOST_SHARE)
     return _Page(seen, going_on, answer, mark, time.monotonic() + rest)
 
 
-def _file(run_dir: Path, parts: Sequence[str]) -> Answer | None:
+def _file(run_dir: Path, parts: Sequence[str]) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
     if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError), own_files.open_to_read(run_dir, "/".join(parts)) as file:
         start = file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_FILE))
         cut = f"[the first {amount(start)} are left out]\n".encode() if start else b""
-        return Answer(200, cut + file.read(MOST_FILE), _TEXT)
+        return Reply(200, cut + file.read(MOST_FILE), _TEXT)
     return None
 
 

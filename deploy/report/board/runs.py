@@ -27,7 +27,7 @@ _STILL_S, _STILL_EVERY_S = 600.0, 10.0
 # The runs that are listed, the newest ones, and what one is listed with.
 MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
 # The points of a sparkline, each from a piece of metrics.jsonl of this size; the end of a file.
-_POINTS, _PIECE, _TAIL, _LOOKED_AT = 24, 2048, 16 << 10, 200
+_POINTS, _PIECE, _TAIL, _LOOKED_AT = 16, 2048, 16 << 10, 200
 _FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
 _OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]

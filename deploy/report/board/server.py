@@ -22,12 +22,12 @@ from urllib.parse import parse_qs, urlsplit
 
 from ...core.errors import DONE, UsageError
 from ..console import Console
-from .answers import Answer, Board
+from .answers import Board, Reply
 
 HERE = "127.0.0.1"
 # A request's head, and how long one may take to come, or to be taken. So many are answered at once.
 _MOST_HEAD, _MOST_S, _AT_ONCE = 16 << 10, 5.0, 16
-_REFUSED, _NOT_HERE, _NO_METHOD = Answer(403, b"refused\n"), Answer(404, b"not here\n"), Answer(405, b"only GET\n")
+_REFUSED, _NOT_HERE, _NO_METHOD = Reply(403, b"refused\n"), Reply(404, b"not here\n"), Reply(405, b"only GET\n")
 _HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -65,7 +65,7 @@ class Server(HTTPServer):
         self.server_name, self.server_port = HERE, self.socket.getsockname()[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own; where too many are open, not at all."""
+        """Reply in a thread of its own; where too many are open, not at all."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -103,11 +103,11 @@ class _Request(BaseHTTPRequestHandler):
         self.connection.settimeout(_MOST_S)
 
     def handle(self) -> None:
-        """Answer one request: then the connection is closed."""
+        """Reply one request: then the connection is closed."""
         self.handle_one_request()
 
     def do_GET(self) -> None:
-        """Answer, where all of the door is passed."""
+        """Reply, where all of the door is passed."""
         self.close_connection = True
         self._send(self._answer())
 
@@ -120,7 +120,7 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Keep no log: an address has the token in it."""
 
-    def _answer(self) -> Answer:
+    def _answer(self) -> Reply:
         if not self._is_own():
             return _REFUSED
         address = urlsplit(self.path)
@@ -139,7 +139,7 @@ class _Request(BaseHTTPRequestHandler):
         sites = self.headers.get_all("Sec-Fetch-Site", [])
         return set(origins) <= {f"http://{hosts[0]}"} and set(sites) <= {"same-origin", "none"}
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Reply) -> None:
         self.send_response(answer.code)
         own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Connection": "close"}
         for name, value in {**_HEADERS, "Content-Security-Policy": answer.policy or _POLICY, **own}.items():

@@ -159,22 +159,31 @@ class _Share:
 
     def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
         """The lines of a file that are not empty. Raises OSError."""
-        every, taken = 1 + path.lstat().st_size // (self._most + 1), 0
-        for number, line in enumerate(own_files.lines(path, run_events.MOST_LINE)):
-            self._budget.add(len(line))
-            if number % 1000 == 0 and self._budget.is_over:
-                notes.append(f"{path.name}: left out from line {number + 1:,} on: it takes too much time")
+        every, first, taken = 1 + path.lstat().st_size // (self._most + 1), 0, 0
+        for block in own_files.blocks(path, run_events.MOST_LINE):
+            self._budget.add(sum(map(len, block)))
+            chosen = self._chosen(block, first, every, path.parent.name == "ranks")
+            first += len(block)
+            for line in chosen:
+                if not line or line.isspace():
+                    continue
+                if taken > 2 * self._most:
+                    notes.append(f"{path.name}: left out from line {first + 1:,} on: it has very many lines")
+                    return
+                taken += max(len(line), _LINE)
+                yield line.decode(errors="replace")
+            if self._budget.is_over:
+                notes.append(f"{path.name}: left out from line {first + 1:,} on: it takes too much time")
                 return
-            of_many = path.parent.name != "ranks" or b'"kind": "step"' in line
-            if line.isspace() or (of_many and number % every):
-                continue
-            if taken > 2 * self._most:
-                notes.append(f"{path.name}: left out from line {number + 1:,} on: it has very many lines")
-                return
-            taken += max(len(line), _LINE)
-            yield line.decode(errors="replace")
         if every > 1:
             notes.append(f"{path.name}: has {amount(path.lstat().st_size)}: a line of every {every:,} is shown")
+
+    @staticmethod
+    def _chosen(block: list[bytes], first: int, every: int, of_rank: bool) -> list[bytes]:
+        """Of lines that begin with number `first` those that are taken: of a rank all but of its steps."""
+        if of_rank and every > 1:
+            return [line for at, line in enumerate(block, first) if at % every == 0 or b'"kind": "step"' not in line]
+        return block[-first % every :: every]
 
 
 def _object(path: Path, notes: list[str]) -> Fields:
