@@ -1,4 +1,4 @@
-"""Commands that change nothing: status, gpus, logs, why, runs, report, compare, docs."""
+"""Commands that change nothing: status, gpus, logs, why, runs, board, report, compare, docs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
+from ..core.text import several
 from ..job.again import command_of
-from ..job.load import load_cluster
+from ..job.load import load_cluster, value_of
 from ..job.options import FLAG, Options
 from .command import Command, command
 
@@ -111,6 +112,33 @@ def runs(options: Options, console: Console) -> int:
     return DONE
 
 
+class _Optional(Command):
+    """Its own word may be left out."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.params[0].required = False
+
+
+@command(
+    example=("muster board", "muster board ~/project"),
+    codes={DONE: "you ended it by Ctrl-C"},
+    words={"folder": "a project, or its folder of runs (default: this checkout's runs)"},
+    klass=_Optional,
+)
+def board(options: Options, console: Console, folder: str | None) -> int:
+    """Open a page of all runs in the browser: live, to compare, with curves.
+
+    It listens on 127.0.0.1 alone, at an address that nobody can guess,
+    changes nothing, and ends with this command.
+    """
+    from ..report.board import server
+    from ..run import folders
+
+    port = int(value_of(options, "port") or 0)
+    return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
+
+
 @command(
     example="muster report latest",
     codes={DONE: "the page is written; its path is on standard output"},
@@ -126,36 +154,31 @@ def report(options: Options, console: Console) -> int:
 
 
 @command(
-    example="muster compare first latest",
+    example=("muster compare first latest", "muster compare first second third"),
     codes={DONE: "the comparison is printed"},
-    words={
-        "first": "a run: latest, an id or a path (required)",
-        "second": "the run to compare it with (required)",
-    },
+    words={"run...": "two to eight runs: latest, ids or paths (required)"},
 )
-def compare(options: Options, console: Console, first: str, second: str) -> int:
-    """Compare two runs: what differs, their curves, their numbers."""
+def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
+    """Compare two to eight runs: what differs, their curves, their numbers.
+
+    `muster board` draws the curves over each other.
+    """
     from ..report import compare as comparing
     from ..run import folders, record
 
-    comparison = comparing.compare(*(record.find(folders.RUNS, run) for run in (first, second)))
+    if not 2 <= len(run) <= comparing.MOST_RUNS:
+        number = several(len(run), "run")
+        raise UsageError(f"{number} named: it takes two to {comparing.MOST_RUNS}", "`muster runs` lists them")
+    comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE
-
-
-class _Docs(Command):
-    """It lists the pages where none is named."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.params[0].required = False
 
 
 @command(
     example=("muster docs", "muster docs resume", "muster docs it-hangs"),
     codes={},
     words={"page...": "the name of a page (default: list them)"},
-    klass=_Docs,
+    klass=_Optional,
 )
 def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
     """Print a page of the tutorial or the how-to guides, without a network.

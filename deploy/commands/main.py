@@ -27,7 +27,7 @@ _EXAMPLE = command_of("deploy", hosts="a,b", more="train.py --lr 3e-4")
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Start": {"start": ("up", "deploy", "ray", "resume", "demo")},
     "Look": {
-        "look": ("status", "logs", "why", "gpus", "runs", "report", "compare", "docs"),
+        "look": ("status", "logs", "why", "gpus", "runs", "board", "report", "compare", "docs"),
         "within": ("tensorboard",),
     },
     "Act": {"act": ("attach", "stop", "fetch", "down"), "within": ("exec", "shell", "port")},

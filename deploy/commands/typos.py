@@ -34,6 +34,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("follow", "watch", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
     **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
+    **dict.fromkeys(("ui", "dashboard", "web", "open", "serve"), "board"),
     **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
     **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
        "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},

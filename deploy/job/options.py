@@ -506,7 +506,7 @@ class Options:
     json: bool = option(
         "write JSON lines to standard output",
         "deploy ray attach push bootstrap clean gpus login trust unlock exec fetch logs port status stop join "
-        "leave tensorboard why",
+        "leave tensorboard why board",
         False,
         again=False,
         of={
@@ -539,7 +539,7 @@ class Options:
         read=values.digits(1, 65535),
         refusal="not a port",
         hint="--port 29500, or leave it out",
-        of={"tensorboard": "the port here (default: 6006)"},
+        of={"tensorboard": "the port here (default: 6006)", "board": "the port here (default: a free one)"},
     )
     collectives: str = option(
         "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
@@ -602,6 +602,7 @@ class Options:
     since: str = option(
         "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)", "logs", again=False
     )
+    no_open: bool = option("open no browser: print the address", "board", False, again=False, python=None)
     stacks: bool = option("also print each rank's whole stack", "why", False, again=False)
     now: bool = option("kill it at once, without a checkpoint", "stop", False, again=False)
     end: bool = option("close the connections", "login", False, again=False)

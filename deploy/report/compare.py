@@ -1,6 +1,6 @@
-"""Compare two runs: what differs, their numbers, their curves. Pure, except for reading the folders.
+"""Compare two to eight runs: what differs, their numbers, their curves. Pure, except for reading the folders.
 
-Flow: two run folders -> page/data.load -> Comparison -> `lines`.
+Flow: run folders -> page/data.load -> Comparison -> `lines`, or the board.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from ..run import code
 from ..run.record import backend_of
 from .page import head, steps
 from .page.charts import Point
-from .page.data import Fields, RunData, load, number
+from .page.data import MOST_READ, Fields, RunData, load, number
 from .text import aligned, sparkline
 
+MOST_RUNS = 8
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
 _OF_ONE_START = (
@@ -33,54 +34,53 @@ _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 @dataclass(frozen=True)
 class Compared:
-    """A value of both runs, as text; empty if a run lacks it. `ratio`: of numbers, the second to the first."""
+    """A value of each run, as text; empty if a run lacks it. `ratio`: of two numbers, the second to the first."""
 
     name: str
-    first: str
-    second: str
+    values: list[str]
     ratio: str = ""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One measure of both runs, by step."""
+    """One measure of each run, by step, or by seconds since its start; without points of a run that lacks it."""
 
     name: str
     unit: str
-    first: list[Point]
-    second: list[Point]
+    runs: list[list[Point]]
+    axis: str = "step"
 
 
 @dataclass(frozen=True)
 class Comparison:
     """`differences` by group, each with at least one row; `left_out` rows did not fit."""
 
-    names: tuple[str, str]
+    names: list[str]
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
     curves: list[Curve]
     left_out: int = 0
 
 
-def compare(first: Path, second: Path) -> Comparison:
-    """The differences of two run folders. It ignores missing and torn files."""
-    runs = load(first), load(second)
-    groups = [(name, _rows(of(runs[0]), of(runs[1]))) for name, of in GROUPS.items()]
+def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
+    """The differences of run folders. It ignores missing and torn files. `most`: as in `load`, for all together."""
+    runs = [load(folder, most=most // len(folders)) for folder in folders]
+    groups = [(name, _rows([of(run) for run in runs])) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
     return Comparison(
-        (first.name, second.name),
-        _numbers(*runs),
+        [folder.name for folder in folders],
+        _numbers(runs),
         shown,
-        [curve for curve in _curves(*runs) if curve.first or curve.second],
+        [curve for curve in _curves(runs) if any(curve.runs)],
         sum(max(0, len(rows) - ROWS) for _, rows in groups),
     )
 
 
 def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
-    shown = _table([Compared("", *comparison.names), *comparison.numbers])
-    for curve in comparison.curves:
-        for name, points in zip(comparison.names, (curve.first, curve.second), strict=True):
+    shown = _table([Compared("", comparison.names), *comparison.numbers])
+    for curve in (curve for curve in comparison.curves if curve.axis == "step"):
+        for name, points in zip(comparison.names, curve.runs, strict=True):
             if points:
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
@@ -95,19 +95,18 @@ def lines(comparison: Comparison) -> list[str]:
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:
-    return aligned([[row.name, row.first or "-", row.second or "-", row.ratio] for row in rows])
+    return aligned([[row.name, *(value or "-" for value in row.values), row.ratio] for row in rows])
 
 
-def _numbers(first: RunData, second: RunData) -> list[Compared]:
-    """The results and costs of both runs, or of one of them."""
-    measures = [_measures(run) for run in (first, second)]
-    ends = [head.summary(run).verdict or "no outcome" for run in (first, second)]
-    rows = [Compared("end", ends[0], ends[1])]
+def _numbers(runs: Sequence[RunData]) -> list[Compared]:
+    """The results and costs of the runs that have them."""
+    measures = [_measures(run) for run in runs]
+    rows = [Compared("end", [head.summary(run).verdict or "no outcome" for run in runs])]
     for name, show in SHOWN.items():
         values = [measured.get(name) for measured in measures]
-        if values != [None, None]:
+        if any(value is not None for value in values):
             cells = ["" if value is None else show(value) for value in values]
-            rows.append(Compared(name, cells[0], cells[1], _ratio(values[0], values[1])))
+            rows.append(Compared(name, cells, _ratio(*values) if len(values) == 2 else ""))
     return rows
 
 
@@ -154,23 +153,31 @@ def _ratio(first: float | None, second: float | None) -> str:
     return f"{text.figure(second / first)} ×"
 
 
-def _curves(first: RunData, second: RunData) -> list[Curve]:
+def _curves(runs: Sequence[RunData]) -> list[Curve]:
     def losses(run: RunData) -> list[Point]:
         return [(row["step"], value) for row in run.metrics if (value := number(row.get("loss"))) is not None]
 
     def times(run: RunData) -> list[Point]:
         return [(time.step, time.whole) for time in run.times.get(0, [])]
 
+    def spent(run: RunData) -> list[Point]:
+        rows = [(number(row.get("t")), number(row.get("loss"))) for row in run.metrics]
+        known = sorted((t, loss) for t, loss in rows if t is not None and loss is not None)
+        begin = head.summary(run).start or (known[0][0] if known else 0.0)
+        return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
+
     return [
-        Curve("loss", "", losses(first), losses(second)),
-        Curve("step time", "ms", times(first), times(second)),
+        Curve("loss", "", list(map(losses, runs))),
+        Curve("step time", "ms", list(map(times, runs))),
+        Curve("loss", "", list(map(spent, runs)), "s"),
     ]
 
 
-def _rows(first: Fields, second: Fields) -> list[Compared]:
+def _rows(runs: Sequence[Fields]) -> list[Compared]:
     """The values that differ, by name."""
-    names = [name for name in dict.fromkeys([*first, *second]) if first.get(name) != second.get(name)]
-    return [Compared(_text(name), _text(first.get(name)), _text(second.get(name))) for name in names]
+    names = dict.fromkeys(name for run in runs for name in run)
+    differing = [name for name in names if any(run.get(name) != runs[0].get(name) for run in runs)]
+    return [Compared(_text(name), [_text(run.get(name)) for run in runs]) for name in differing]
 
 
 def _text(value: object) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..job import consent
 from ..job.asked import outside
 from ..job.consent import Wish
@@ -60,6 +60,14 @@ def ask_link(runs: Path) -> None:
         consent.require(
             runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
         )
+
+
+def runs_of(folder: str) -> Path:
+    """The folder of the runs of a project, or of runs itself. Raises UsageError if there is no such folder."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise UsageError(f"{folder}: there is no such folder", "muster board")
+    return path.absolute() if path.name == "runs" else path.absolute() / "runs"
 
 
 def display_path(path: Path) -> str:

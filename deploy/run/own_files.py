@@ -20,6 +20,7 @@ from ..core.errors import DeployError
 
 # The bytes of a file that is read as a whole.
 MOST = 64 << 20
+_BLOCK = 128 << 10
 _OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -101,11 +102,19 @@ def read_end(path: Path, most: int) -> tuple[bytes, bool]:
         return file.read(most), start > 0
 
 
-def lines(path: Path, most: int) -> Iterator[bytes]:
-    """The lines of a regular file, none longer than `most` bytes. Raises OSError for a link or a pipe."""
+def blocks(path: Path, most: int) -> Iterator[list[bytes]]:
+    """The lines of a regular file, many at a time: a loop over each line takes most of the time of a long file.
+
+    None is longer than about `most` bytes. Raises OSError for a link or a pipe.
+    """
     with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
-        while line := file.readline(most):
-            yield line
+        rest = b""
+        while piece := file.read(_BLOCK):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield whole if len(rest) < most else [*whole, rest]
+            rest = rest if len(rest) < most else b""
+        if rest:
+            yield [rest]
 
 
 def open_to_read(run_dir: Path, name: str) -> BinaryIO:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any
@@ -21,15 +21,20 @@ LOG_FROM = 40
 LABELLED_MARKS = 4
 CROWDED = 24
 SMOOTH_FROM = 40
+SMOOTHED = 5  # percent of the points that a running mean takes
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots."""
+    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots.
+
+    `derived`: page.js makes it itself, of the others.
+    """
 
     name: str
     points: list[Point]
     style: str = "line"
+    derived: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,9 +66,7 @@ Drawing = dict[str, Any]
 
 def draw(chart: Chart) -> Drawing:
     """The drawing of a chart; empty where no series has a point."""
-    series = [
-        Series(s.name, [(x, y * chart.scale) for x, y in thin(s.points)], s.style) for s in chart.series if s.points
-    ]
+    series = [replace(s, points=[(x, y * chart.scale) for x, y in thin(s.points)]) for s in chart.series if s.points]
     if not series:
         return {}
     xs = [x for s in series for x, _ in s.points]
@@ -82,6 +85,8 @@ def draw(chart: Chart) -> Drawing:
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
         "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
         "readout": _readout(series),
+        "log": y_axis.log,
+        "smooth": SMOOTHED if any(s.derived for s in series) else 0,
         "readout_unit": chart.unit,
         "axis": chart.axis,
         "side": SIDE,
@@ -131,8 +136,12 @@ def _summary(chart: Chart, series: list[Series]) -> str:
 
 
 def _readout(series: list[Series]) -> str:
+    """The series for page.js, which draws a running mean itself, over a line that is no longer faint."""
+    style = {"faint": "line"} if any(s.derived for s in series) else {}
     rows = [
-        {"name": s.name, "points": [[_short(x), _short(y)] for x, y in s.points]} for s in series if s.style != "mean"
+        {"name": s.name, "style": style.get(s.style, s.style), "points": [[_short(x), _short(y)] for x, y in s.points]}
+        for s in series
+        if not s.derived
     ]
     return json.dumps(rows, separators=(",", ":"))
 
@@ -241,4 +250,4 @@ def running_mean(points: list[Point], window: int) -> list[Point]:
 
 def smoothed(points: list[Point]) -> list[Point]:
     """The running mean of many points; few as they are."""
-    return running_mean(points, len(points) // 20) if len(points) >= SMOOTH_FROM else points
+    return running_mean(points, len(points) * SMOOTHED // 100) if len(points) >= SMOOTH_FROM else points

@@ -94,10 +94,10 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def load(folder: Path, own: Fields | None = None) -> RunData:
+def load(folder: Path, own: Fields | None = None, most: int = MOST_READ) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
-    `own`: as in page.build.
+    `own`: as in page.build. `most`: so much is taken of all files of lines together.
     """
     notes: list[str] = []
     if not folder.is_dir():
@@ -105,7 +105,7 @@ def load(folder: Path, own: Fields | None = None) -> RunData:
     record = _object(folder / "record.json", notes)
     script = record.get("script") is True
     unread: list[str] = []
-    share = _Share(folder)
+    share = _Share(folder, most)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
     lines = _lines(folder / "metrics.jsonl", unread, share)
     all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
@@ -152,29 +152,38 @@ def _read(path: Path, notes: list[str]) -> str:
 class _Share:
     """How much of each file the page takes: of a longer one, the steps and numbers of every second line, or fewer."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, most: int) -> None:
         places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
         files = sum(path.suffix == ".jsonl" for place in places for path in children(place))
-        self._most, self._budget = MOST_READ // max(1, files), Budget()
+        self._most, self._budget = most // max(1, files), Budget()
 
     def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
         """The lines of a file that are not empty. Raises OSError."""
-        every, taken = 1 + path.lstat().st_size // (self._most + 1), 0
-        for number, line in enumerate(own_files.lines(path, run_events.MOST_LINE)):
-            self._budget.add(len(line))
-            if number % 1000 == 0 and self._budget.is_over:
-                notes.append(f"{path.name}: left out from line {number + 1:,} on: it takes too much time")
+        every, first, taken = 1 + path.lstat().st_size // (self._most + 1), 0, 0
+        for block in own_files.blocks(path, run_events.MOST_LINE):
+            self._budget.add(sum(map(len, block)))
+            chosen = self._chosen(block, first, every, path.parent.name == "ranks")
+            first += len(block)
+            for line in chosen:
+                if not line or line.isspace():
+                    continue
+                if taken > 2 * self._most:
+                    notes.append(f"{path.name}: left out from line {first + 1:,} on: it has very many lines")
+                    return
+                taken += max(len(line), _LINE)
+                yield line.decode(errors="replace")
+            if self._budget.is_over:
+                notes.append(f"{path.name}: left out from line {first + 1:,} on: it takes too much time")
                 return
-            of_many = path.parent.name != "ranks" or b'"kind": "step"' in line
-            if line.isspace() or (of_many and number % every):
-                continue
-            if taken > 2 * self._most:
-                notes.append(f"{path.name}: left out from line {number + 1:,} on: it has very many lines")
-                return
-            taken += max(len(line), _LINE)
-            yield line.decode(errors="replace")
         if every > 1:
             notes.append(f"{path.name}: has {amount(path.lstat().st_size)}: a line of every {every:,} is shown")
+
+    @staticmethod
+    def _chosen(block: list[bytes], first: int, every: int, of_rank: bool) -> list[bytes]:
+        """Of lines that begin with number `first` those that are taken: of a rank all but of its steps."""
+        if of_rank and every > 1:
+            return [line for at, line in enumerate(block, first) if at % every == 0 or b'"kind": "step"' not in line]
+        return block[-first % every :: every]
 
 
 def _object(path: Path, notes: list[str]) -> Fields:

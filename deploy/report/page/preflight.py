@@ -40,6 +40,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         "preflight.html",
         f"preflight of {listed(answers.hosts)}",
         ["page.css", "preflight.css"],
+        ("page.js",),
         answers=answers,
         verdict=verdict,
         # Where the cause alone is not sure, what was seen is.

@@ -18,23 +18,33 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page(template: str, title: str, styles: Sequence[str], script: str = "", **values: Any) -> str:
+def page(
+    template: str, title: str, styles: Sequence[str], scripts: Sequence[str] = (), more: str = "", **values: Any
+) -> str:
     """A whole page in one file; no browser lets it load or run anything else.
 
-    `styles` and `script` are files beside the template.
+    `styles` and `scripts` are files beside the template. `more`: what else the page may do, as a policy says it.
     """
-    code = _read(script) if script else ""
-    proof = base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()
-    allowed = "style-src 'unsafe-inline'" + (f"; script-src 'sha256-{proof}'" if script else "")
-    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    policy = policy_of(scripts, more)
     style = "".join(map(_read, styles))
     markup = (
         environment()
         .get_template(template)
-        .render(values, title=title, policy=policy, style=style, script=code, words=words)
+        .render(values, title=title, policy=policy, style=style, script=_code(scripts), words=words)
     )
     # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
+
+
+def policy_of(scripts: Sequence[str], more: str = "") -> str:
+    """The policy of a page with these scripts, which are known by their digest."""
+    proof = base64.b64encode(hashlib.sha256(_code(scripts).encode()).digest()).decode()
+    allowed = ["style-src 'unsafe-inline'", *[f"script-src 'sha256-{proof}'"] * bool(scripts), *[more] * bool(more)]
+    return "; ".join(["default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"])
+
+
+def _code(scripts: Sequence[str]) -> str:
+    return "".join(map(_read, scripts))
 
 
 @cache

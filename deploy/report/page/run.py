@@ -15,8 +15,11 @@ from ...core import text as words
 from ...run import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
-from .data import Fields, RunData, load, number
+from .data import MOST_READ, Fields, RunData, load, number
 
+SCRIPTS = ("page.js",)
+# Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
+LIVE, TO_THE_BOARD = ("live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
 LONGEST, DOCUMENT_LINES = 400, 500
 METRIC_CHARTS = 6
@@ -33,23 +36,27 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None) -> str:
+def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; only this makes the command on the page.
+    `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
+    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write.
     """
-    run = load(run_dir, own)
+    run = load(run_dir, own, live or MOST_READ)
     end = head.summary(run)
-    word = end.verdict or "no outcome"
+    word = end.verdict or ("running" if going_on else "no outcome")
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
         ["page.css"],
-        "page.js",
+        LIVE if live else SCRIPTS,
+        TO_THE_BOARD if live else "",
+        live=live > 0,
         end=end,
         word=word[:1].upper() + word[1:],
-        symbol=head.SYMBOLS.get(end.verdict, "…"),
-        state=end.verdict if end.verdict in head.SYMBOLS else "unknown",
+        symbol=head.SYMBOLS.get(end.verdict, "●" if going_on else "…"),
+        state=end.verdict if end.verdict in head.SYMBOLS else "running" if going_on else "unknown",
+        going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),
         again=head.again(run.own),
@@ -135,7 +142,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     """A line; with many values, a running mean with the values faint behind it."""
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
-    return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean")]
+    return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean", derived=True)]
 
 
 def _document(fields: Fields) -> list[str]:

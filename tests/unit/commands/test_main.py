@@ -94,7 +94,8 @@ def test_a_cluster_file_that_is_none_names_no_host(content, tmp_path, monkeypatc
     [
         ("status --hosts a -- train.py", "muster status --help"),
         ("logs train.py", "muster logs --help"),
-        ("compare a b c", "muster compare --help"),
+        ("compare a", "`muster runs` lists them"),
+        ("compare 1 2 3 4 5 6 7 8 9", "`muster runs` lists them"),
         ("deploy --script x.py train.py", "leave out --script"),
         ("deploy --hosts a, b train.py", "muster deploy --hosts a,b train.py"),
         ("deploy train.py --lr 3 -H a,b", "muster deploy --hosts a,b train.py --lr 3"),
@@ -161,7 +162,7 @@ def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, ca
         (["deploy", "--hosts", "--json"], "--hosts"),
         (["deploy", "--hosts"], "--hosts"),
         (["deploy", "--json=yes"], "--json"),
-        (["compare", "a"], "SECOND"),
+        (["compare"], "RUN"),
         (["port"], "NUMBER"),
         (["explain"], "WHAT"),
     ],

@@ -12,28 +12,28 @@ from tests.unit.report.test_script_page import RECORD, START, plain_run, watched
 
 def differing(compared):
     """What differs, by group and name."""
-    return {(group, row.name): (row.first, row.second) for group, rows in compared.differences for row in rows}
+    return {(group, row.name): tuple(row.values) for group, rows in compared.differences for row in rows}
 
 
 def numbers(compared):
     """The numbers of both runs."""
-    return {row.name: (row.first, row.second) for row in compared.numbers}
+    return {row.name: tuple(row.values) for row in compared.numbers}
 
 
 def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
     first, second = sample(tmp_path / "a"), sample(tmp_path / "b")
-    assert compare.compare(first, second).differences == []
+    assert compare.compare([first, second]).differences == []
     write(second / "config.json", {"recipe": "digits", "steps": 900, "batch": 96, "lr": 3e-3, "precision": "bf16"})
     write(second / "environment.json", {**ENVIRONMENT, "torch": "2.14.0", "packages": {"numpy": "2"}, "host": "other"})
     write(second / "outcome.json", {"verdict": "failed", "seconds": 60.0})
-    compared = compare.compare(first, second)
+    compared = compare.compare([first, second])
     assert differing(compared)["Command", "precision"] == ("fp32", "bf16")
     assert differing(compared)["Packages", "torch"] == ("2.13.0+cpu", "2.14.0")
     assert differing(compared)["Packages", "numpy"] == ("", "2")
     assert not [name for _, name in differing(compared) if name in ("host", "lr")]
     assert numbers(compared)["end"] == ("done", "failed")
     assert next(row.ratio for row in compared.numbers if row.name == "seconds") == "2.01 ×"
-    assert [curve.name for curve in compared.curves] == ["loss", "step time"]
+    assert [curve.name for curve in compared.curves] == ["loss", "step time", "loss"]
 
 
 def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
@@ -41,17 +41,17 @@ def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
     write(second / "record.json", {**RECORD, "arguments": ["--per-node", "bash", "run.sh"], "hosts": ["gpu-a"]})
     code.write(first, code.Code("aaa", "main"))
     code.write(second, code.Code("aaa", "main", ("train.py",), diff="+x\n"))
-    compared = compare.compare(first, second)
+    compared = compare.compare([first, second])
     assert differing(compared)["Command", "script"] == ("train.py --lr 3e-4", "bash run.sh")
     assert differing(compared)["Code", "changed"] == ("", "train.py")
     assert ("Code", "commit") not in differing(compared)
     assert differing(compared)["Hosts", "hosts"] == ("", '["gpu-a"]')
     assert numbers(compared)["steps"] == ("20", "")
-    assert compared.curves[0].second == []
+    assert compared.curves[0].runs[1] == []
 
 
 def test_the_text_has_a_line_for_each(tmp_path):
-    lines = compare.lines(compare.compare(watched_run(tmp_path / "a"), watched_run(tmp_path / "b")))
+    lines = compare.lines(compare.compare([watched_run(tmp_path / "a"), watched_run(tmp_path / "b")]))
     assert lines[0].split() == ["a", "b"]
     assert any(line.startswith("loss   a   0.100 ") for line in lines)
     assert any("nothing differs" in line for line in lines)
@@ -62,7 +62,7 @@ def test_text_of_the_runs_stays_text(tmp_path):
     odd = HOSTILE + "\x1b[2J\n"
     write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})
     write(second / "environment.json", {odd: odd, "packages": {odd: odd}, "variables": {odd: odd}, "torch": [odd]})
-    compared = compare.compare(first, second)
+    compared = compare.compare([first, second])
     text = "\n".join(compare.lines(compared))
     assert "\x1b" not in text
     assert "\\x1b" in text
@@ -72,7 +72,7 @@ def test_text_of_the_runs_stays_text(tmp_path):
 def test_endless_differences_are_cut_and_counted(tmp_path):
     first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
     write(second / "environment.json", {"packages": {f"p{n}": "x" * 10_000 for n in range(500)}})
-    compared = compare.compare(first, second)
+    compared = compare.compare([first, second])
     assert compared.left_out == 500 - compare.ROWS
     assert len("\n".join(compare.lines(compared))) < 100_000
 
@@ -83,6 +83,6 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     write_lines(second / "telemetry/master.jsonl", [{"t": START, "node": "master"}])
     for path in second.rglob("*.json*"):
         path.write_bytes(rubbish)
-    compared = compare.compare(first, second)
+    compared = compare.compare([first, second])
     assert compare.lines(compared)
-    compare.compare(tmp_path / "none", tmp_path / "neither")
+    compare.compare([tmp_path / "none", tmp_path / "neither"])

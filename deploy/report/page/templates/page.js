@@ -1,36 +1,366 @@
-// Under the pointer: the step and each series' value there. The page is complete without it.
-for (const plot of document.querySelectorAll(".plot")) {
-  const [low, high] = plot.dataset.x.split(",").map(Number);
-  const series = JSON.parse(plot.dataset.series);
-  const unit = plot.dataset.unit ? " " + plot.dataset.unit : "";
-  const output = plot.parentNode.querySelector("output");
-  const cursor = document.createElement("span");
-  cursor.className = "cursor";
-  cursor.hidden = true;
-  plot.append(cursor);
-  const nearest = (points, x) => {
-    let from = 0, to = points.length - 1;
-    while (to - from > 1) {
-      const middle = (from + to) >> 1;
-      if (points[middle][0] < x) from = middle; else to = middle;
-    }
-    return x - points[from][0] < points[to][0] - x ? points[from] : points[to];
-  };
-  plot.addEventListener("pointermove", (event) => {
-    const box = plot.getBoundingClientRect();
-    const x = low + ((event.clientX - box.left) / box.width) * (high - low);
-    const finest = series.reduce((one, other) => other.points.length > one.points.length ? other : one);
-    const main = nearest(finest.points, x);
-    const near = series.map((one) => [one.name, nearest(one.points, main[0])])
-      .filter(([, point]) => Math.abs(point[0] - main[0]) <= (high - low) / 100);
-    cursor.style.left = ((main[0] - low) / (high - low)) * 100 + "%";
-    cursor.hidden = false;
-    output.textContent = plot.dataset.axis + " " + main[0].toLocaleString("en") + "  " +
-      near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + value.toLocaleString("en", { maximumSignificantDigits: 4 }))
-        .join(", ") + unit;
-  });
-  plot.addEventListener("pointerleave", () => {
-    cursor.hidden = true;
-    output.textContent = "";
+// Charts that answer the hand: values read out, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
+// By pointer, touch and keyboard. A page is complete without it: only a view that was changed is drawn here.
+const SVG = "http://www.w3.org/2000/svg", STYLES = ["line", "other", "third", "fourth"];
+const MOST_ROWS = 500, SMOOTHED = 5, LETTERS = "ABCDEFGH";
+// How a reader left each chart, by its section and title: a newer copy of the page looks the same.
+const views = new Map();
+
+function made(name, className = "", words = "") {
+  const element = document.createElement(name);
+  if (className) element.className = className;
+  element.textContent = words;
+  return element;
+}
+const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+
+function nearest(points, x) {
+  let from = 0, to = points.length - 1;
+  while (to - from > 1) {
+    const middle = (from + to) >> 1;
+    if (points[middle][0] < x) from = middle; else to = middle;
+  }
+  return x - points[from][0] < points[to][0] - x ? points[from] : points[to];
+}
+
+function runningMean(points, percent) {
+  const half = Math.round((points.length * percent) / 200);
+  if (half < 1) return points;
+  const sums = [0];
+  for (const [, y] of points) sums.push(sums.at(-1) + y);
+  return points.map(([x], at) => {
+    const first = Math.max(0, at - half), end = Math.min(points.length, at + half + 1);
+    return [x, (sums[end] - sums[first]) / (end - first)];
   });
 }
+
+// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten or equal parts.
+function ticks(low, high, wanted, log) {
+  if (log) {
+    const all = [];
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+      for (const factor of high / low > 3000 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
+    return all.filter((tick) => tick >= low && tick <= high);
+  }
+  const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
+  const all = [];
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12) + step * 1e-9; at++) all.push(at * step || 0);
+  return all;
+}
+
+class Chart {
+  constructor(home) {
+    this.home = home;
+    this.plot = home.querySelector(".plot");
+    this.output = home.querySelector("output");
+    this.title = home.querySelector("figcaption b").textContent;
+    this.series = JSON.parse(this.plot.dataset.series);
+    this.unit = this.plot.dataset.unit ? " " + this.plot.dataset.unit : "";
+    this.whole = this.plot.dataset.x.split(",").map(Number);
+    this.asMade = [...this.plot.childNodes];
+    this.first = { range: null, log: "log" in this.plot.dataset, smooth: Number(this.plot.dataset.smooth || 0), off: [], at: null, table: false };
+    const within = home.closest("section"), like = [...(within || document).querySelectorAll("figcaption b")].filter((each) => each.textContent === this.title);
+    this.key = `${within?.id} ${like.indexOf(home.querySelector("figcaption b"))} ${this.title}`;
+    this.view = { ...this.first, ...views.get(this.key) };
+    this.cursor = made("span", "cursor");
+    this.fingers = new Map();
+    this.addKeys();
+    this.addTools();
+    this.listen();
+    this.draw();
+  }
+  get range() { return this.view.range || this.whole; }
+  get shown() { return this.series.filter((each) => !this.view.off.includes(each.name)); }
+
+  change(what) {
+    Object.assign(this.view, what);
+    views.set(this.key, this.view);
+    this.draw();
+  }
+  zoom(factor, about = (this.range[0] + this.range[1]) / 2) {
+    const [low, high] = this.range;
+    this.show(about - (about - low) / factor, about + (high - about) / factor);
+  }
+  pan(share) {
+    const [low, high] = this.range, by = Math.max(this.whole[0] - low, Math.min(this.whole[1] - high, (high - low) * share));
+    this.show(low + by, high + by);
+  }
+  show(low, high) {
+    const [first, last] = this.whole, least = (last - first) / 1e4;
+    if (high - low < least) return;
+    [low, high] = [Math.max(first, low), Math.min(last, high)];
+    this.change({ range: low <= first && high >= last ? null : [low, high] });
+  }
+
+  draw() {
+    const { view } = this, changed = "drawn" in this.plot.dataset || ["range", "log", "smooth", "off"].some(
+      (name) => String(view[name]) !== String(this.first[name]));
+    this.plot.replaceChildren(...(changed ? this.drawing() : this.asMade), this.cursor);
+    this.cursor.hidden = true;
+    for (const key of this.keys) key.button.setAttribute("aria-pressed", String(key.on()));
+    this.log.setAttribute("aria-pressed", String(view.log));
+    this.slider.value = view.smooth;
+    this.tableButton.setAttribute("aria-pressed", String(view.table));
+    this.home.querySelector(".values")?.remove();
+    if (view.table) this.home.append(this.table());
+    if (view.at !== null) this.read(view.at);
+  }
+  drawing() {
+    const [low, high] = this.range, { log, smooth } = this.view;
+    const lines = this.shown.map((each) => {
+      const fine = each.points.filter(([, y]) => !log || y > 0), mean = smooth && each.style !== "dots" ? runningMean(fine, smooth) : null;
+      return { each, fine: this.within(fine), mean: mean && this.within(mean) };
+    });
+    const values = lines.flatMap(({ fine }) => fine.map(([, y]) => y));
+    let [bottom, top] = values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [1, 2];
+    if (log) [bottom, top] = [bottom / 1.06, top * 1.06];
+    else {
+      const room = (top - bottom) * 0.05 || Math.abs(top) * 0.1 || 1;
+      [bottom, top] = [bottom >= 0 && bottom < top / 3 ? 0 : bottom - room, top + room];
+    }
+    const scale = log ? Math.log : (value) => value, share = (value, from, to) => (scale(value) - scale(from)) / (scale(to) - scale(from));
+    const across = (x) => (x - low) / (high - low || 1), up = (y) => share(y, bottom, top);
+    const place = ([x, y]) => `${(across(x) * 1000).toFixed(1)} ${(1000 - up(y) * 1000).toFixed(1)}`;
+    const svg = document.createElementNS(SVG, "svg"), labels = [];
+    for (const [name, value] of [["viewBox", "0 0 1000 1000"], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) svg.setAttribute(name, value);
+    const path = (d, className) => {
+      const element = document.createElementNS(SVG, "path");
+      element.setAttribute("d", d);
+      element.setAttribute("class", className);
+      svg.append(element);
+    };
+    const label = (className, words, side, at) => {
+      const element = made("span", className, words);
+      element.style[side] = `${at * 100}%`;
+      labels.push(element);
+      return element;
+    };
+    for (const tick of ticks(bottom, top, 4, log)) {
+      path(`M0 ${1000 - up(tick) * 1000}H1000`, "rule");
+      label("y", figure(tick), "bottom", up(tick));
+    }
+    for (const tick of ticks(low, high, 5, false)) label("x", figure(tick), "left", across(tick));
+    label("axis", this.plot.dataset.axis, "", 0);
+    for (const { each, fine, mean } of lines) {
+      if (!fine.length) continue;
+      const single = fine.length === 1 || each.style === "dots";
+      path(single ? fine.map((point) => `M${place(point)}h.01`).join("") : "M" + fine.map(place).join("L"), single ? "dots" : mean ? `${each.style} behind` : each.style);
+      if (mean?.length > 1) path("M" + mean.map(place).join("L"), each.style);
+      if (each.letter) {
+        const [x, y] = fine.findLast(([at]) => at <= high) || fine[0];
+        const end = label("letter", each.letter, "left", Math.min(0.98, Math.max(0, across(x))));
+        end.style.bottom = `${Math.min(0.95, Math.max(0, up(y))) * 100}%`;
+      }
+    }
+    return [svg, ...labels];
+  }
+  // The points of the range, and one beside it at either end, so that lines do not stop short.
+  within(points) {
+    const [low, high] = this.range, first = points.findIndex(([x]) => x >= low), last = points.findLastIndex(([x]) => x <= high);
+    return first < 0 || last < 0 ? [] : points.slice(Math.max(0, first - (points[first][0] > low)), last + 2);
+  }
+
+  read(x) {
+    const lines = this.shown.filter((each) => each.points.length);
+    if (!lines.length) return;
+    const [low, high] = this.range, finest = lines.reduce((one, other) => (other.points.length > one.points.length ? other : one));
+    const main = nearest(finest.points, Math.min(high, Math.max(low, x)));
+    const near = lines.map((each) => [each.letter || each.name, nearest(each.points, main[0])])
+      .filter(([, point]) => Math.abs(point[0] - main[0]) <= (high - low) / 100);
+    this.view.at = main[0];
+    this.cursor.style.left = `${((main[0] - low) / (high - low || 1)) * 100}%`;
+    this.cursor.hidden = false;
+    this.output.textContent = `${this.plot.dataset.axis} ${main[0].toLocaleString("en")}  ` +
+      near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + figure(value)).join(", ") + this.unit;
+  }
+  step(by) {
+    const points = this.shown.reduce((one, each) => (each.points.length > one.length ? each.points : one), []);
+    const [low, high] = this.range, inside = points.filter(([x]) => x >= low && x <= high);
+    if (!inside.length) return;
+    const at = this.view.at === null ? -1 : inside.indexOf(nearest(inside, this.view.at));
+    this.read(inside[at < 0 ? (by > 0 ? 0 : inside.length - 1) : Math.min(inside.length - 1, Math.max(0, at + by))][0]);
+  }
+  leave() {
+    this.view.at = null;
+    this.cursor.hidden = true;
+    this.output.textContent = "";
+  }
+
+  addKeys() {
+    this.keys = [...this.home.querySelectorAll(".keys > span")].map((key) => {
+      const button = made("button", "toggle"), name = key.textContent;
+      button.type = "button";
+      button.append(...key.childNodes);
+      key.replaceWith(button);
+      const drawn = this.series.find((each) => each.name === name || `${each.letter} ${each.name}` === name);
+      const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
+      button.onclick = () => {
+        if (!drawn) this.change({ smooth: on() ? 0 : SMOOTHED });
+        else this.change({ off: on() ? [...this.view.off, drawn.name] : this.view.off.filter((each) => each !== drawn.name) });
+      };
+      return { button, on };
+    });
+  }
+  addTools() {
+    const tools = made("div", "tools"), button = (words, title, act) => {
+      const element = made("button", "", words);
+      element.type = "button";
+      element.title = title;
+      element.onclick = act;
+      tools.append(element);
+      return element;
+    };
+    button("+", "zoom in (+)", () => this.zoom(2, this.view.at ?? undefined));
+    button("\u2212", "zoom out (-)", () => this.zoom(0.5));
+    this.log = button("log", "a logarithmic axis (l)", () => this.change({ log: !this.view.log }));
+    this.slider = made("input");
+    Object.assign(this.slider, { type: "range", min: 0, max: 40, title: "smoothing (s)" });
+    this.slider.setAttribute("aria-label", "smoothing");
+    this.slider.oninput = () => this.change({ smooth: Number(this.slider.value) });
+    tools.append(this.slider);
+    button("all", "all of it (0)", () => this.reset());
+    this.tableButton = button("table", "the values as a table (t)", () => this.change({ table: !this.view.table }));
+    button("CSV", "the values as a file", () => this.save());
+    this.home.append(tools);
+  }
+  reset() { this.change({ ...this.first, table: this.view.table }); }
+
+  listen() {
+    const { plot } = this, place = (event) => {
+      const box = plot.getBoundingClientRect(), [low, high] = this.range;
+      return low + ((event.clientX - box.left) / box.width) * (high - low);
+    };
+    plot.tabIndex = 0;
+    plot.setAttribute("role", "group");
+    plot.setAttribute("aria-label", `${this.title}: a chart. Arrows read values, + and - zoom, shift and arrows pan, l logarithm, s smoothing, t table, 0 all of it`);
+    this.output.setAttribute("aria-live", "polite");
+    plot.addEventListener("pointerdown", (event) => {
+      if (event.button) return;
+      plot.setPointerCapture(event.pointerId);
+      this.fingers.set(event.pointerId, { x: place(event), from: event.clientX, at: event.clientX });
+    });
+    plot.addEventListener("pointermove", (event) => {
+      const finger = this.fingers.get(event.pointerId);
+      if (finger) finger.at = event.clientX;
+      if (finger && this.fingers.size === 2) this.pinch(plot.getBoundingClientRect());
+      else if (finger && event.shiftKey) {
+        const [low, high] = this.range;
+        this.pan((finger.x - place(event)) / (high - low));
+      } else this.read(place(event));
+    });
+    const up = (event) => {
+      const finger = this.fingers.get(event.pointerId), alone = this.fingers.size === 1;
+      this.fingers.delete(event.pointerId);
+      if (finger && alone && event.type === "pointerup" && event.pointerType !== "touch" && !event.shiftKey && Math.abs(event.clientX - finger.from) > 8)
+        this.show(Math.min(finger.x, place(event)), Math.max(finger.x, place(event)));
+    };
+    plot.addEventListener("pointerup", up);
+    plot.addEventListener("pointercancel", up);
+    plot.addEventListener("pointerleave", () => this.leave());
+    plot.addEventListener("dblclick", () => this.reset());
+    plot.addEventListener("wheel", (event) => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      this.zoom(event.deltaY < 0 ? 1.25 : 0.8, place(event));
+    }, { passive: false });
+    plot.addEventListener("keydown", (event) => this.press(event));
+  }
+  // What lay below two fingers stays below them.
+  pinch(box) {
+    const [one, other] = [...this.fingers.values()].sort((a, b) => a.x - b.x), [a, b] = [one.at, other.at].map((at) => (at - box.left) / box.width);
+    if (b - a < 0.02) return;
+    const span = (other.x - one.x) / (b - a), low = one.x - a * span;
+    this.show(low, low + span);
+  }
+  press(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side)) : {
+      "+": () => this.zoom(2, this.view.at ?? undefined), "=": () => this.zoom(2, this.view.at ?? undefined), "-": () => this.zoom(0.5),
+      0: () => this.reset(), Escape: () => this.reset(), l: () => this.change({ log: !this.view.log }),
+      s: () => this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }), t: () => this.change({ table: !this.view.table }),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+
+  rows() {
+    const rows = new Map(), [low, high] = this.range;
+    this.shown.forEach((each, column) => {
+      for (const [x, y] of each.points) if (x >= low && x <= high) rows.set(x, Object.assign(rows.get(x) || [], { [column]: y }));
+    });
+    return [...rows].sort(([a], [b]) => a - b).map(([x, values]) => [x, ...this.shown.map((_, column) => values[column] ?? "")]);
+  }
+  get head() { return [this.plot.dataset.axis, ...this.shown.map((each) => each.name)]; }
+  table() {
+    const all = this.rows(), every = Math.ceil(all.length / MOST_ROWS) || 1, frame = made("div", "values"), table = made("table");
+    frame.tabIndex = 0;
+    table.append(made("caption", "", `${this.title}${this.unit}` + (every > 1 ? `, each ${every}th of ${all.length} rows; CSV has all` : "")));
+    const add = (cells, name) => {
+      const row = table.insertRow();
+      for (const cell of cells) row.append(made(name, "", String(cell)));
+    };
+    add(this.head, "th");
+    all.filter((_, at) => at % every === 0).forEach((cells) => add(cells, "td"));
+    frame.append(table);
+    return frame;
+  }
+  save() {
+    // A spreadsheet would take a name that begins so for a formula.
+    const cell = (value) => (typeof value === "number" ? value : `"${(/^[=+@\t\r-]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`);
+    const lines = [this.head, ...this.rows()].map((row) => row.map((value) => (value === "" ? "" : cell(value))).join(","));
+    const link = made("a");
+    link.href = URL.createObjectURL(new Blob([lines.join("\n") + "\n"], { type: "text/csv" }));
+    link.download = `${this.title.replace(/[^\w.-]+/g, "-") || "chart"}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+}
+
+// A chart that no server has drawn: its series, each with a letter, as several runs have them.
+function chartOf(title, unit, axis, series) {
+  const home = made("figure", "chart large"), caption = made("figcaption"), keys = made("span", "keys"), plot = made("div", "plot");
+  const shown = series.map(({ name, points }, at) => ({ name, points, letter: LETTERS[at], style: `${STYLES[at % 4]} dash-${at}` }));
+  for (const { letter, name, style } of shown) {
+    const key = made("span");
+    key.append(made("i", `key ${style}`), `${letter} ${name}`);
+    keys.append(key);
+  }
+  caption.append(made("b", "", title), made("span", "unit", unit), keys, made("output"));
+  const xs = shown.flatMap(({ points }) => points.map(([x]) => x));
+  Object.assign(plot.dataset, { series: JSON.stringify(shown), unit, axis, drawn: "",
+    x: [xs.reduce((a, b) => Math.min(a, b), Infinity), xs.reduce((a, b) => Math.max(a, b), -Infinity)].join() });
+  home.append(caption, plot);
+  return home;
+}
+
+// Beside each command a button that copies it, as it is typed.
+function addCopy(code) {
+  const button = made("button", "copy", "copy");
+  button.type = "button";
+  button.onclick = async () => {
+    try { await navigator.clipboard.writeText(code.textContent); button.textContent = "copied"; }
+    catch { getSelection().selectAllChildren(code); button.textContent = "selected"; }
+    setTimeout(() => { button.textContent = "copy"; }, 2000);
+  };
+  code.after(button);
+}
+
+// The sections of this page, to go to one.
+function addContents() {
+  const home = document.querySelector(".contents");
+  home?.replaceChildren(...[...document.querySelectorAll("section[id] > h2")].map((title) => {
+    const link = made("a", "", title.textContent);
+    link.href = `#${title.parentNode.id}`;
+    return link;
+  }));
+}
+
+function enhance(part) {
+  for (const home of part.querySelectorAll("figure.chart")) new Chart(home);
+  for (const pre of part.querySelectorAll("#lines pre, .trouble pre")) pre.scrollTop = pre.scrollHeight;
+  for (const code of part.querySelectorAll(".command code, .warnings code")) addCopy(code);
+  addContents();
+}
+enhance(document);

@@ -1,0 +1,157 @@
+"""What the board answers to a request that has passed its door: pages, and JSON for them.
+
+    /                    the list of runs            /runs.json       its rows
+    /compare.json?run=   two to eight runs           /run/ID/         the page of a run, as report.html
+    /run/ID/FILE         the end of a file of it, as plain text
+
+A page of a run is made again when its files have changed, and never so often that it costs more than MOST_SHARE of a
+core. Browsers send the mark of what they have, and get an empty answer while it stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ...core.text import amount
+from ...run import own_files, record
+from .. import compare
+from ..page import render, run
+from ..page.charts import thin
+from ..page.data import MOST_READ
+from .runs import FRESH_S, Runs, Signature, newest, whole_signature
+
+# What a live page may take of a core, and of a run's lines; what is shown of a file, and how many pages are kept.
+MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 4
+_EVERY_S, _LIST_EVERY_S = 0.8, 0.5
+_JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)")
+_MARK = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A status, a body and its kind; `policy`: what the page may do, nothing if it is empty."""
+
+    code: int
+    body: bytes = b""
+    kind: str = _TEXT
+    policy: str = ""
+
+
+_SAME = Reply(204)
+
+
+@dataclass(frozen=True)
+class _Page:
+    seen: Signature
+    going_on: bool
+    answer: Reply
+    mark: str
+    next_at: float
+
+
+class Board:
+    """The answers for one folder of runs. One request at a time lists it, and one reads runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
+        self._pages: dict[str, _Page] = {}
+        self._list, self._list_at = (Reply(200), ""), 0.0
+
+    def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
+        """The answer to an address below the token; None if nothing is there."""
+        have = asked.get("have", [""])[0]
+        match [*path]:
+            case []:
+                return page_of_list()
+            case ["runs.json"]:
+                with self._listing:
+                    return self._rows(have, now)
+            case ["compare.json"]:
+                with self._reading:
+                    return self._comparison(asked.get("run", []))
+            case ["run", name, *rest] if run_dir := self.runs.find(name):
+                with self._reading:
+                    return _file(run_dir, rest) if rest else self._page(run_dir, have, now)
+        return None
+
+    def _rows(self, have: str, now: float) -> Reply:
+        if abs(now - self._list_at) >= _LIST_EVERY_S:
+            rows = self.runs.rows(now)
+            body = json.dumps({"folder": str(self.runs.folder), "rows": rows}).encode()
+            mark = _mark(body)
+            self._list = Reply(200, b'{"mark": "%s", "list": %s}' % (mark.encode(), body), _JSON), mark
+            self._list_at = now
+        return _SAME if have == self._list[1] else self._list[0]
+
+    def _comparison(self, names: Sequence[str]) -> Reply | None:
+        folders = [self.runs.find(name) for name in dict.fromkeys(names)]
+        known = [folder for folder in folders if folder]
+        if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
+            return None
+        compared = asdict(compare.compare(known, MOST_LIVE))
+        for curve in compared["curves"]:
+            curve["runs"] = [thin(points) for points in curve["runs"]]
+        return Reply(200, json.dumps(compared).encode(), _JSON)
+
+    def _page(self, run_dir: Path, have: str, now: float) -> Reply:
+        """The page of a run; without a new one, that it is the same as the browser's."""
+        known, at = self._pages.get(run_dir.name), time.monotonic()
+        if not known or at >= known.next_at:
+            seen = whole_signature(run_dir)
+            going_on = abs(now - newest(seen)) < FRESH_S
+            if not known or (seen, going_on) != (known.seen, known.going_on):
+                known = _made(run_dir, seen, going_on)
+                self._pages.pop(run_dir.name, None)
+                self._pages[run_dir.name] = known
+                while len(self._pages) > MOST_PAGES:
+                    self._pages.pop(next(iter(self._pages)))
+        return _SAME if _MARK.fullmatch(have) and have == known.mark else known.answer
+
+
+def page_of_list() -> Reply:
+    """The page of the list, which browsers fill from runs.json."""
+    scripts = ("page.js", "board.js")
+    body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
+    return Reply(200, *_html(body.encode(), scripts))
+
+
+def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
+    return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
+
+
+def _made(run_dir: Path, seen: Signature, going_on: bool) -> _Page:
+    began = time.thread_time()
+    body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE, going_on=going_on).encode()
+    cost, mark = time.thread_time() - began, _mark(body)
+    body = body.replace(b"<main>", b'<main data-mark="%s">' % mark.encode(), 1)
+    answer, rest = Reply(200, *_html(body, run.LIVE)), max(_EVERY_S, cost / MOST_SHARE)
+    return _Page(seen, going_on, answer, mark, time.monotonic() + rest)
+
+
+def _file(run_dir: Path, parts: Sequence[str]) -> Reply | None:
+    """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
+    if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
+        return None
+    with suppress(OSError), own_files.open_to_read(run_dir, "/".join(parts)) as file:
+        start = file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_FILE))
+        cut = f"[the first {amount(start)} are left out]\n".encode() if start else b""
+        return Reply(200, cut + file.read(MOST_FILE), _TEXT)
+    return None
+
+
+def _is_plain(part: str) -> bool:
+    return part in ("logs", "ranks", "telemetry", "scalars")
+
+
+def _mark(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()[:16]

@@ -1,0 +1,174 @@
+"""The rows of the board: what each run folder says of its run, from the ends of its files. No file is read whole.
+
+Flow: runs/ -> `Runs.rows` -> JSON -> templates/board.js. Containers and hosts write these files: each is read without
+following a link, and so is the folder of a run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...core import text as words
+from ...core.errors import BadAnswer
+from ...core.fields import json_object
+from ...core.names import RunId, run_ids
+from ...job.script import as_typed
+from ...run import code, own_files, record
+from ..page.data import number
+
+# A run without an end whose files were written within this time goes on: its agents write every few seconds.
+FRESH_S = 60.0
+# A run that has ended, or that nobody has written to for so long, is looked at again after a while.
+_STILL_S, _STILL_EVERY_S = 600.0, 10.0
+# The runs that are listed, the newest ones, and what one is listed with.
+MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
+# The points of a sparkline, each from a piece of metrics.jsonl of this size; the end of a file.
+_POINTS, _PIECE, _TAIL, _LOOKED_AT = 16, 2048, 16 << 10, 200
+_FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
+_OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
+Row = dict[str, Any]
+Signature = tuple[tuple[int, int], ...]
+
+
+class Runs:
+    """The runs of a folder. What is known of a run is read again when its files have changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._known: dict[str, tuple[Signature, float, Row]] = {}
+
+    def rows(self, now: float) -> list[Row]:
+        """A row for each run, the newest first."""
+        known = {name: self._row(name, now) for name in self._names()}
+        self._known = {name: each for name, each in known.items() if each}
+        rows = [
+            {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in self._known.values()
+        ]
+        return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
+
+    def find(self, name: str) -> Path | None:
+        """The folder of a run that lies here; None if there is none, or if it is a link."""
+        return self.folder / name if run_ids([name]) and _is_folder(self.folder / name) else None
+
+    def _names(self) -> list[RunId]:
+        with suppress(OSError), os.scandir(self.folder) as entries:
+            names = run_ids(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+            return sorted(names, reverse=True)[:MOST_RUNS]
+        return []
+
+    def _row(self, name: str, now: float) -> tuple[Signature, float, Row]:
+        run_dir, before = self.folder / name, self._known.get(name)
+        still = before and (before[2]["ended"] or now - before[2]["seen"] > _STILL_S)
+        if before and still and now - before[1] < _STILL_EVERY_S:
+            return before
+        seen = signature(run_dir)
+        row = before[2] if before and before[0] == seen else _read(run_dir, seen)
+        return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
+
+
+def signature(run_dir: Path) -> Signature:
+    """When the files of a run that the board reads were written, and how long they are."""
+    return tuple(_stat(run_dir / name) for name in _FILES)
+
+
+def whole_signature(run_dir: Path) -> Signature:
+    """The same of all files that the page of a run reads."""
+    return (*signature(run_dir), *map(_stat, _files_of_nodes(run_dir)))
+
+
+def _files_of_nodes(run_dir: Path) -> Iterator[str]:
+    for folder in _OF_NODES:
+        with suppress(OSError), os.scandir(run_dir / folder) as entries:
+            yield from (entry.path for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
+    yield str(run_dir / "timeline.jsonl")
+
+
+def newest(seen: Signature) -> float:
+    """When anything of these was written last, in unix seconds; 0 if nothing is there."""
+    return max((moment for moment, _ in seen), default=0) / 1e9
+
+
+def _is_folder(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink()
+
+
+def _stat(path: str | Path) -> tuple[int, int]:
+    try:
+        about = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _read(run_dir: Path, seen: Signature) -> Row:
+    known, end = record.facts(run_dir), record.read_json(run_dir / "outcome.json")
+    starts = known.get("starts") or [{}]
+    started = number(starts[-1].get("t")) or known.get("started")
+    hosts = known.get("hosts") or known.get("nodes") or []
+    losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
+    last_sign = newest(seen[3:])
+    seconds = number(end.get("seconds"))
+    step = number(end.get("step")) or number(last.get("step")) or (losses[-1][0] if losses else None)
+    return {
+        "id": run_dir.name,
+        "verdict": _short(end.get("verdict") or ""),
+        "ended": bool(end),
+        "message": _short(end.get("message") or "").partition("\n")[0],
+        "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
+        "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
+        "started": started,
+        "seconds": seconds if seconds is not None else max(0.0, last_sign - started) if started and last_sign else None,
+        "step": step,
+        "steps": number(last.get("steps")),
+        "loss": losses[-1][1] if losses else None,
+        "losses": [loss for _, loss in losses],
+        "commit": _commit(run_dir),
+        "seen": last_sign,
+    }
+
+
+def _short(value: object) -> str:
+    return words.shortened(str(value), MOST_WORDS)
+
+
+def _commit(run_dir: Path) -> str:
+    known = code.read(run_dir) if _stat(run_dir / "code.json")[1] else None
+    return "" if known is None else _short(known.commit[:10]) + ("+" if known.dirty else "")
+
+
+def _losses(run_dir: Path) -> list[tuple[float, float]]:
+    """Step and loss at some places of metrics.jsonl, in their order, the last one among them."""
+    with suppress(OSError), own_files.open_to_read(run_dir, "metrics.jsonl") as file:
+        size = os.fstat(file.fileno()).st_size
+        places = sorted({max(0, size * part // _POINTS - _PIECE) for part in range(1, _POINTS + 1)})
+        pieces = []
+        for place in places:
+            file.seek(place)
+            pieces.append((place, file.read(_PIECE)))
+        rows = [_newest_row(piece, place == 0, "loss") for place, piece in pieces]
+        points = [(number(row.get("step")), number(row.get("loss"))) for row in rows]
+        return list({step: (step, loss) for step, loss in points if step is not None and loss is not None}.values())
+    return []
+
+
+def _last(run_dir: Path, name: str, field: str) -> Row:
+    """The last line of a file that has a number of that name; empty if there is none near its end."""
+    with suppress(OSError), own_files.open_to_read(run_dir, name) as file:
+        start = file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+        return _newest_row(file.read(_TAIL), start == 0, field)
+    return {}
+
+
+def _newest_row(piece: bytes, is_whole: bool, field: str) -> Row:
+    """The last whole line of a piece of a file that has a number of that name, and is about a step."""
+    lines = piece.split(b"\n")[0 if is_whole else 1 : -1]
+    for line in reversed(lines):
+        with suppress(BadAnswer):
+            row = json_object(line, "a line")
+            if number(row.get(field)) is not None and row.get("kind", "step") == "step":
+                return row
+    return {}

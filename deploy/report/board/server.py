@@ -1,0 +1,161 @@
+"""The door of the board: an HTTP server on 127.0.0.1 alone, which answers GET to whoever has the token of its address.
+
+What a browser may send for another site is refused before anything is read: a foreign Host (rebinding), Origin or
+Sec-Fetch-Site. A request has few bytes and little time, an answer has an end, and what a page may do is in its policy.
+"""
+
+from __future__ import annotations
+
+import hmac
+import io
+import secrets
+import socket
+import threading
+import time
+import webbrowser
+from collections.abc import Mapping
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ...core.errors import DONE, UsageError
+from ..console import Console
+from .answers import Board, Reply
+
+HERE = "127.0.0.1"
+# A request's head, and how long one may take to come, or to be taken. So many are answered at once.
+_MOST_HEAD, _MOST_S, _AT_ONCE = 16 << 10, 5.0, 16
+_REFUSED, _NOT_HERE, _NO_METHOD = Reply(403, b"refused\n"), Reply(404, b"not here\n"), Reply(405, b"only GET\n")
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
+
+
+class Server(HTTPServer):
+    """Listens from its making on; `url` is the address with its token."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self, board: Board, port: int = 0) -> None:
+        self.board, self.token = board, secrets.token_urlsafe(24)
+        self._free = threading.BoundedSemaphore(_AT_ONCE)
+        try:
+            super().__init__((HERE, port), _Request)
+        except OSError as fault:
+            raise UsageError(f"--port {port}: {fault.strerror}", "muster board takes a free one by itself") from fault
+
+    @property
+    def url(self) -> str:
+        """What to open."""
+        return f"http://{HERE}:{self.server_port}/{self.token}/"
+
+    def server_bind(self) -> None:
+        """Bind, and ask no name server who we are."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_name, self.server_port = HERE, self.socket.getsockname()[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Reply in a thread of its own; where too many are open, not at all."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        threading.Thread(target=self._answer, args=(request, client_address), daemon=True, name="muster-board").start()
+
+    def _answer(self, request: Any, client_address: Any) -> None:
+        try:
+            with suppress(OSError):  # a reader that goes away, or is too slow
+                self.finish_request(request, client_address)
+        finally:
+            self.shutdown_request(request)
+            self._free.release()
+
+
+def serve(folder: Path, port: int, opens: bool, console: Console) -> int:
+    """Serve the board of this folder of runs until Ctrl-C; in a terminal, open it in the browser. Raises UsageError."""
+    with Server(Board(folder), port) as server:
+        console.line(server.url, {"kind": "board", "url": server.url})
+        if console.asks:
+            console.note("Ctrl-C ends it")
+            if opens and not webbrowser.open(server.url):
+                console.note("no browser was found here: open that address")
+        with suppress(KeyboardInterrupt):
+            server.serve_forever()
+    return DONE
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: Server
+    server_version, sys_version = "Muster", ""
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile = io.BufferedReader(io.BytesIO(_head(self.connection)))
+        self.connection.settimeout(_MOST_S)
+
+    def handle(self) -> None:
+        """Reply one request: then the connection is closed."""
+        self.handle_one_request()
+
+    def do_GET(self) -> None:
+        """Reply, where all of the door is passed."""
+        self.close_connection = True
+        self._send(self._answer())
+
+    def __getattr__(self, name: str) -> Any:
+        """Each method but GET is refused."""
+        if name.startswith("do_"):
+            return lambda: self._send(_NO_METHOD)
+        raise AttributeError(name)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Keep no log: an address has the token in it."""
+
+    def _answer(self) -> Reply:
+        if not self._is_own():
+            return _REFUSED
+        address = urlsplit(self.path)
+        _, token, *rest = [*address.path.split("/"), ""][:8]
+        if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            return _REFUSED
+        asked: Mapping[str, list[str]] = parse_qs(address.query, max_num_fields=16)
+        return self.server.board.answer([part for part in rest if part], asked, time.time()) or _NOT_HERE
+
+    def _is_own(self) -> bool:
+        """Whether a page of ours, or somebody who typed the address, asks."""
+        hosts, port = self.headers.get_all("Host", []), self.server.server_port
+        if len(hosts) != 1 or hosts[0] not in (f"{HERE}:{port}", f"localhost:{port}"):
+            return False
+        origins = self.headers.get_all("Origin", [])
+        sites = self.headers.get_all("Sec-Fetch-Site", [])
+        return set(origins) <= {f"http://{hosts[0]}"} and set(sites) <= {"same-origin", "none"}
+
+    def _send(self, answer: Reply) -> None:
+        self.send_response(answer.code)
+        own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Connection": "close"}
+        for name, value in {**_HEADERS, "Content-Security-Policy": answer.policy or _POLICY, **own}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(answer.body)
+
+
+def _head(connection: socket.socket) -> bytes:
+    """The head of a request; what came of one that is too long or too slow, which nothing will answer."""
+    head, end = b"", time.monotonic() + _MOST_S
+    with suppress(OSError):
+        while b"\r\n\r\n" not in head and len(head) <= _MOST_HEAD and (left := end - time.monotonic()) > 0:
+            connection.settimeout(left)
+            piece = connection.recv(4096)
+            if not piece:
+                break
+            head += piece
+    return head if b"\r\n\r\n" in head and len(head) <= _MOST_HEAD else b""

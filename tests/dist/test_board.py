@@ -1,0 +1,270 @@
+"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there.
+
+The browser is Debian's chromium; it knows no address but 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.waiting import until
+from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
+from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
+
+playwright = pytest.importorskip("playwright.sync_api", reason="make installs it for tests")
+CHROMIUM = shutil.which("chromium")
+pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
+HOME = Path(__file__).resolve().parents[2]
+COMMAND = "import sys; from deploy.commands import main; sys.exit(main.run(sys.argv[1:]))"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One chromium for these tests."""
+    with playwright.sync_playwright() as here:
+        started = here.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def board(tmp_path):
+    """The address of a board of tmp_path, which Ctrl-C ends with code 0 and without a word."""
+    (tmp_path / "runs").mkdir()
+    words = [sys.executable, "-c", COMMAND, "board", "--no-open", str(tmp_path)]
+    variables = {**os.environ, "PYTHONPATH": str(HOME)}
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        yield process.stdout.readline().strip()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+        assert process.stderr.read() == ""
+
+
+@pytest.fixture
+def page(browser, board):
+    """A page whose requests, dialogs and faults are kept in lists of the page."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
+    shown = context.new_page()
+    shown.asked, shown.faults = [], []
+    shown.on("request", lambda request: shown.asked.append(request.url))
+    shown.on("pageerror", lambda fault: shown.faults.append(str(fault)))
+    shown.on("dialog", lambda dialog: (shown.faults.append(dialog.message), dialog.dismiss()))
+    shown.set_default_timeout(60_000)
+    yield shown
+    assert shown.faults == []
+    assert [url for url in shown.asked if not url.startswith((board, "blob:"))] == []
+    context.close()
+
+
+def going_on(folder, steps=3):
+    """The folder of a script that still runs: no end, and files that are written now."""
+    watched_run(folder)
+    (folder / "outcome.json").unlink()
+    write(folder / "record.json", {**RECORD, "started": time.time() - 60, "starts": [{"t": time.time() - 60}]})
+    for rank in (0, 1):
+        times = [event(rank, 2.0 + s, step=10 * s, **STEP) for s in range(1, steps)]
+        write_lines(folder / f"ranks/rank-{rank}.jsonl", [event(rank, 1.0, kind="began", attempt=0, world=2), *times])
+    return folder
+
+
+def rows_of(page):
+    return page.locator(".runs tbody tr")
+
+
+def test_a_run_that_goes_on_is_live_in_the_list_and_on_its_page(page, board, tmp_path):
+    """A print, a step and the end arrive without a hand on the page; a zoomed chart stays as its reader left it."""
+    page.goto(board)
+    page.get_by_text("No runs lie here yet").wait_for()
+    run = going_on(tmp_path / "runs/first")
+    page.get_by_text("running").wait_for()
+    page.get_by_role("link", name="first").click()
+    page.get_by_text("Running").wait_for()
+    plot = page.locator(".plot").first
+    plot.focus()
+    plot.press("+")
+    ticks = page.locator(".plot").first.locator(".x").all_inner_texts()
+    with open(run / "logs/rank-0.log", "a") as log:
+        log.write("the newest line\n")
+    page.get_by_text("the newest line").wait_for()
+    assert page.locator(".plot").first.locator(".x").all_inner_texts() == ticks
+    write(
+        run / "outcome.json", {"verdict": "failed", "message": "it broke\n    at line 3", "rank": 1, "node": "worker-1"}
+    )
+    page.locator(".verdict.failed").wait_for()
+    assert "at line 3" in page.locator(".trouble pre").inner_text()
+    page.get_by_role("link", name="All runs").click()
+    page.locator(".runs .failed").wait_for()
+
+
+def test_the_list_is_searched_and_sorted(page, board, tmp_path):
+    sample(tmp_path / "runs/long", 900)
+    plain_run(tmp_path / "runs/broken", 1)
+    page.goto(board)
+    rows_of(page).nth(1).wait_for()
+    page.get_by_role("button", name="Run", exact=True).click()
+    assert [row.split()[2] for row in rows_of(page).all_inner_texts()] == ["broken", "long"]
+    page.get_by_role("button", name="Run", exact=True).click()
+    assert [row.split()[2] for row in rows_of(page).all_inner_texts()] == ["long", "broken"]
+    page.get_by_label("Search").fill("failed")
+    assert rows_of(page).count() == 1
+    assert page.locator("th[aria-sort]").inner_text() == "Run"
+
+
+def test_ticked_runs_are_compared_with_curves_over_each_other(page, board, tmp_path):
+    for number in range(3):
+        run = sample(tmp_path / f"runs/run-{number}", 300)
+        write(run / "config.json", {"recipe": "digits", "lr": number / 10})
+    page.goto(board)
+    page.get_by_label("compare run-0").check()
+    assert page.get_by_role("button", name="Compare").is_disabled()
+    page.get_by_label("compare run-2").check()
+    page.get_by_role("button", name="Compare").click()
+    loss = page.locator("figure.chart", has_text="loss by step")
+    loss.wait_for()
+    assert page.locator("figure.chart", has_text="loss by time").count() == 1
+    assert loss.locator(".letter").all_inner_texts() == ["A", "B"]
+    assert page.get_by_role("row", name="lr 0.0 0.2").count() == 1
+    loss.get_by_role("button", name="A run-0").click()
+    assert loss.locator(".letter").all_inner_texts() == ["B"]
+
+
+def test_a_chart_answers_the_keyboard(page, board, tmp_path):
+    sample(tmp_path / "runs/first")
+    page.goto(f"{board}run/first/")
+    chart = page.locator("figure.chart").first
+    plot, said = chart.locator(".plot"), chart.locator("output")
+    whole = chart.locator(".x").all_inner_texts()
+    plot.focus()
+    plot.press("ArrowRight")
+    assert said.inner_text().startswith("step 5 ")
+    plot.press("ArrowRight")
+    assert said.inner_text().startswith("step 10 ")
+    plot.press("+")
+    assert chart.locator(".x").all_inner_texts() != whole
+    plot.press("Shift+ArrowRight")
+    plot.press("l")
+    plot.press("s")
+    assert chart.get_by_role("button", name="log").get_attribute("aria-pressed") == "false"
+    plot.press("0")
+    assert chart.locator(".x").all_inner_texts() == whole
+    plot.press("t")
+    assert chart.locator("table tr").count() > 100
+    with page.expect_download() as download:
+        chart.get_by_role("button", name="CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert lines[0] == '"step","training","held-out"'
+    assert len(lines) > 100
+
+
+def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, board, tmp_path):
+    sample(tmp_path / "runs/first")
+    page.goto(f"{board}run/first/")
+    chart = page.locator("figure.chart").first
+    whole, box = chart.locator(".plot svg").inner_html(), chart.locator(".plot").bounding_box()
+    at = [box["x"] + box["width"] * share for share in (0.3, 0.6)]
+    page.mouse.move(at[0], box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(at[1], box["y"] + 50, steps=5)
+    page.mouse.up()
+    assert chart.locator(".plot svg").inner_html() != whole
+    page.mouse.dblclick(at[0], box["y"] + 50)
+    assert chart.locator(".plot svg").inner_html() == whole
+    chart.get_by_role("button", name="running mean").click()
+    assert chart.locator("path.behind").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_phone_and_the_dark_and_prints_no_buttons(page, board, tmp_path, scheme):
+    sample(tmp_path / "runs/first")
+    page.emulate_media(color_scheme=scheme)
+    page.set_viewport_size({"width": 390, "height": 800})
+    for path in ("", "run/first/"):
+        page.goto(board + path)
+        page.get_by_text("first" if not path else "Training", exact=True).first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        light = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(252, 252, 250)"
+        assert light == (scheme == "light")
+    page.emulate_media(media="print")
+    assert not page.locator(".tools").first.is_visible()
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_run_with_scripts_in_every_field_runs_none(page, board, tmp_path):
+    """Not in the list, not on its page, not compared: a dialog, a request or a fault would fail the fixture."""
+    nasty = HOSTILE.replace("\ud800", "")
+    for name in ("first", "second"):
+        run = going_on(tmp_path / f"runs/{name}")
+        words = {"arguments": [nasty], "hosts": [nasty], "why": nasty, "started": time.time()}
+        write(run / "record.json", {**RECORD, **words})
+        write(run / "environment.json", {nasty: nasty + name, "packages": {nasty: name}, "variables": {nasty: name}})
+        write(run / "outcome.json", {"verdict": nasty, "message": f"{nasty}\n{nasty}", "hint": nasty, "node": nasty})
+        write_lines(run / "scalars/master.jsonl", [
+            {"node": "master", "t": 1.0, "file": nasty, "tags": {nasty: [[1, 0.5], [2, 0.25]]}}
+        ])  # fmt: skip
+        (run / "logs/rank-0.log").write_text(f"{nasty}\n")
+    page.goto(board)
+    rows_of(page).nth(1).wait_for()
+    assert "<script>" in rows_of(page).first.inner_text()
+    for name in ("first", "second"):
+        page.get_by_label(f"compare {name}").check()
+    page.get_by_role("button", name="Compare").click()
+    page.get_by_text("Packages: what differs").wait_for()
+    page.get_by_role("link", name="second").click()
+    page.get_by_text("Last lines", exact=True).first.wait_for()
+    assert page.locator("img, iframe, object").count() == 0
+    assert page.locator("script").count() == 1
+
+
+def test_a_site_in_the_same_browser_gets_nothing(page, board):
+    """Not by a request, not by a frame, not by an image: it does not even know that somebody listens."""
+    here = board.split("/")[2]
+    page.route("http://evil.test/", lambda route: route.fulfill(body="<h1>evil</h1>", content_type="text/html"))
+    page.goto("http://evil.test/")
+    got = page.evaluate(
+        """async (address) => {
+            const answers = [];
+            for (const mode of ["cors", "no-cors"])
+                try {
+                    const answer = await fetch(address, { mode });
+                    answers.push(answer.type === "opaque" ? "" : await answer.text());
+                } catch { answers.push(""); }
+            return answers;
+        }""",
+        f"{board}runs.json",
+    )
+    assert got == ["", ""]
+    page.asked[:] = [url for url in page.asked if "evil.test" not in url]
+    assert all(here in url for url in page.asked)
+
+
+def test_without_scripts_a_page_is_whole(browser, board, tmp_path):
+    sample(tmp_path / "runs/first")
+    with browser.new_context(java_script_enabled=False) as context:
+        shown = context.new_page()
+        shown.goto(f"{board}run/first/")
+        assert shown.locator(".plot svg path.mean").first.is_visible()
+        assert shown.get_by_text("98.9 %").first.is_visible()
+
+
+def test_when_the_board_ends_the_page_says_so(browser, tmp_path):
+    run = going_on(tmp_path / "runs/first")
+    words = [sys.executable, "-c", COMMAND, "board", "--json", "--no-open", str(run.parent)]
+    variables = {**os.environ, "PYTHONPATH": str(HOME)}
+    with subprocess.Popen(words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
+        shown = browser.new_page()
+        shown.goto(json.loads(process.stdout.readline())["url"])
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+        until(lambda: "has ended" in shown.locator(".told").inner_text(), "the word that the board has ended")
+        shown.close()

@@ -1,0 +1,228 @@
+"""Whoever means harm to the board: other sites in the same browser, other users, and what lies in a run folder."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+import threading
+
+import pytest
+
+from deploy.report.board import answers, server
+from deploy.report.page.data import MOST_READ
+from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
+from tests.unit.report.test_script_page import RECORD, plain_run, watched_run
+
+SECRET = "the only copy"
+
+
+class Asking:
+    """A board that listens, and what a browser or a program sends to it."""
+
+    def __init__(self, server):
+        self.server, self.port = server, server.server_port
+
+    def ask(self, path="", method="GET", token=None, host=None, **headers):
+        """Status, headers and body of an answer; `path` stands behind the token."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection.putrequest(method, f"/{token or self.server.token}/{path}", skip_host=True)
+        for value in [f"127.0.0.1:{self.port}"] if host is None else host:
+            connection.putheader("Host", value)
+        for name, value in headers.items():
+            connection.putheader(name.replace("_", "-"), value)
+        connection.endheaders()
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read().decode()
+
+    def raw(self, sent):
+        """What comes back for these bytes, until the board closes."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
+            connection.sendall(sent)
+            pieces = iter(lambda: connection.recv(4096), b"")
+            return b"".join(pieces)
+
+
+@pytest.fixture
+def board(tmp_path):
+    """A board of two runs, beside a file that is nobody's business."""
+    sample(tmp_path / "runs/first")
+    watched_run(tmp_path / "runs/second")
+    (tmp_path / "outside.log").write_text(SECRET)
+    with server.Server(answers.Board(tmp_path / "runs")) as listening:
+        thread = threading.Thread(target=listening.serve_forever, daemon=True)
+        thread.start()
+        yield Asking(listening)
+        listening.shutdown()
+        thread.join()
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_its_own_page_gets_the_list_and_each_run(board):
+    status, headers, page = board.ask()
+    assert status == 200
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert "'unsafe-inline'" not in headers["Content-Security-Policy"].partition("script-src")[2]
+    assert "Runs" in page
+    rows = json.loads(board.ask("runs.json", Sec_Fetch_Site="same-origin")[2])["list"]["rows"]
+    assert {row["id"] for row in rows} == {"first", "second"}
+    assert board.ask("run/first/")[0] == 200
+    assert "hello from 0" in board.ask("run/second/logs/rank-0.log")[2]
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_foreign_name_that_leads_here_is_refused(board):
+    for host in (
+        ["evil.test"],
+        [f"evil.test:{board.port}"],
+        [],
+        [f"127.0.0.1:{board.port}", "evil.test"],
+        ["127.0.0.1"],
+    ):
+        assert board.ask("runs.json", host=host)[0] in (400, 403), host
+
+
+@pytest.mark.holds("board-is-ones-own")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.test"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1:1"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+def test_another_site_in_the_same_browser_is_refused(board, headers):
+    status, answered, body = board.ask("runs.json", **headers)
+    assert (status, body) == (403, "refused\n")
+    assert "Access-Control-Allow-Origin" not in answered
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_another_user_of_this_machine_has_no_token(board):
+    """Loopback is everybody's: the token is not in an answer, and a part of it is none."""
+    token = board.server.token
+    assert len(token) >= 32
+    for wrong in ("x", token[:-1], f"{token}x", token.swapcase(), "%00"):
+        status, _, body = board.ask("runs.json", token=wrong)
+        assert (status, body) == (403, "refused\n")
+    assert b" 403 " in board.raw(b"GET /\xe9\xff/ HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % board.port)
+    assert token not in board.raw(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % board.port).decode()
+
+
+@pytest.mark.holds("board-is-ones-own")
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE", "CONNECT", "x"])
+def test_nothing_but_get_is_answered(board, method):
+    before = sorted(board.server.board.runs.folder.rglob("*"))
+    assert board.ask("run/first/", method=method)[0] in (405, 501)
+    assert sorted(board.server.board.runs.folder.rglob("*")) == before
+
+
+@pytest.mark.holds("board-is-ones-own")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside.log",
+        "run/../../outside.log",
+        "run/%2e%2e/outside.log",
+        "run/first/../../outside.log",
+        "run/first/logs/../../../outside.log",
+        "run/first/logs/%2e%2e%2f%2e%2e%2foutside.log",
+        "run/first/work/a.log",
+        "run/first/.lock",
+        "run/first//etc/passwd",
+        "run/latest/",
+        "run/first/record.json%00.log",
+        "compare.json?run=first&run=../..",
+        "compare.json?run=first",
+    ],
+)
+def test_no_path_leads_out_of_a_run(board, path):
+    os.symlink(board.server.board.runs.folder / "first", board.server.board.runs.folder / "latest")
+    status, _, body = board.ask(path)
+    assert status == 404
+    assert SECRET not in body
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_link_in_the_place_of_a_run_a_folder_or_a_file_shows_nothing(board, tmp_path):
+    runs, outside = board.server.board.runs.folder, tmp_path / "elsewhere"
+    watched_run(outside)
+    (outside / "logs/rank-0.log").write_text(SECRET)
+    write(outside / "outcome.json", {"verdict": "done", "message": SECRET})
+    os.symlink(outside, runs / "third")
+    plain_run(runs / "fourth")
+    for name in ("outcome.json", "record.json", "metrics.jsonl", "logs", "ranks"):
+        place = runs / "fourth" / name
+        place.rename(tmp_path / f"old-{name}") if place.exists() else None
+        os.symlink(outside / name, place)
+    os.mkfifo(runs / "fourth/code.json")
+    seen = [board.ask(path)[2] for path in ("runs.json", "run/third/", "run/fourth/", "run/fourth/logs/rank-0.log")]
+    seen += [board.ask("run/fourth/outcome.json")[2], board.ask("compare.json?run=first&run=fourth")[2]]
+    assert not [text for text in seen if SECRET in text]
+    assert {row["id"] for row in json.loads(seen[0])["list"]["rows"]} == {"first", "second", "fourth"}
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_huge_file_is_read_in_part_and_shown_by_its_end(board):
+    folder = board.server.board.runs.folder / "second"
+    with open(folder / "logs/rank-0.log", "wb") as file:
+        file.truncate(1 << 33)
+        file.seek(0, os.SEEK_END)
+        file.write(b"the end\n")
+    with open(folder / "metrics.jsonl", "ab") as file:
+        file.truncate(4 * MOST_READ)
+    body = board.ask("run/second/logs/rank-0.log")[2]
+    assert len(body) < 1.1 * answers.MOST_FILE
+    assert body.endswith("the end\n")
+    assert board.ask("runs.json")[0] == 200
+    assert len(board.ask("run/second/")[2]) < 1 << 20
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_script_in_every_field_stays_text(board):
+    """The list is JSON of a kind that no browser takes for a page; a run's page has one script, known by its digest."""
+    folder = board.server.board.runs.folder / "second"
+    write(
+        folder / "record.json", {**RECORD, "arguments": [HOSTILE], "nodes": ["n"], "hosts": [HOSTILE], "why": HOSTILE}
+    )
+    write(
+        folder / "outcome.json",
+        {"verdict": HOSTILE, "message": f"{HOSTILE}\n{HOSTILE}", "hint": HOSTILE, "node": HOSTILE},
+    )
+    write_lines(folder / "metrics.jsonl", [{"step": 1, "loss": HOSTILE, "t": HOSTILE}])
+    (folder / "logs/rank-0.log").write_text(HOSTILE.encode("ascii", "replace").decode())
+    for path, kind in (("runs.json", "application/json"), ("run/second/logs/rank-0.log", "text/plain")):
+        _, headers, _ = board.ask(path)
+        assert headers["Content-Type"].startswith(kind)
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert "sandbox" in headers["Content-Security-Policy"]
+    _, headers, page = board.ask("run/second/")
+    assert page.count("<script>") == 1
+    assert "<img" not in page
+    assert "sha256-" in headers["Content-Security-Policy"]
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_who_sends_slowly_or_without_an_end_keeps_nobody_waiting(board):
+    slow = [socket.create_connection(("127.0.0.1", board.port)) for _ in range(8)]
+    for each in slow:
+        each.sendall(b"GET / HTTP/1.1\r\n")
+    assert board.ask("runs.json")[0] == 200
+    assert b"200 OK" not in board.raw(b"GET /" + b"a" * (32 << 10))
+    for each in slow:
+        each.settimeout(30)
+        assert each.recv(1) == b""  # the board closes it
+        each.close()
+    assert board.ask("runs.json")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"[{}]\r\n\r\n"]
+)
+def test_rubbish_ends_no_board(board, sent):
+    with socket.create_connection(("127.0.0.1", board.port)) as connection:
+        connection.sendall(sent)
+    assert board.ask("runs.json")[0] == 200
