@@ -483,7 +483,7 @@ def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
     (line,) = state.story
     assert line.grave
     assert line.text.startswith("the script starts over from the beginning: it loaded no checkpoint")
-    assert "steps 1 to 50 come again (--restart-with gives a restart other words)" in line.text
+    assert "steps 1 to 50 come again (--restart-with adds words to the script when it starts again)" in line.text
     assert state.training.losses == []
     state.apply({"t": 4.0, "kind": "step", "rank": 0, "node": "master", "step": 3})
     assert state.ranks.step_words == "step 3"
