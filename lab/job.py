@@ -52,8 +52,8 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
     if fault.style == MUSTER:
         variables = {**every, **_as_muster(host, place, meet, at), **host.environment}
         variables["PYTHONPATH"] = ":".join(filter(None, [host.environment.get("PYTHONPATH"), str(HERE.parent)]))
-        # As trainer/node/agent.py starts it.
-        return [sys.executable, "-u", "-P", "-m", "muster.trainer.elastic.torchrun", *line[3:], *script], variables
+        # As trainer/node/agent/agent.py starts it.
+        return [sys.executable, "-u", "-P", "-m", "muster.trainer.node.launch.torchrun", *line[3:], *script], variables
     if fault.rendezvous == "static":
         line += ["--node-rank", str(place), "--master-addr", meet, "--master-port", str(PORT)]
         return [*line, *script], {**every, **host.environment}
@@ -62,7 +62,7 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
 
 
 def _as_muster(host, place, meet, at):
-    """The variables of hosts/container.py, with the address that trainer/node/agent.py adds."""
+    """The variables of hosts/container.py, with the address that trainer/node/agent/agent.py adds."""
     route = json.loads(host.run("ip", "-j", "route", "get", meet).stdout or "[{}]")[0].get("dev", "eth0")
     interface = "eth0" if route == "lo" else route
     return {

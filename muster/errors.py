@@ -8,7 +8,7 @@ DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # A shell or an engine adds the signal's number to this.
 SIGNALLED = 128
-# Exit codes of trainer/node/handover.py; 1 is Python's own.
+# Exit codes of trainer/node/agent/handover.py; 1 is Python's own.
 TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4
 
 

@@ -19,7 +19,7 @@ except ImportError:  # in an image of the user's own
     EventsWriter = None
 
 _FLUSH_SECONDS = 10.0
-# The files that this process writes: what watches a script (trainer/watch) must not write into one of them too.
+# The files that this process writes: what watches a script (trainer/node/rank) must not write into one of them too.
 OPENED = set[str]()
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.errors import Refused, TrainError
 
-from .node.peer_errors import lost_peer
+from .node.ending.peer_errors import lost_peer
 
 if TYPE_CHECKING:
     import torch

@@ -67,7 +67,7 @@ break_host("docker stop", "killed, node lost, ended, left", node_act("stop -t 3"
 break_host("docker restart", "killed, node lost, ended, left", node_act("restart -t 3"))
 break_host("SIGINT to its container", "killed, node lost, left, exception", node_act("kill -s INT"))
 break_host("the shim dies", "killed, node lost, left", as_root(_SHIM))
-break_host("everything on the host is killed", "killed, node lost, left", as_root("pkill -9 -f [t]rainer.elastic"))
+break_host("everything on the host is killed", "killed, node lost, left", as_root("pkill -9 -f [t]rainer.node.launch"))
 break_host("the engine dies", "node lost", as_root("kill -9 $(pidof dockerd)"), **AGAIN)
 break_host("its engine hangs", "engine hangs", as_root("kill -STOP $(pidof dockerd)"),
            mend=as_root("kill -CONT $(pidof dockerd)"))  # fmt: skip

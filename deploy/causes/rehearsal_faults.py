@@ -1,4 +1,4 @@
-"""What the words of a rehearsal that failed look like (trainer/rehearsal.py), by the step at which it did. Pure."""
+"""What the words of a rehearsal that failed look like (node/probe/rehearsal.py), by the step at which it did. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _sign(words: str, step: str, cause: str, symptom: str, fix: str, only: str =
 _FULL_SHM = r"/dev/shm: [0-7] of \d+ MB free"
 _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
 # The first one that fits counts: the words of the failure, and the beginning of the step. `only`: the words that make
-# it sure. In brackets stands what the rehearsal has looked at when it failed (trainer/rehearsal.py, looked_at).
+# it sure. In brackets stands what the rehearsal has looked at when it failed (node/probe/rehearsal.py, looked_at).
 SIGNS = (
     _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "

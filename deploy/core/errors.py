@@ -14,7 +14,7 @@ TIMED_OUT, NO_CONTAINER = 124, 125
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # A shell and an engine add a signal's number to this.
 SIGNALLED = 128
-# Of trainer/node/handover.py: the node took its secrets; no node waits for secrets.
+# Of trainer/node/agent/handover.py: the node took its secrets; no node waits for secrets.
 TAKEN, NOBODY_WAITS = 0, 3
 
 

@@ -1,6 +1,6 @@
 """A command on a host in this process's terminal: what is typed goes there, what it writes comes here.
 
-The command's input is a row of frames (trainer/node/within.py), so that a change of this window's size can go along. It
+The command's input is a row of frames (node/agent/within.py), so that a change of this window's size can go along. It
 learns from the end of its input that this side has stopped listening.
 """
 

@@ -1,6 +1,6 @@
 """`muster leave` and `muster join`: hosts leave a run in order, and come back, while it goes on (`--min-nodes`).
 
-The node itself decides with the others whether it may go (trainer/node/leave.py). Its container stays, stopped: it
+The node itself decides with the others whether it may go (node/membership/leave.py). Its container stays, stopped: it
 holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join starts it
 again, as an engine does after a reboot, and it hears from the others which epoch is on. newcomer.py has hosts that were
 not in the run.
@@ -151,7 +151,7 @@ def refuse_answer(run: str, host: str, answer: str) -> None:
 
 
 def read(text: str) -> Answer:
-    """Read the answer of trainer/node/leave.py. Raises BadAnswer."""
+    """Read the answer of trainer/node/membership/leave.py. Raises BadAnswer."""
     value = _ANSWER(document(text, "a node's answer"), "a node's answer")
     return Answer(value["why"], tuple(value["members"]), value.get("needed", False))
 

@@ -1,4 +1,4 @@
-"""The rehearsal of a run on real hosts: the containers that the run would start, with trainer/rehearsal.py in them.
+"""The rehearsal of a run on real hosts: the containers that the run would start, with node/probe/rehearsal.py in them.
 
 The `docker run` is the deploy's own: image, user, network, mounts, shared memory, limits and GPUs are the same, and so
 are the variables. Its name and labels, its restart policy, its run folder and its command are the rehearsal's.

@@ -1,6 +1,6 @@
 """What each node's claim on its host says, and with --wait what the node has to know to wait there.
 
-The nodes themselves wait (trainer/node/waits.py); docs/decisions/0057 says how.
+The nodes themselves wait (trainer/node/queue/waits.py); docs/decisions/0057 says how.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def claimed(
 
 
 def _claim(node: NodeContainer, facts: HostFacts, work: Work, queue: Queue) -> dict[str, Any]:
-    """The claim as trainer/node/claims.py writes it and host/gpus.py reads it."""
+    """The claim as trainer/node/queue/claims.py writes it and host/gpus.py reads it."""
     return {
         "number": queue.number,
         "token": work.token,

@@ -1,4 +1,4 @@
-"""The containers that witness a run's end for --on-end: one beside each node (trainer/node/on_end.py). Pure."""
+"""The containers that witness a run's end for --on-end: one beside each node (trainer/node/beside/on_end.py). Pure."""
 
 from __future__ import annotations
 

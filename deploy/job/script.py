@@ -30,7 +30,7 @@ from .secrets import is_likely
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
 _EACH = f'{FLAG.each} "main.py --rank {{node_rank}} --world-size {{nodes}} --dist-url tcp://{{master}}:{{port}}"'
-# What each node puts into a command of --each (trainer/elastic/launcher.py). A name in ${} is a shell's.
+# What each node puts into a command of --each (trainer/node/launch/launcher.py). A name in ${} is a shell's.
 _PLACES = ("node_rank", "nodes", "ranks", "master", "port")
 _IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
 _LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")

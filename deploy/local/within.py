@@ -31,7 +31,7 @@ _LOG = re.compile(r"rank-([0-9]{1,9})\.log")
 class Beside:
     """How to run a command beside a rank: the words before it, and its variables and folder where it is a process.
 
-    `guard`: starts it so that it ends when its input ends (trainer/node/within.py).
+    `guard`: starts it so that it ends when its input ends (trainer/node/agent/within.py).
     """
 
     before: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The witness of a run on this machine, for --on-end: a process that outlives this command (trainer/node/on_end.py)."""
+"""The witness of a run on this machine, for --on-end: a process that outlives this command (node/beside/on_end.py)."""
 
 from __future__ import annotations
 

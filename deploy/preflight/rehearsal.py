@@ -1,4 +1,4 @@
-"""From the answers of a rehearsal (trainer/rehearsal.py) to findings: which host failed, where and why. Pure.
+"""From the answers of a rehearsal (node/probe/rehearsal.py) to findings: which host failed, where and why. Pure.
 
 A fault that a host has alone is that host's. Where ranks failed together, a host whose own words show a fault is the
 cause, and those who only lost it are not; if there is none, the pair is named, or no host.

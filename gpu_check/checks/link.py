@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from trainer.node.peer_errors import speaks_of_peers
+from trainer.node.ending.peer_errors import speaks_of_peers
 
 from .. import network
 from ..bench import Bench

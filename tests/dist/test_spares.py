@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy.local import machine
 from lab.waiting import events, until
-from trainer.node.members import ENDS_S
+from trainer.node.membership.members import ENDS_S
 
 SLOWLY = """
 def seen(ids):

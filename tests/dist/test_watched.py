@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tests.unit.trainer.node.test_ends import node
+from tests.unit.trainer.node.ending.test_ends import node
 
 HEAD = """
 import json, hashlib, random, torch, torch.distributed as dist
@@ -221,7 +221,9 @@ def test_what_cannot_be_seen_is_said(watched, body, what, words):
 
 def test_a_fault_of_the_watcher_is_told_and_the_script_goes_on(watched, tmp_path):
     body = "def fails(*_): raise ZeroDivisionError('oops')\n"
-    body += "sys.modules['_muster_watch.losses'].Losses.root = fails\n" + "train(model, optimizer)\nkeep('own', own)"
+    body += (
+        "sys.modules['_muster_watch.steps.losses'].Losses.root = fails\n" + "train(model, optimizer)\nkeep('own', own)"
+    )
     (events,), _, output = watched(body)
     assert "oops" in unseen(events)["all"]
     assert len(json.loads((tmp_path / "own").read_text())) == 24

@@ -10,9 +10,9 @@ import socket
 import subprocess
 import sys
 
-from trainer.elastic import forkserver
+from trainer.node.launch import forkserver
 
-OURS = "muster.trainer.elastic.torchrun"
+OURS = "muster.trainer.node.launch.torchrun"
 # What torchrun imports, and what the server of its ranks imports.
 _MODULES = (OURS, "muster.trainer.train.run", "torch._dynamo")
 

@@ -19,9 +19,9 @@ from lab.ports import free_port
 from muster import exchange
 from muster.errors import Refused
 from tests.dist.conftest import HOME, Nodes
-from trainer.elastic import rendezvous, rendezvous_state
-from trainer.elastic.local_times import LocalTimes
-from trainer.node import meeting
+from trainer.node.launch import rendezvous, rendezvous_state
+from trainer.node.launch.local_times import LocalTimes
+from trainer.node.membership import meeting
 
 
 class Payload:

@@ -19,8 +19,8 @@ from muster.checkpoint import store
 from muster.checkpoint.manifest import parse_manifest, read_manifest
 from muster.errors import CheckpointError
 from tests.hostile.fuzz import near, readers, samples
-from trainer.node import stacks, stillness
-from trainer.node.ends import Ends
+from trainer.node.ending.ends import Ends
+from trainer.node.hang import stacks, stillness
 from trainer.verdict import read_verdict
 
 # Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.

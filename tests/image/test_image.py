@@ -52,7 +52,7 @@ def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
 
 
 def test_the_bytecode_is_there_before_the_first_start(inside):
-    modules = "import json, muster.trainer.node.agent as agent"
+    modules = "import json, muster.trainer.node.agent.agent as agent"
     script = f"import os; {modules}; print(*(os.path.isfile(each.__cached__) for each in (json, agent)))"
     assert inside("python", "-c", script).split() == ["True", "True"]
 
@@ -60,7 +60,7 @@ def test_the_bytecode_is_there_before_the_first_start(inside):
 def test_the_health_check_needs_no_torch_and_hardly_a_processor(inside, settings):
     assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-P", "-m", "muster.trainer.node", "health"]
     script = (
-        "import sys, time; begun = time.process_time(); import muster.trainer.node.health;"
+        "import sys, time; begun = time.process_time(); import muster.trainer.node.beside.health;"
         "print(time.process_time() - begun, 'torch' in sys.modules)"
     )
     answers = [inside("python", "-c", script).split() for _ in range(3)]

@@ -188,7 +188,7 @@ def test_an_image_without_the_agent_gets_it_beside_and_finds_it_there(push, host
     done = push(base=foreign, folder=None)
     (agent,) = done.folders
     assert agent.target == "/muster/code"
-    assert (Path(agent.place) / "muster/trainer/node/agent.py").is_file()
+    assert (Path(agent.place) / "muster/trainer/node/agent/agent.py").is_file()
     env = host.docker("image", "inspect", "--format", "{{.Config.Env}}", "muster-test:run")
     assert "PYTHONPATH=/muster/code:/app" in env
     assert push(base=foreign, folder=None).sent_bytes == 0

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node import disks, stillness
-from trainer.node.ends import Life
+from trainer.node.ending.ends import Life
+from trainer.node.hang import disks, stillness
 
 
 @pytest.fixture

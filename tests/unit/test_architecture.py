@@ -36,7 +36,7 @@ DEPLOY = [
     "fabric",
 ]
 # Modules directly in trainer/ stand in all of these; they and `node` start without torch.
-TRAINER = ["watch", "node", "elastic", "train"]
+TRAINER = ["node", "train"]
 
 # Which modules may import a library that opens a door to the outside.
 DOORS = {
@@ -45,9 +45,9 @@ DOORS = {
     "fabric": {"deploy/commands/fab", "deploy/fabric", "muster/fabric"},
     "invoke": {"deploy/commands/fab", "deploy/fabric"},
     "psutil": {"deploy/local/processes"},
-    "pysyncobj": {"trainer/node/register"},
+    "pysyncobj": {"trainer/node/membership/register"},
     "torch": {
-        "trainer/elastic/*",
+        "trainer/node/launch/*",
         "muster/checkpoint/*",
         "muster/data",
         "muster/exchange",
@@ -58,7 +58,7 @@ DOORS = {
         "trainer/recipes/*",
         "trainer/recipe",
         "trainer/verdict",
-        "trainer/rehearsal*",
+        "trainer/node/probe/rehearsal*",
     },
 }
 # Words that leave open what a thing is.
@@ -143,11 +143,31 @@ def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     assert not packages_crossed("trainer", TRAINER)
 
 
+def test_what_runs_beside_torchrun_starts_without_torch() -> None:
+    """Of node/launch the others import what does not need torch: a part of torchrun's process needs it."""
+    with_torch = {
+        name(path)
+        for path in python_files("trainer/node/launch")
+        if {"torch"} & {module.split(".")[0] for module in imported(path)}
+    }
+    assert with_torch
+    for path in python_files("trainer/node"):
+        reached = {f"{module.rpartition('.')[0].replace('.', '/')}.py" for module in imported(path)}
+        reached |= {f"{module.replace('.', '/')}.py" for module in imported(path)}
+        assert "launch" in path.parts or not reached & with_torch, name(path)
+
+
+def test_a_folder_of_a_node_has_few_modules() -> None:
+    for folder in {path.parent for path in python_files("trainer/node")}:
+        assert len([path for path in folder.glob("*.py") if path.name != "__init__.py"]) <= MOST_MODULES, folder
+
+
 def test_what_watches_a_script_imports_nothing_else_of_ours() -> None:
-    """The script's ranks load it by its path, under another name (trainer/node/site/sitecustomize.py)."""
-    imports = {module for path in python_files("trainer/watch") for module in imported(path)}
-    assert {module for module in imports if module.startswith("trainer.watch.")}
-    assert not {module for module in imports if module.split(".")[0] in TOPS and not module.startswith("trainer.watch")}
+    """The script's ranks load it by its path, under another name (trainer/node/rank/site/sitecustomize.py)."""
+    imports = {module for path in python_files("trainer/node/rank") for module in imported(path)}
+    assert {module for module in imports if module.startswith("trainer.node.rank.")}
+    ours = {module for module in imports if module.split(".")[0] in TOPS}
+    assert all(module.startswith("trainer.node.rank") for module in ours)
 
 
 @pytest.mark.parametrize(
@@ -280,10 +300,10 @@ def test_names_say_what_a_thing_is() -> None:
 def test_the_design_speaks_only_of_what_is_there() -> None:
     text = (HOME / "docs/develop/design.md").read_text()
     cited = re.findall(r"`((?:deploy|trainer|muster|tests|lab|docs|benchmarks)/[\w/.-]*)`", text)
-    top, drawn = "", []
+    above, drawn = {0: ""}, []
     for indent, folder in re.findall(r"^( *)([a-z_]+/) ", text, re.MULTILINE):
-        top = top if indent else folder
-        drawn.append(f"{top}{folder}" if indent else folder)
+        drawn.append(above[len(indent)] + folder)
+        above[len(indent) + 2] = drawn[-1]
     assert len(cited) > 15
     assert len(drawn) > 25
     assert not [path for path in (*cited, *drawn) if not (HOME / path).exists()]

@@ -11,7 +11,7 @@ from tests.sources import nodes, parsed
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
 # Sent to hosts as text of their own, or run by their path: they import nothing of ours.
-FOREIGN = {"trainer/elastic/launcher.py", "trainer/rehearsal.py"}
+FOREIGN = {"trainer/node/launch/launcher.py", "trainer/node/probe/rehearsal.py"}
 FOREIGN |= {f"deploy/preflight/probe/{name}.py" for name in ("probe", "facts")}
 FILES = [path for half in ("deploy", "trainer", "muster") for path in sorted((ROOT / half).rglob("*.py"))]
 

@@ -21,7 +21,7 @@ from muster import checkpoint
 from muster.checkpoint.manifest import FORMAT
 from muster.errors import CheckpointError, NewerFormat
 from tests.hostile.fuzz import samples
-from trainer.node import work
+from trainer.node.files import work
 
 HOME = Path(__file__).resolve().parents[2]
 GOLDEN = HOME / "tests/golden"

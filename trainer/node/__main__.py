@@ -10,17 +10,17 @@ import sys
 from importlib.util import resolve_name
 
 PROGRAMS = {
-    "agent": ".agent",
-    "handover": ".handover",
-    "health": ".health",
-    "leave": ".leave",
-    "nvml": ".nvml",
-    "on_end": ".on_end",
-    "overlay": ".overlay",
-    "rehearsal": "..rehearsal",
-    "telemetry": ".telemetry",
-    "why": ".why",
-    "within": ".within",
+    "agent": ".agent.agent",
+    "handover": ".agent.handover",
+    "health": ".beside.health",
+    "leave": ".membership.leave",
+    "nvml": ".beside.nvml",
+    "on_end": ".beside.on_end",
+    "overlay": ".beside.overlay",
+    "rehearsal": ".probe.rehearsal",
+    "telemetry": ".beside.telemetry",
+    "why": ".ending.why",
+    "within": ".agent.within",
 }
 
 

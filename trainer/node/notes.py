@@ -22,75 +22,135 @@ class Note(NamedTuple):
     constant: str = ""
 
 
-_STOP, _NODE = "muster/stop.py", "trainer/node/node.py"
-_ENDINGS, _STACKS = "trainer/node/endings.py", "trainer/node/stacks.py"
+_STOP, _NODE = "muster/stop.py", "trainer/node/agent/node.py"
+_ENDINGS, _STACKS = "trainer/node/ending/endings.py", "trainer/node/hang/stacks.py"
 NOTES = (
     # Between the agent and torchrun's process.
-    Note("ends.jsonl", ("trainer/node/ends.py",), ("trainer/node/ends.py",), "each start and end of a rank", "_NAME"),
+    Note(
+        "ends.jsonl",
+        ("trainer/node/ending/ends.py",),
+        ("trainer/node/ending/ends.py",),
+        "each start and end of a rank",
+        "_NAME",
+    ),
     Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
     Note(
-        ".epoch", ("trainer/node/group.py",), ("trainer/elastic/epochs.py",), "who trains, and where they meet", "EPOCH"
+        ".epoch",
+        ("trainer/node/membership/group.py",),
+        ("trainer/node/launch/epochs.py",),
+        "who trains, and where they meet",
+        "EPOCH",
     ),
-    Note(".says", ("trainer/elastic/epochs.py",), ("trainer/node/group.py",), "what torchrun waits for", "SAYS"),
     Note(
-        ".still", ("trainer/node/mend.py",), ("trainer/elastic/standing.py",), "whether this node's ranks move", "OWN"
+        ".says",
+        ("trainer/node/launch/epochs.py",),
+        ("trainer/node/membership/group.py",),
+        "what torchrun waits for",
+        "SAYS",
     ),
-    Note(".all-still", ("trainer/elastic/standing.py",), ("trainer/node/mend.py",), "the same of all nodes", "ALL"),
+    Note(
+        ".still",
+        ("trainer/node/hang/mend.py",),
+        ("trainer/node/launch/standing.py",),
+        "whether this node's ranks move",
+        "OWN",
+    ),
+    Note(
+        ".all-still",
+        ("trainer/node/launch/standing.py",),
+        ("trainer/node/hang/mend.py",),
+        "the same of all nodes",
+        "ALL",
+    ),
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
     Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
     Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop gracefully"),
     Note(".stopped", (_STOP,), (_NODE,), "a rank of a script has stopped as asked"),
-    Note("*.lost", ("trainer/train/run.py",), ("trainer/node/diary.py",), "a rank of the trainer lost this peer"),
-    Note("*.error", ("trainer/watch/failure.py",), ("trainer/node/diary.py",), "the exception that a rank ended by"),
+    Note("*.lost", ("trainer/train/run.py",), ("trainer/node/agent/diary.py",), "a rank of the trainer lost this peer"),
     Note(
-        "*.stacks", ("trainer/watch/watcher.py", "trainer/train/stack_samples.py"), (_STACKS,), "where its threads are"
+        "*.error",
+        ("trainer/node/rank/failure.py",),
+        ("trainer/node/agent/diary.py",),
+        "the exception that a rank ended by",
+    ),
+    Note(
+        "*.stacks",
+        ("trainer/node/rank/steps/watcher.py", "trainer/train/stack_samples.py"),
+        (_STACKS,),
+        "where its threads are",
     ),
     Note(
         "*.output",
-        ("trainer/node/rank_pipe.py",),
-        ("trainer/node/output.py",),
+        ("trainer/node/launch/rank_pipe.py",),
+        ("trainer/node/agent/output.py",),
         "the pipe of what it prints",
         "rank_pipe.make",
     ),
     Note(
         "*.writer",
-        ("trainer/node/rank_pipe.py",),
-        ("trainer/node/output.py",),
+        ("trainer/node/launch/rank_pipe.py",),
+        ("trainer/node/agent/output.py",),
         "whose words those are",
         "rank_pipe.label",
     ),
     Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
     Note(
         "together.jsonl",
-        ("trainer/watch/together.py", "trainer/node/unseen.py"),
-        ("trainer/node/training_alone.py",),
+        ("trainer/node/rank/together.py", "trainer/node/ending/unseen.py"),
+        ("trainer/node/ending/training_alone.py",),
         "which world each process below a rank forms, and whether it trains",
         "NAME",
     ),
     Note(
-        "end-*", ("trainer/watch/ended.py", "trainer/node/unseen.py"), (_ENDINGS,), "how a process that trained ended"
+        "end-*",
+        ("trainer/node/rank/ended.py", "trainer/node/ending/unseen.py"),
+        (_ENDINGS,),
+        "how a process that trained ended",
     ),
-    Note("last-*", ("trainer/watch/ended.py",), (_ENDINGS,), "how the last other Python below a rank ended"),
-    Note("killed-*", ("trainer/watch/ended.py", "trainer/node/unseen.py"), (_ENDINGS,), "a Python ended it on purpose"),
+    Note("last-*", ("trainer/node/rank/ended.py",), (_ENDINGS,), "how the last other Python below a rank ended"),
+    Note(
+        "killed-*",
+        ("trainer/node/rank/ended.py", "trainer/node/ending/unseen.py"),
+        (_ENDINGS,),
+        "a Python ended it on purpose",
+    ),
     Note(
         "launchers-*",
-        ("trainer/elastic/launcher.py",),
-        ("trainer/elastic/launcher.py",),
+        ("trainer/node/launch/launcher.py",),
+        ("trainer/node/launch/launcher.py",),
         "stand-ins for a shell script",
     ),
     Note(
         ".hostfile-",
-        ("trainer/elastic/launcher.py",),
-        ("trainer/elastic/launcher.py",),
+        ("trainer/node/launch/launcher.py",),
+        ("trainer/node/launch/launcher.py",),
         "the nodes, as deepspeed reads",
     ),
     # Between the processes of a rank.
-    Note(".*.*", ("trainer/watch/place.py",), ("trainer/watch/place.py",), "which of them is watched", "def claim"),
+    Note(
+        ".*.*",
+        ("trainer/node/rank/place.py",),
+        ("trainer/node/rank/place.py",),
+        "which of them is watched",
+        "def claim",
+    ),
     # Between the agent and programs beside it.
-    Note(".leave", ("trainer/node/leave.py",), ("trainer/node/leave.py",), "somebody asks the node to leave", "_ASKED"),
-    Note(".left", ("trainer/node/leave.py",), ("trainer/node/leave.py",), "whether it may", "_ANSWER"),
-    Note(".unobserved", (_NODE,), ("trainer/node/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
+    Note(
+        ".leave",
+        ("trainer/node/membership/leave.py",),
+        ("trainer/node/membership/leave.py",),
+        "somebody asks the node to leave",
+        "_ASKED",
+    ),
+    Note(
+        ".left",
+        ("trainer/node/membership/leave.py",),
+        ("trainer/node/membership/leave.py",),
+        "whether it may",
+        "_ANSWER",
+    ),
+    Note(".unobserved", (_NODE,), ("trainer/node/ending/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
     # Every process that writes here may need its bytes on a full disk.
     Note(".ballast", ("muster/files.py",), ("muster/files.py",), "room for the last words", "_BALLAST"),
 )

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from muster.errors import Refused
 
 from .. import NAME
-from ..node import group, share
+from ..node.files import share
+from ..node.membership import group
 
 
 @dataclass(frozen=True)

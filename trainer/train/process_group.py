@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from muster.errors import Refused
 
 from ..config import Config
-from ..node.peer_errors import LostPeerError, lost_peer
+from ..node.ending.peer_errors import LostPeerError, lost_peer
 from .environment import Ranks
 
 

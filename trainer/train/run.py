@@ -27,8 +27,8 @@ from muster.stop import Stop
 from .. import recipe as recipes
 from .. import verdict
 from ..config import Config
-from ..node import handover
-from ..node.peer_errors import lost_peer
+from ..node.agent import handover
+from ..node.ending.peer_errors import lost_peer
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .environment import Ranks

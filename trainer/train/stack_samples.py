@@ -1,5 +1,5 @@
 """What this rank's threads are doing, noted every 2 s for the node's agent: it tells a rank that waits from the one
-that the others wait for (trainer/node/stillness.py)."""
+that the others wait for (trainer/node/hang/stillness.py)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..watch.looks import SECONDS, Looks
-from ..watch.recorder import Recorder
+from ..node.rank.looks import SECONDS, Looks
+from ..node.rank.steps.recorder import Recorder
 
 
 @contextmanager

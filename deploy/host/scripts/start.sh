@@ -66,7 +66,7 @@ fi
 command -v base64 >/dev/null || { echo "error: base64: not found" >&2; exit 1; }
 id=$(echo "$variables" | base64 -d | "$@") || exit
 [ -z "$secrets" ] || {
-    # As trainer/node/handover.py takes them. `echo` is part of every shell, so the secrets appear on no command line.
+    # As trainer/node/agent/handover.py takes them. `echo` is part of every shell, so the secrets appear on no command line.
     echo "$secrets" | base64 -d | docker exec --interactive "$id" sh -c "$python" sh -P -m muster.trainer.node handover "$patience" & taking=$!
     while echo "$id" || exit; kill -0 "$taking" 2>/dev/null; do sleep 0.1; done
     wait "$taking" || {

@@ -1,4 +1,4 @@
-"""Ask all hosts to rehearse the run (trainer/rehearsal.py), a phase at a time, and return what each of them answers."""
+"""Ask all hosts to rehearse the run (node/probe/rehearsal.py), a phase at a time, and return what each answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = 20_000_000
 
 def program() -> bytes:
     """The program that the hosts run, as text. It lies in the other half: a node can run it as well."""
-    return text.text(Path(__file__).resolve().parents[3] / "trainer" / "rehearsal.py")
+    return text.text(Path(__file__).resolve().parents[3] / "trainer" / "node" / "probe" / "rehearsal.py")
 
 
 def rehearse(

@@ -1,6 +1,6 @@
 """Who is missing while a run stands still: what each rank does, compared. Pure.
 
-The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/why.py).
+The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/ending/why.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Of a path only its name, its content and its executable bit count. The text has a record for each path: `KIND SIZE
 SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is that of its target) and d (folder,
-without a digest). Its digest names the folder on a host. trainer/node/work.py makes the same from what it copies.
+without a digest). Its digest names the folder on a host. trainer/node/files/work.py makes the same from what it copies.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A folder onto hosts: as files in a folder of their own, which the run's containers get read-only.
 
 A host has each content once, by its digest. A content that changed a little is made from the one before: only the
-changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/work.py).
+changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/files/work.py).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from deploy.send.packages.inside.tools import Stop
 from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
 from tests.hostile.fuzz import crafted_projects
-from trainer.node import claims
+from trainer.node.queue import claims
 
 _BASE = base.Base("3.11.7", "x86_64", ("glibc", "2.36"), (base.Package("torch", "2.5.1+cpu"),))
 

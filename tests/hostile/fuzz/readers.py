@@ -36,7 +36,7 @@ from muster.errors import TrainError
 from muster.files import read_lines
 from tests.hostile.fuzz import crafted, crafted_projects, mutate, project_readers
 from tests.hostile.fuzz.entries import ENTRIES
-from trainer.node import stacks, stillness
+from trainer.node.hang import stacks, stillness
 
 MOST_MB, MOST_CPU_S, CPU_S_A_MB, HANG_S = 64, 20.0, 2.0, 120
 # The clock goes on while a busy machine does something else: only what waits for ever comes to this end.

@@ -19,7 +19,7 @@ PART = 50
 TALKS = "for number in range(10_000): print(number, 'x' * 100)"
 RELAY = f"""
 import pathlib, subprocess, sys
-from trainer.node import console, output
+from trainer.node.agent import console, output
 console._COUNT_EVERY //= {PART}
 console._CONSOLE_RATE *= 1000  # on a busy machine lines come in heaps, and the writer gets its turn late
 console._QUEUE_MOST *= 1000

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.preflight import nccl_log
 from tests.unit.preflight import public_logs
-from trainer.rehearsal import NCCL, TELLING
+from trainer.node.probe.rehearsal import NCCL, TELLING
 
 EXCERPTS = (Path(__file__).parent / "nccl_logs.txt").read_text().split("=== ")[1:]
 

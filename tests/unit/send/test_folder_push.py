@@ -20,7 +20,7 @@ from deploy.send.folder.content import Entry
 from deploy.send.folder.credentials import NO_CHOICE, Choice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.folder.folder_push import HostFolders, Outgoing
-from trainer.node import work
+from trainer.node.files import work
 
 
 class Here:
@@ -222,7 +222,7 @@ def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(send
 
     assert send() == sender.host.sent > 0
     there = sender.host.folders[agent.content.digest]
-    assert {"muster/trainer/node/agent.py", "muster/trainer/recipes/digits.py", "muster/__init__.py"} <= set(
+    assert {"muster/trainer/node/agent/agent.py", "muster/trainer/recipes/digits.py", "muster/__init__.py"} <= set(
         tree(there)
     )
     assert not [path for path in there.rglob("*") if "pycache" in path.name or path.suffix == ".pyc"]

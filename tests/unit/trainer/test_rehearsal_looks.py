@@ -1,6 +1,6 @@
 """What a rehearsal looks at when it fails, so that its words alone decide nothing."""
 
-from trainer.rehearsal import counted, looked_at
+from trainer.node.probe.rehearsal import counted, looked_at
 
 
 def test_a_write_that_fails_tells_the_folders_room_owner_and_mode(tmp_path):

@@ -21,9 +21,9 @@ from muster.errors import DONE, FAILED, STOPPED, Refused, TrainError
 
 from ...run_dir import RankFolder, in_run
 from ...verdict import Verdict, done, publish
-from .. import peers
-from ..ends import Life
-from ..waits import Ends
+from ..ending.ends import Life
+from ..membership import peers
+from ..queue.waits import Ends
 from . import ready
 from .plan import ENDED, READY, RUNS, WAITS, Over, Plan, View, read, row_of, view_of
 

@@ -25,7 +25,7 @@ from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from muster import exchange
 from muster.errors import Refused, TrainError
 
-from ...node.peer_errors import lost_peer
+from ...node.ending.peer_errors import lost_peer
 from .outline import fill, give_memory, whole_values
 
 LIMIT = 1e-5

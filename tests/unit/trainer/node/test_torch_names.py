@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.sources import nodes
-from trainer.node import torch_names, training_alone
+from trainer.node import torch_names
+from trainer.node.ending import training_alone
 
 
 @pytest.mark.torch

@@ -1,0 +1,97 @@
+"""The agent gives torchrun addresses that put rank 0 on the master, whatever the addresses are."""
+
+import errno
+import os
+import socket
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from lab.ports import free_port
+from muster.errors import Refused, TrainError
+from trainer.node.agent import node
+from trainer.node.agent.agent import torchrun_command, torchrun_environment
+from trainer.node.membership.meeting import resolve
+
+MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
+def test_rank_0_is_on_the_master_whatever_its_address(address):
+    endpoint = {"PET_RDZV_ENDPOINT": f"{address}:{free_port()}"}
+    master = torchrun_environment({**MASTER, **endpoint}, "master")
+    workers = [torchrun_environment({**endpoint, "PET_NODE_RANK": str(n)}, f"worker-{n}") for n in (1, 2, 9, 10, 200)]
+    order = [node["PET_LOCAL_ADDR"] for node in (master, *workers)]
+    assert order[0] == address.strip("[]")
+    assert sorted(order) == order  # torch sorts agents by this text; every IP literal comes before "node-"
+
+
+def test_a_scaled_workers_number_comes_from_its_name():
+    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1"}, "worker-7")
+    assert made["PET_LOCAL_ADDR"] == "node-00007"
+
+
+def test_a_name_becomes_an_ip_literal():
+    port = free_port()
+    made = torchrun_environment({**MASTER, "PET_RDZV_ENDPOINT": f"localhost:{port}"}, "master")
+    assert made["PET_RDZV_ENDPOINT"] == f"127.0.0.1:{port}"
+
+
+def test_an_address_given_by_hand_is_kept():
+    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_LOCAL_ADDR": "10.0.0.7"}, "worker-1")
+    assert made["PET_LOCAL_ADDR"] == "10.0.0.7"
+
+
+def test_a_busy_rendezvous_port_is_refused_by_the_master():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(Refused, match=str(port)):
+            torchrun_environment({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}"}, "master")
+
+
+def test_a_host_without_an_address_is_named():
+    with pytest.raises(TrainError, match="no-such-host"):
+        resolve("no-such-host.invalid", 0.2)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("kind", [[], ["-m"], ["--no-python"]])
+def test_torchrun_takes_no_word_of_a_users_script_for_its_own(tmp_path, monkeypatch, kind):
+    """`--run` begins torchrun's --run-path and --run_path: argparse calls it ambiguous, behind the script too."""
+    from torch.distributed.run import parse_args
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    words = ["--run=dummy", "--n", "3", "-t", "--", "-m", "x"]
+    read = parse_args(torchrun_command(["--script", *kind, "train.py", *words])[5:])
+    assert (read.training_script, read.training_script_args) == ("train.py", words)
+    assert (read.module, read.no_python) == (kind == ["-m"], kind == ["--no-python"])
+
+
+@pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])
+def test_a_script_that_is_not_there_is_refused_before_torchrun(script):
+    with pytest.raises(Refused, match="script"):
+        torchrun_command(["--script", *script])
+
+
+def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch):
+    def refused(pid):
+        raise OSError(errno.ENOSYS, "not in this kernel")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        node._wait(ended, 30.0)
+        assert ended.returncode == 0
+
+
+def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_ended_first(tmp_path):
+    diary = SimpleNamespace(first_failure=float("inf"), lives=[])
+    here = node.Node(["torchrun"], {"MUSTER_ALL_SIGNALLED": "1"}, tmp_path, diary, None, relay=True)
+    here._ask(15)
+    assert here._code(0) == 0, "they may have been done before they heard of it"
+    (tmp_path / ".stopped").touch()
+    assert here._code(0) == 75

@@ -1,0 +1,116 @@
+"""Secrets reach the agent that waits for them, whole, and lie nowhere on the way."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from lab import waiting
+from trainer.node.agent import handover
+
+DUE = {"MUSTER_SECRET_NAMES": "KEY,TOKEN", "MUSTER_RUN_ID": "r1"}
+VALUES = {"KEY": "-----BEGIN\nlines\n-----END\n", "TOKEN": "sesame"}
+
+
+class Agent(threading.Thread):
+    """An agent that waits at `pipe`; `found` once it has its secrets."""
+
+    def __init__(self, pipe):
+        super().__init__(daemon=True)
+        self.pipe, self.found = pipe, None
+        self.start()
+        waiting.until(pipe.exists, "the pipe")
+
+    def run(self):
+        self.found = handover.take(DUE, self.pipe)
+
+
+@pytest.fixture
+def agent(tmp_path):
+    return Agent(tmp_path / "pipe")
+
+
+def said(values):
+    return json.dumps(values).encode()
+
+
+def test_secrets_of_several_lines_arrive_and_leave_nothing(agent, tmp_path):
+    assert handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN
+    agent.join(5)
+    assert agent.found == VALUES
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_more_than_a_pipe_holds_arrives(agent):
+    much = {"KEY": "x" * 120_000, "TOKEN": "y" * 120_000}
+    assert handover.give(said(much), 5, agent.pipe) == handover.TAKEN
+    agent.join(5)
+    assert agent.found == much
+
+
+@pytest.mark.parametrize("wrong", [b"", b"{", b"[]", b"[" * 100_000, said({"KEY": "1"}), said({**VALUES, "MORE": ""})])
+def test_what_is_cut_or_not_what_is_due_is_not_taken_and_the_agent_waits_on(agent, wrong, monkeypatch):
+    with monkeypatch.context() as impatient:  # what is right may take as long as a busy machine needs
+        impatient.setattr(handover, "_TAKING_SECONDS", 0.1)
+        assert handover.give(wrong, 5, agent.pipe) == handover.NOT_TAKEN
+    assert agent.found is None
+    assert handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN
+
+
+def test_where_nobody_waits_nothing_is_written(tmp_path):
+    absent, plain, link, left = (tmp_path / name for name in ("absent", "plain", "link", "left"))
+    plain.touch()
+    link.symlink_to(plain)
+    os.mkfifo(left)
+    for path in (absent, plain, link, left):
+        assert handover.give(said(VALUES), 0, path) == handover.NOBODY_WAITS
+    assert plain.read_bytes() == b""
+    assert not absent.exists()
+
+
+def test_a_run_without_secrets_does_not_wait(tmp_path):
+    assert handover.take({}, tmp_path / "pipe") == {}
+
+
+WAITS = """
+import pathlib, sys
+from trainer.node.agent import handover
+
+def read(*arguments):
+    reads.append(1)
+    if len(reads) == 10:  # many polls after the agent's line
+        pathlib.Path(sys.argv[2]).touch()
+    return original(*arguments)
+
+reads, original, handover._read, handover._QUIET_SECONDS = [], handover._read, read, 0.1
+handover.take({"MUSTER_SECRET_NAMES": "KEY", "MUSTER_RUN_ID": "r1"}, pathlib.Path(sys.argv[1]))
+"""
+
+
+def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
+    pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
+    command = [sys.executable, "-c", WAITS, pipe, waited_on]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
+        assert (
+            waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 hands them in\n"
+        )
+        waiting.until(waited_on.exists, "ten looks at the pipe")
+        assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
+        assert waits.stdout.read() == "has its secrets\n"
+
+
+def test_asking_an_agent_to_stop_while_it_waits_is_a_stop(tmp_path):
+    environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
+    code = "import pathlib; from trainer.node.agent import agent, handover;"
+    code += f"pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
+    code += "take = handover.take; handover.take = lambda e: take(e, pipe); raise SystemExit(agent.main())"
+    with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
+        waiting.until((tmp_path / "pipe").exists, "the pipe")
+        waits.send_signal(2)
+        assert waits.wait(10) == 75
+    verdict = json.loads((tmp_path / "outcome/a-agent.json").read_text())
+    assert (verdict["verdict"], verdict["message"]) == ("stopped", "stopped before its secrets came")
+    assert not (tmp_path / "pipe").exists()

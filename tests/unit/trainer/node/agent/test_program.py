@@ -1,0 +1,48 @@
+"""A program that is not here is refused before anything starts, with the command that runs without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.errors import Refused
+from trainer.node.agent import program
+
+
+@pytest.mark.parametrize(
+    ("typed", "works"),
+    [
+        ("nsys-none profile -o x /usr/bin/python train.py --lr 3", "--script '/usr/bin/python train.py --lr 3'"),
+        ("py-spy-none record -- torchrun train.py", "--script 'torchrun train.py'"),
+        ("scalene-none train.py", "--script train.py"),
+        ("run.sh --lr 3", "--script './run.sh --lr 3'"),
+        ("llamafactory-none train x.yaml", "packages"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").touch()
+    with pytest.raises(Refused) as refused:
+        program.refuse_missing(typed.split())
+    assert typed.split()[0] in refused.value.message
+    assert works in refused.value.hint
+
+
+def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").touch()
+    program.refuse_missing(["sh", "-c", "true"])
+    program.refuse_missing(["./run.sh"])  # what keeps it from running is said when it is started
+
+
+@pytest.mark.parametrize(
+    ("more", "attempt", "words"),
+    [
+        ("--resume", "0", []),
+        ("--resume", "1", ["--resume"]),
+        ("--init_from=resume 'a b'", "12", ["--init_from=resume", "a b"]),
+        ("", "3", []),
+    ],
+)
+def test_a_later_start_gets_the_words_for_it(more, attempt, words):
+    environment = {"TORCHELASTIC_RESTART_COUNT": attempt, **({"MUSTER_RESTART_WITH": more} if more else {})}
+    assert program.words_of_start(["python", "train.py"], environment) == ["python", "train.py", *words]

@@ -1,0 +1,113 @@
+"""What a node knows from Slurm's variables alone."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.run import environment
+from muster.errors import Refused
+from trainer.node.agent import slurm
+
+STEP = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NODELIST": "n[1-2]",
+    "SLURM_NODEID": "0",
+    "SLURM_CPUS_ON_NODE": "8",
+    "SLURMD_NODENAME": "n1",
+}
+SCRIPT = ["--script", "train.py"]
+
+
+@pytest.fixture(autouse=True)
+def addresses(monkeypatch):
+    """Names as a site's DNS has them, and this host's own end of a way."""
+    known = {"n1": "10.0.0.1", "n2": "10.0.0.2", "self": "127.0.1.1"}
+    monkeypatch.setattr(slurm.meeting, "resolve", lambda host, patience: known[host])
+    monkeypatch.setattr(slurm.meeting, "this_end", lambda address, port: "10.0.0.9")
+
+
+def given(**more):
+    return slurm.variables({**STEP, **more}, SCRIPT, Path("/home/u"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", ["n1"]),
+        ("n[1-2,07],login", ["n1", "n2", "n07", "login"]),
+        ("gpu[009-011]-ib", ["gpu009-ib", "gpu010-ib", "gpu011-ib"]),
+        ("r[1-2]n[1-2]", ["r1n1", "r1n2", "r2n1", "r2n2"]),
+    ],
+)
+def test_a_list_of_hosts_is_read_in_its_order(text, names):
+    assert slurm.hosts(text) == names
+
+
+@pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a b", "$(id)"])
+def test_what_is_no_list_of_hosts_is_refused(text):
+    with pytest.raises(Refused):
+        slurm.hosts(text)
+
+
+def test_rank_0_is_on_the_first_host_of_the_step_and_all_nodes_meet_there():
+    first, second = given(), given(SLURM_NODEID="1", SLURMD_NODENAME="n2")
+    assert first["PET_RDZV_ENDPOINT"] == second["PET_RDZV_ENDPOINT"]
+    assert first["PET_RDZV_ENDPOINT"].startswith("10.0.0.1:")
+    assert "is_host=1," in first["PET_RDZV_CONF"]
+    assert "is_host=0," in second["PET_RDZV_CONF"]
+    assert (first["PET_NODE_RANK"], second["PET_NODE_RANK"]) == ("0", "1")
+    assert (first["MUSTER_NODE"], second["MUSTER_NODE"]) == ("n1", "n2")
+
+
+def test_a_requeued_job_has_its_run_folder_again_and_a_rendezvous_of_its_own():
+    before, after = given(), given(SLURM_RESTART_COUNT="1")
+    assert before["MUSTER_RUN_DIR"] == after["MUSTER_RUN_DIR"] == "/home/u/runs/slurm-7"
+    assert before["PET_RDZV_ID"] != after["PET_RDZV_ID"]
+
+
+def test_the_first_host_that_calls_itself_a_loopback_address_meets_where_the_others_reach_it():
+    assert given(SLURM_STEP_NODELIST="self,n2")["PET_RDZV_ENDPOINT"].startswith("10.0.0.9:")
+
+
+@pytest.mark.parametrize(
+    ("more", "ranks"),
+    [
+        ({}, "1"),
+        ({"SLURM_GPUS_ON_NODE": "4"}, "4"),
+        ({"CUDA_VISIBLE_DEVICES": "0,1"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, "1"),
+        ({"PET_NPROC_PER_NODE": "3", "SLURM_GPUS_ON_NODE": "4"}, "3"),
+    ],
+)
+def test_a_host_has_a_rank_for_each_of_its_gpus_or_as_many_as_asked(more, ranks):
+    assert {**more, **given(**more)}["PET_NPROC_PER_NODE"] == ranks
+
+
+def test_a_command_that_starts_its_ranks_itself_runs_once_and_learns_their_number():
+    words = ["--script", "--per-node", "bash", "run.sh"]
+    made = slurm.variables({**STEP, "SLURM_GPUS_ON_NODE": "4"}, words, Path("/home/u"))
+    assert (made["PET_NPROC_PER_NODE"], made["MUSTER_LAUNCHER_RANKS"]) == ("1", "4")
+
+
+def test_variables_that_are_set_stay():
+    made = given(MUSTER_RUN_DIR="/data/r1", NCCL_SOCKET_IFNAME="ib0")
+    assert not {"MUSTER_RUN_DIR", "NCCL_SOCKET_IFNAME"} & made.keys()
+    assert not slurm.applies({**STEP, "PET_RDZV_ENDPOINT": "a:1"})
+    assert not slurm.applies({})
+
+
+@pytest.mark.parametrize("more", [{"SLURM_STEP_NUM_TASKS": "4"}, {"SLURM_STEP_ID": None}])
+def test_several_tasks_on_a_host_and_a_batch_script_without_srun_are_refused_with_what_works(more):
+    variables = {name: value for name, value in {**STEP, "SLURM_NNODES": "2", **more}.items() if value is not None}
+    with pytest.raises(Refused) as refused:
+        slurm.variables(variables, SCRIPT, Path("/home/u"))
+    assert "srun" in refused.value.hint
+    assert "--ntasks-per-node=1 muster agent" in refused.value.hint
+
+
+def test_only_the_patience_differs_from_the_rendezvous_of_other_backends():
+    made = given()["PET_RDZV_CONF"].removeprefix("is_host=1,")
+    assert made.replace("join_timeout=600", "join_timeout=60") == environment.RDZV_CONF == slurm.RDZV_CONF

@@ -1,0 +1,44 @@
+"""A node keeps its host's end of the run's network alive, and learns at once when that end is gone."""
+
+import socket
+import threading
+import uuid
+
+import pytest
+
+from trainer.node.beside import tie
+
+
+@pytest.fixture
+def end():
+    """An end that listens, and the variable that names it."""
+    name = f"muster-overlay-test-{uuid.uuid4().hex}"
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(f"\0{name}")
+    listening.listen()
+    listening.settimeout(5)
+    yield listening, {tie.NAME: name, "PATH": "/bin"}
+    listening.close()
+
+
+def test_it_says_that_it_does_not_come_back_and_no_rank_inherits_the_name(end):
+    listening, environment = end
+    lost = threading.Event()
+    leave = tie.hold(environment, lost.set)
+    assert environment == {"PATH": "/bin"}
+    connection, _ = listening.accept()
+    connection.settimeout(5)
+    leave()
+    assert connection.recv(100) == tie.DONE
+    assert not lost.is_set()
+    connection.close()
+    assert lost.wait(5), "the end of the end is heard"
+
+
+def test_where_the_end_is_gone_the_node_does_not_begin():
+    with pytest.raises(tie.NoOverlay, match="does not outlive a reboot"):
+        tie.hold({tie.NAME: f"muster-overlay-test-{uuid.uuid4().hex}"}, lambda: None)
+
+
+def test_a_run_without_such_a_network_ties_nothing():
+    assert tie.hold({}, lambda: None)() is None

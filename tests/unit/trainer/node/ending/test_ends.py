@@ -1,0 +1,168 @@
+"""How ranks ended is known first hand: which, when, with what code, and whether for want of memory."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from deploy.causes.ends import Cause
+from trainer.node.agent.diary import Diary
+from trainer.node.ending.ends import Ends, Memory, ended_how, ended_why
+
+HOME = os.getcwd()
+
+
+def node(tmp_path, body, ranks=2, ask_after="", **variables):
+    """One node of a run with a script of the user's, to its end: its exit code, verdict and ranks' events."""
+    (tmp_path / "train.py").write_text("import os, signal, sys, time\nrank = int(os.environ['RANK'])\n" + body)
+    environment = {**os.environ, "PET_NPROC_PER_NODE": str(ranks), "MUSTER_RUN_DIR": str(tmp_path / "run")}
+    environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": HOME, "OMP_NUM_THREADS": "1"}
+    environment |= {"PET_MONITOR_INTERVAL": "0.1", "PET_SHUTDOWN_TIMEOUT": "5", **variables}
+    line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
+    agent = subprocess.Popen(line, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said = b""
+    for words in agent.stdout:
+        said += words
+        if ask_after and ask_after.encode() in words:
+            agent.send_signal(signal.SIGINT)
+    code = agent.wait(60)
+    left = tmp_path / "run/outcome/gpu-b-agent.json"
+    events = [json.loads(line) for path in (tmp_path / "run/ranks").glob("*") for line in path.read_text().splitlines()]
+    return code, json.loads(left.read_text()) if left.exists() else None, events, said.decode()
+
+
+def ends(events):
+    return {event["rank"]: event["code"] for event in events if event["kind"] == "ended"}
+
+
+@pytest.mark.torch
+def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp_path):
+    code, verdict, events, _ = node(tmp_path, "if rank == 1: os.kill(os.getpid(), 11)\ntime.sleep(60)")
+    assert code == 1
+    assert (verdict["verdict"], verdict["rank"], verdict["since"] > 0) == ("failed", 1, True)
+    assert ends(events) == {1: -signal.SIGSEGV}
+    assert {event["rank"] for event in events if event["kind"] == "began"} == {0, 1}
+
+
+@pytest.mark.torch
+def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
+    wait = "path = os.environ['MUSTER_RUN_DIR'] + '/ranks/rank-1.jsonl'\n"
+    wait += "while rank == 0 and not (os.path.exists(path) and 'ended' in open(path).read()): time.sleep(0.05)"
+    code, verdict, events, _ = node(tmp_path, wait)
+    assert (code, verdict["verdict"], ends(events)) == (0, "done", {0: 0, 1: 0})
+
+
+@pytest.mark.torch
+def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path):
+    # The other rank takes its time to end, so that the request comes while torchrun waits for it.
+    body = "if rank == 1: raise ValueError('bad sample 7')\n"
+    body += "signal.signal(15, lambda *_: (print('ending', flush=True), time.sleep(1), sys.exit(0)))\ntime.sleep(60)"
+    code, verdict, _, _ = node(tmp_path, body, ask_after="ending")
+    assert (code, verdict["verdict"], verdict["rank"]) == (1, "failed", 1)
+    assert "ValueError: bad sample 7" in verdict["message"]
+
+
+@pytest.mark.torch
+def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_path):
+    body = "signal.signal(15, lambda *_: os._exit(3))\nprint('here', flush=True)\ntime.sleep(60)"
+    code, verdict, _, _ = node(tmp_path, body, ranks=1, ask_after="here")
+    assert (code, verdict["verdict"]) == (75, "stopped")
+
+
+def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    counter.write_text("oom 0\noom_kill 2\n")
+    memory = Memory(tmp_path, own)
+    assert memory.killed() is False
+    counter.write_text("oom 1\noom_kill 3\n")
+    assert memory.killed() is True
+    assert Memory(tmp_path / "nowhere", own).killed() is None
+    said = {oom: ended_how(-9, oom) for oom in (True, False, None)}
+    assert "out of memory in its container: the kernel says so" in said[True]
+    assert "from outside (the kernel" in said[False]
+    assert "not known" in said[None]
+    assert ended_how(-11, True) == "was killed by SIGSEGV"
+    assert ended_how(-40) == "was killed by SIGRTMIN+6"  # a signal without a name of its own
+
+
+def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
+    causes = [ended_why(-9, True), ended_why(-9, True, of_host=True), ended_why(-9, False), ended_why(-11, True)]
+    assert causes == ["container-out-of-memory", "host-out-of-memory", "killed", "killed"]
+    assert all(
+        map(Cause.of_slug, [*causes, "stopped", "locked-up", "trained-alone", "left-early", "ended-from-outside"])
+    )
+    assert ended_why(1) == "", "of an exception its words tell"
+
+
+@pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
+def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
+    own, counter = tmp_path / "own", tmp_path / "memory/box/memory.oom_control"
+    own.write_text(line + "\n")
+    counter.parent.mkdir(parents=True)
+    counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
+    memory = Memory(tmp_path, own)
+    counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    assert memory.killed() is True
+
+
+def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
+    path, noted = tmp_path / "ends.jsonl", Ends(tmp_path)
+    whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"
+    path.write_text(whole + '{"t": 2.0, "local')
+    assert [life.rank for life in noted.read()] == [4]
+    with path.open("a") as file:
+        file.write('_rank": 0, "pid": 7, "code": 0}\n')
+    assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
+
+
+def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):
+    place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
+    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    diary.keep(lambda local_rank: "")
+    diary.tell_torchrun(-11, lambda local_rank: "")
+    ended = told_ends(tmp_path)
+    assert [(event["rank"], event["code"]) for event in ended] == [(1, -11), (2, 0)]
+    assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
+
+
+def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_for_a_lost_peer(tmp_path):
+    place = {"attempt": 0, "world": 3, "t": 100.0}
+    rows = [{"local_rank": rank, "rank": rank, "pid": 14 + rank, **place} for rank in (0, 1)]
+    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    lost = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection reset by peer."
+    words = ["Traceback (most recent call last):\n" + lost, "step 7\n"]
+    diary.keep(words.__getitem__)
+    diary.tell_torchrun(1, words.__getitem__)
+    (told,) = told_ends(tmp_path)
+    assert (told["rank"], told["code"], told["victim"]) == (0, 1, True)
+    assert "Connection reset" in told["error"]
+
+
+@pytest.mark.holds("secrets-masked")
+def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_path):
+    key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
+    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': 1})}\n")
+    # A process that has no variable with the secret any more masks nothing itself.
+    (tmp_path / "0.error").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
+    diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
+    diary.tell_still(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
+    diary.keep(lambda local_rank: "")
+    text = (tmp_path / "run/ranks/rank-0.jsonl").read_text()
+    assert '"file": "key_***.py"' in text
+    assert '["0", 1, "f_***"]' in text
+    assert "https://u:***@host" in text
+    assert diary.culprit.last_words.error == "ValueError: 401 for https://u:***@host"
+    assert "sesame" not in text
+
+
+def told_ends(folder):
+    lines = [line for path in sorted((folder / "run" / "ranks").iterdir()) for line in path.read_text().splitlines()]
+    return [event for line in lines if (event := json.loads(line))["kind"] == "ended"]

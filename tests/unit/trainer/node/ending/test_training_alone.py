@@ -1,0 +1,318 @@
+"""A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+from tests.unit.trainer.node.ending.test_ends import node
+from trainer.node.ending import own_world, training_alone
+from trainer.node.ending.ends import Life
+from trainer.node.ending.training_alone import trained_alone
+from trainer.node.rank import together, worlds
+
+STEP = """
+import torch
+def step():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.ones(4, 2)).mean().backward()
+    optimizer.step()
+"""
+SPAWN = """
+import torch.distributed as dist, torch.multiprocessing as mp
+def main(local, port):
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "False"  # else it asks torchrun's own store, and waits
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=local, world_size=1)
+    step()
+if __name__ == "__main__":
+    import socket
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(main, args=(port,), nprocs=1)
+"""
+LAUNCH = """
+import subprocess
+if "INNER" in os.environ:
+    step()
+else:
+    subprocess.run([sys.executable, "train.py"], env={**os.environ, "INNER": "1"}, check=True)
+"""
+SILENT = """
+import torch.distributed as dist
+dist.init_process_group()
+step()
+dist.destroy_process_group()
+"""
+TOGETHER = SILENT.replace("dist.destroy", "dist.all_reduce(torch.ones(1))\ndist.destroy")
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (STEP + "step()", "no process group was formed"),
+        (STEP + SPAWN, "its largest process group was of 1 rank"),
+        (STEP + LAUNCH, "no process group was formed"),
+        (STEP + SILENT, "sent nothing through it"),
+    ],
+)
+def test_ranks_that_train_alone_have_failed(tmp_path, body, words):
+    code, verdict, _, said = node(tmp_path, body, GLOO_SOCKET_IFNAME="lo")
+    assert (code, verdict["verdict"]) == (1, "failed"), said
+    assert verdict["message"].startswith("train.py trained alone: ")
+    assert words in verdict["message"]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("body", "more"),
+    [
+        (STEP + TOGETHER, {}),
+        (STEP + TOGETHER.replace("dist.destroy_process_group()", ""), {}),
+        (STEP + TOGETHER.replace("step()", ""), {}),
+        (STEP + "step()", {"MUSTER_SEPARATE": "1"}),
+        ("print('no training')", {}),
+    ],
+)
+def test_ranks_that_train_together_or_apart_on_purpose_are_done(tmp_path, body, more):
+    code, verdict, _, said = node(tmp_path, body, GLOO_SOCKET_IFNAME="lo", **more)
+    assert (code, verdict["verdict"]) == (0, "done"), said
+
+
+def lives(*ranks, world=4, attempt=0):
+    return [Life(rank, local, attempt, world, 1, 1.0, 2.0, 0) for local, rank in enumerate(ranks)]
+
+
+def noted(folder, *notes):
+    lines = [json.dumps({"attempt": 0, **note}) + "\n" for note in notes]
+    (folder / "together.jsonl").write_text("".join(lines))
+
+
+def test_a_group_that_is_whole_on_one_of_several_hosts_is_that_hosts_alone(tmp_path):
+    noted(tmp_path, {"rank": 0, "size": 4, "member": 0}, {"rank": 1, "size": 4, "member": 1})
+    assert trained_alone(tmp_path, lives(0, 1), 2) == ""
+    every = [{"rank": 0, "size": 4, "member": member} for member in range(4)]
+    noted(tmp_path, *every)
+    assert "on this host" in trained_alone(tmp_path, lives(0, 1), 2)
+    assert trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
+
+
+def member(number, size, store, **more):
+    return {"rank": 0, "size": size, "member": number, "store": store, **more}
+
+
+def test_a_world_of_one_host_beside_one_of_all_hosts_is_no_harm(tmp_path):
+    local = [member(number, 2, "127.0.0.1:1") for number in range(2)]
+    noted(tmp_path, *local, {"rank": 0, "stepped": True})
+    assert "on this host" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, *local, member(0, 2, "10.0.0.1:2"), {"rank": 0, "stepped": True, "sent": True})
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+
+
+def test_a_group_of_one_in_which_nothing_trains_is_nobodys_fault_but_a_launcher_of_one_node_is(tmp_path):
+    noted(tmp_path, member(0, 1, "HashStore"))
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
+    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, {"rank": 0, "launch": [1, 1, 1]}, member(0, 1, "127.0.0.1:1"))
+    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+
+
+def test_what_has_none_of_the_runs_variables_joins_nobody_unless_others_were_joined(tmp_path):
+    noted(tmp_path, {"rank": 0, "unseen": True, "command": ["python", "train.py"]})
+    assert "none of the run's variables" in trained_alone(tmp_path, lives(0, world=2), 2)
+    noted(tmp_path, {"rank": 0, "unseen": True}, member(0, 2, "10.0.0.1:2"))
+    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+
+
+def test_what_an_earlier_attempt_formed_proves_nothing(tmp_path):
+    noted(tmp_path, {"rank": 0, "attempt": 0, "size": 4, "member": 0}, {"rank": 0, "attempt": 1, "stepped": True})
+    assert "no process group" in trained_alone(tmp_path, lives(0, attempt=1), 4)
+
+
+def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
+    assert trained_alone(tmp_path, lives(0), 4) == ""
+    noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
+    assert trained_alone(tmp_path, lives(0), 4) == ""
+    (tmp_path / "together.jsonl").write_text("torn {")
+    assert trained_alone(tmp_path, lives(0), 4) == ""
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """What a watch of a node tells of `ranks` at a look, after these notes."""
+    clock = [100.0]
+    monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
+
+    def look(watch, *notes, of=None):
+        clock[0] += 10.0
+        noted(tmp_path, *notes)
+        return [(rank, about["why"], about.get("hint", "")) for rank, about in watch.look(of or lives_now(0, 1))]
+
+    return look
+
+
+def lives_now(*ranks, world=4, attempt=0):
+    return [Life(rank, local, attempt, world, 1, 1.0) for local, rank in enumerate(ranks)]
+
+
+def lasting(rank, **more):
+    return {"rank": rank, "stepped": True, "lasting": True, **more}
+
+
+def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, told):
+    watch = training_alone.Watch(tmp_path)
+    assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may come late
+    news = told(watch, lasting(0), lasting(1))
+    assert [rank for rank, _, _ in news] == [0, 1]
+    assert "no process group was formed (4 ranks were to train together)" in news[0][1]
+    assert "init_process_group()" in news[0][2]
+    assert told(watch, lasting(0), lasting(1)) == []
+
+
+STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"], "given": "127.0.0.1:29500"}
+
+
+@pytest.fixture(scope="module")
+def launch():
+    """What a launcher notes that began to wait so many seconds ago, and has started no rank."""
+    with subprocess.Popen(["sleep", "infinity"]) as process:  # pytest itself may have children
+
+        def note(nodes, seconds, meets="localhost:0"):
+            began = time.time() - seconds
+            about = {"rank": 0, "launch": [nodes, nodes, 2], "pid": process.pid, "t": began, "meets": meets}
+            return about | STANDALONE
+
+        yield note
+        process.kill()
+
+
+def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp_path, told, launch):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    assert told(watch, launch(2, 1.0), of=of) == []
+    ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
+    assert (rank, why.startswith("`torchrun --standalone train.py`: it meets at localhost:0")) == (0, True)
+    assert hint.startswith("leave --standalone out there")
+    assert watch.final is None
+    assert told(watch, launch(2, 60.0), of=of) == []
+    assert watch.final
+    assert told(watch, launch(2, 60.0), member(0, 4, "10.0.0.1:2", t=time.time()), of=of) == [(0, "", "")]
+    assert watch.final is None
+
+
+@pytest.mark.torch
+def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(tmp_path, told, monkeypatch, launch):
+    """`torchrun --nnodes=1` in a script takes its node's place from the run's variables, and waits for the first."""
+    from torch.distributed.run import config_from_args, parse_args
+
+    monkeypatch.setenv("PET_NODE_RANK", "1")
+    config, *_ = config_from_args(parse_args(["--nnodes=1", "--rdzv_endpoint=localhost:5972", "train.py"]))
+    note = {**launch(1, 10.0), "given": "10.0.0.1:29500", **worlds.of_launch(config)}
+    ((_, why, _),) = told(training_alone.Watch(tmp_path), note, of=lives_now(0, world=2))
+    assert "it meets at localhost:5972, and the run's nodes meet at 10.0.0.1:29500" in why
+
+
+def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_path, told):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    helper = {"rank": 0, "unseen": True, "t": time.time() - 60, "command": ["python", "prepare.py"]}
+    assert told(watch, helper, of=of) == []
+    ((_, why, _),) = told(watch, helper, {**helper, "pid": 7, "command": ["python", "/bin/torchrun", "a.py"]}, of=of)
+    assert "none of the run's variables" in why
+
+
+def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_path, told, launch):
+    world = [launch(1, 20.0), *(member(number, 2, "localhost:1") for number in range(2)), {"rank": 0, "stepped": True}]
+    watch = training_alone.Watch(tmp_path)
+    assert told(watch, *world, of=lives(0, world=2)) == []
+    assert "on this host" in watch.final.why
+    watch = training_alone.Watch(tmp_path)
+    told(watch, *world, member(0, 4, "10.0.0.1:2"), of=lives(0, world=2))
+    assert watch.final is None
+
+
+def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told, launch):
+    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    world = [launch(1, 20.0), *(member(number, 2, "localhost:1", t=time.time() - 15) for number in range(2))]
+    assert told(watch, *world, of=of) == []  # it may evaluate
+    assert told(watch, *world, {"rank": 0, "stepped": True, "t": time.time()}, of=of) == []
+    ((_, why, hint),) = told(watch, *world, {"rank": 0, "stepped": True, "t": time.time() - 5}, of=of)
+    assert "all 2 ranks of its process group were on this host" in why
+    assert "--standalone" in hint
+
+
+def test_a_group_that_comes_late_is_told_too(tmp_path, told):
+    watch = training_alone.Watch(tmp_path)
+    assert told(watch, lasting(0))
+    joined = [lasting(0), {"rank": 0, "size": 4, "member": 0}]
+    assert told(watch, *joined) == [(0, "", "")]
+    assert told(watch, *joined) == []
+
+
+def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
+    ((rank, why, _),) = told(training_alone.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
+    assert rank == 0
+    assert "largest process group was of 1 rank" in why
+
+
+def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_are_not_told(tmp_path, told):
+    watch = training_alone.Watch(tmp_path)
+    assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # what it sends may come late
+    assert told(watch, lasting(0, otherwise=True)) == []
+    assert told(watch, lasting(0), of=lives_now(0, world=1)) == []
+    assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict says it
+    assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # of an earlier start
+    assert told(training_alone.Watch(tmp_path, separate=True), lasting(0)) == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "words"),
+    [
+        (["lightning", "accelerate"], "Trainer(num_nodes=2, devices=2, ...)"),
+        (["pytorch_lightning"], "Trainer(num_nodes=2, devices=2, ...)"),
+        (["accelerate"], "ACCELERATE_USE_CPU=true"),
+        ([], "torch.distributed.init_process_group()"),
+    ],
+)
+def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_path, told, loaded, words):
+    ((_, _, hint),) = told(training_alone.Watch(tmp_path), lasting(0, loaded=loaded))
+    assert words in hint
+    assert words in training_alone.how_to_join(tmp_path, lives(0, 1))
+    assert "--separate" in hint
+
+
+def steps_of(folder):
+    return [note for note in training_alone.notes(folder) if note.get("stepped")]
+
+
+class Optimizer(types.ModuleType):
+    """A torch.optim.optimizer with the one name that is taken of it."""
+
+    def register_optimizer_step_post_hook(self, hook):
+        self.step = hook
+
+
+def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
+    clock, torch = [100.0], Optimizer("torch.optim.optimizer")
+    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
+    together._steps(torch)
+    for clock[0] in (100.0, 105.0, 119.0):
+        torch.step()
+    assert [(note.get("lasting"), note["loaded"]) for note in steps_of(tmp_path)] == [(None, ["pytorch_lightning"])]
+    for clock[0] in (121.0, 150.0):
+        torch.step()
+    assert [note.get("lasting") for note in steps_of(tmp_path)] == [None, True]
+
+
+def test_a_script_that_comes_through_a_pipe_is_not_waited_for(tmp_path):
+    """`bash <(...)`: nobody else can read it, and who tries waits for ever."""
+    os.mkfifo(tmp_path / "run.sh")
+    assert own_world.shell_script([str(tmp_path), "run.sh"], ()) == ("", [])

@@ -1,0 +1,58 @@
+"""`muster why` says of ranks that nobody looks at why that is so, and the agent calls none of them still."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from lab.waiting import until
+from trainer.node import torch_names
+from trainer.node.agent.diary import Diary
+from trainer.node.agent.limit import Limit
+from trainer.node.agent.node import Node
+from trainer.node.ending import why
+from trainer.node.ending.ends import Life
+from trainer.node.hang import stillness
+
+
+def said(folder, capsys, monkeypatch, **variables):
+    """What `muster why` says of rank 0 of a node with these variables, which it does not see itself."""
+    outcome = folder / "nodes/.n0"
+    outcome.mkdir(parents=True, exist_ok=True)
+    with (outcome / "ends.jsonl").open("w") as file:
+        began = {"rank": 0, "local_rank": 0, "attempt": 0, "world": 1, "pid": 7, "began": 1.0, "t": 1.0}
+        file.write(json.dumps(began) + "\n")
+    node = Node([], variables, outcome, Diary(folder, "n0", outcome), Limit(None, "n0", {}), relay=True)
+    node._say_if_unobserved()
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(folder))
+    monkeypatch.setenv("MUSTER_NODE", "n0")
+    assert why.main() == 0
+    return json.loads(capsys.readouterr().out)["doing"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "doing"),
+    [({"MUSTER_OBSERVE": "0"}, "unobserved"), ({torch_names.PLAIN: "1"}, "plain"), ({}, "unseen")],
+)
+def test_a_rank_that_is_not_observed_is_told_apart_from_one_that_does_not_answer(
+    tmp_path, capsys, monkeypatch, variables, doing
+):
+    assert said(tmp_path, capsys, monkeypatch, **variables) == doing
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
+def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkeypatch):
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    now = [1000.0]
+    monkeypatch.setattr(stillness.time, "time", lambda: now[0])
+    try:
+        until(lambda: stillness._busy([process.pid]), "the process")
+        still, life = stillness.Stillness(tmp_path, None), Life(0, 0, 0, 1, process.pid, 1.0)
+        for _ in range(60):
+            now[0] += stillness.LOOK_SECONDS
+            assert still.look([life]) == []
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,150 @@
+"""What a script has kept on a node: nothing half written is copied, and a copy takes the place of no own file."""
+
+import os
+import threading
+import time
+
+import pytest
+
+from lab.waiting import until
+from trainer.node.files import neighbour_copies, work
+from trainer.node.files.missing_files import SENT, Entry
+from trainer.node.files.neighbour_copies import NeighbourCopies, Source, Whole, being_written, settled
+from trainer.node.membership.link import Link, LinkLost
+
+KEY = "0123456789abcdef"
+
+
+def test_a_folder_counts_once_nobody_writes_into_it_any_more():
+    files = {
+        "work/last.pt": Entry(1, 90),
+        "work/next.pt": Entry(1, 100),
+        "work/checkpoint-2/model.safetensors": Entry(1, 96),
+        "work/checkpoint-2/optimizer.pt": Entry(1, 100),
+        "work/checkpoint-1/model.safetensors": Entry(1, 80),
+        "work/checkpoint-1/train.log": Entry(5000, 100),
+        "work/train.py": Entry(1, 1, SENT),
+    }
+    assert settled(files, 101.0).keys() == {"work/last.pt", "work/checkpoint-1/model.safetensors"}
+    assert settled(files, 103.0).keys() == files.keys() - {"work/train.py", "work/checkpoint-1/train.log"}
+
+
+def test_a_text_that_names_the_last_checkpoint_goes_with_it():
+    """Megatron-LM writes such a tracker; without it a script begins anew beside its checkpoint."""
+    files = {
+        "work/ckpt/iter_0000010/model.pt": Entry(10**9, 90),
+        "work/ckpt/latest_checkpointed_iteration.txt": Entry(2, 91),
+        "work/ckpt/losses.csv": Entry(5000, 91),
+        "work/ckpt/iter_0000010/log.txt": Entry(9, 99),
+    }
+    assert settled(files, 100.0).keys() == {
+        "work/ckpt/iter_0000010/model.pt",
+        "work/ckpt/latest_checkpointed_iteration.txt",
+    }
+
+
+def test_a_file_that_is_written_all_the_time_counts_while_nobody_has_it_open():
+    writers = set()
+    whole = Whole(lambda: writers)
+    looks = [whole.look({"work/out/last.pt": Entry(1, at)}, at + 0.5) for at in range(100, 110)]
+    assert looks[0] == ({}, set())
+    assert looks[-1] == ({"work/out/last.pt": Entry(1, 109)}, {"work/out/last.pt"})
+    writers.add("work/out/last.pt")
+    assert whole.look({"work/out/last.pt": Entry(1, 110)}, 110.5) == ({}, set())
+
+
+def test_a_file_that_a_process_has_open_to_write_is_seen(tmp_path):
+    read = tmp_path / "read"
+    read.touch()
+    with (tmp_path / "written").open("w"), read.open():
+        assert being_written(tmp_path) == {"written"}
+
+
+class Node:
+    """A node on the loopback interface with a disk of its own; its ranks run in epoch `runs`."""
+
+    def __init__(self, folder):
+        (folder / "sent").mkdir(parents=True)
+        work.prepare(folder, folder / "sent")
+        self.folder, self.sources, self.runs = folder, [], 1
+        self.copies = NeighbourCopies(folder, KEY, "127.0.0.1", lambda: self.sources, lambda: self.runs)
+
+    def write(self, path, text, ago=10):
+        file = self.folder / "work" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        os.utime(file, (time.time() - ago,) * 2)
+
+    def read(self, path):
+        file = self.folder / "work" / path
+        return file.read_text() if file.exists() else None
+
+    def follow(self, other):
+        """Copy what the other node has by now."""
+        saved = until(lambda: other.copies.saved, "the files to be seen")
+        self.sources = [Source("other", other.copies.where, saved, 1)]
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    monkeypatch.setattr(neighbour_copies, "_LOOK_S", 0.1)  # a second between two looks would be all that these tests do
+    made = [Node(tmp_path / name) for name in ("other", "own")]
+    yield made
+    for node in made:
+        node.copies.close()
+
+
+def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
+    other, own = pair
+    other.write("out/last.pt", "step 1", 20)
+    other.write("mine.pt", "of the other", 20)
+    own.write("mine.pt", "own", 20)
+    own.follow(other)
+    until(lambda: own.read("out/last.pt") == "step 1", "the copy")
+    assert work.listing(own.folder).files["work/out/last.pt"].origin == "other"
+    other.write("out/last.pt", "step 2", 5)
+    until(lambda: other.copies.saved > own.sources[0].saved, "the newer file to be seen")
+    own.follow(other)
+    until(lambda: own.read("out/last.pt") == "step 2", "the newer copy")
+    assert own.read("mine.pt") == "own"
+
+
+def test_a_checkpoint_that_is_written_ten_times_a_second_is_copied_too(pair):
+    other, own = pair
+    stop = threading.Event()
+
+    def save():
+        number = 0
+        while not stop.wait(0.1):
+            other.write("out/last.tmp", f"step {number:09}", 0)
+            os.replace(other.folder / "work/out/last.tmp", other.folder / "work/out/last.pt")
+            number += 1
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    try:
+        own.follow(other)
+        until(lambda: own.read("out/last.pt"), "a copy")
+    finally:
+        stop.set()
+        saver.join()
+    assert own.read("out/last.pt").startswith("step ")
+
+
+def test_nothing_comes_once_the_next_start_has_chosen_its_files(pair):
+    other, own = pair
+    other.write("last.pt", "step 1")
+    with work.alone(own.folder):  # as the nodes do while they share files
+        own.follow(other)
+        until(lambda: (own.folder / ".copies").exists(), "the copy to arrive aside")
+        own.runs = 2
+    until(lambda: not (own.folder / ".copies").exists(), "the copy to be dropped")
+    assert own.read("last.pt") is None
+
+
+def test_whoever_does_not_know_the_key_gets_nothing(pair):
+    other, _ = pair
+    other.write("last.pt", "step 1")
+    until(lambda: other.copies.saved, "the file to be seen")
+    with pytest.raises(LinkLost):
+        Link.to(other.copies.where, "another key")

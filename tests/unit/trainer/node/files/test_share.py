@@ -1,0 +1,228 @@
+"""Nodes of one start share files before an attempt, on real sockets; nobody else gets or brings anything."""
+
+import errno
+import io
+import json
+import os
+import socket
+import tarfile
+import threading
+import time
+
+import pytest
+
+from muster.errors import TrainError
+from trainer.node.files import share, work
+from trainer.node.membership import proof
+from trainer.node.membership.link import Link, LinkLost
+
+KEY = "0123456789abcdef"
+
+
+def write(folder, path, text, at):
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+    os.utime(file, (at, at))
+
+
+def events(folder):
+    lines = [line for file in sorted((folder / "ranks").glob("*")) for line in file.read_text().splitlines()]
+    return [(event["node"], event["source"], event["files"], event["bytes"]) for event in map(json.loads, lines)]
+
+
+class Nodes:
+    """Nodes on the loopback interface, each with a run folder of its own; each attempt has a thread for each."""
+
+    def __init__(self, tmp_path, count):
+        self.folders = [tmp_path / f"node-{place}" for place in range(count)]
+        for folder in self.folders:
+            (folder / "sent").mkdir(parents=True)
+            work.prepare(folder, folder / "sent")
+        self.sharing = [share.Sharing(KEY, folder, f"n{place}", 2) for place, folder in enumerate(self.folders)]
+
+    def attempt(self, places=None, on_meet=lambda place, first: None, on_first=lambda where: None):
+        """What each node raised, by its place."""
+        found, met, first = {}, threading.Event(), []
+
+        def meet(place, where):
+            if place == 0:
+                on_first(where)
+                first.append(where)
+                met.set()
+            assert met.wait(10)
+            on_meet(place, first[0])
+            return first[0]
+
+        def run(place):
+            try:
+                node = self.sharing[place]
+                found[place] = node.attempt(place, len(self.folders), "127.0.0.1", lambda where: meet(place, where))
+            except Exception as fault:
+                found[place] = fault
+
+        threads = [threading.Thread(target=run, args=(place,)) for place in places or range(len(self.folders))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(50)
+            assert not thread.is_alive(), "a node hangs"
+        return found
+
+
+@pytest.fixture
+def nodes(tmp_path):
+    return Nodes(tmp_path, 3)
+
+
+def test_every_node_gets_a_checkpoint_of_a_hidden_folder_and_nobody_gets_a_download(nodes):
+    path, blob = "home/.cache/mychat/model_000030.pt", f"home/.cache/huggingface/hub/models--a--b/blobs/{'0f' * 32}"
+    write(nodes.folders[0], path, "weights", 10)
+    write(nodes.folders[0], blob, "download", 10)
+    write(nodes.folders[0], "home/.cache/torch_extensions/py311_cpu/mine/lock", "", 10)
+    assert not any(nodes.attempt().values())
+    for folder in nodes.folders[1:]:
+        assert (folder / path).read_text() == "weights"
+        assert [entry.name for entry in (folder / "home/.cache").iterdir()] == ["mychat"]
+
+
+def test_what_rank_0_wrote_reaches_all_and_what_each_wrote_stays(nodes):
+    first, second, third = nodes.folders
+    write(first, "work/ckpt/last.pt", "step 1", 100)
+    write(third, "home/state.json", "third", 100)
+    for folder in nodes.folders:
+        write(folder, "work/own.txt", folder.name, 100)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    for folder in nodes.folders:
+        assert (folder / "work/ckpt/last.pt").read_text() == "step 1"
+        assert (folder / "home/state.json").read_text() == "third"
+        assert (folder / "work/own.txt").read_text() == folder.name
+    write(first, "work/ckpt/last.pt", "step 2", 200)
+    (third / "home/state.json").unlink()
+    write(second, "work/ckpt/last.pt", "its own", 300)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert [(folder / "work/ckpt/last.pt").read_text() for folder in nodes.folders] == ["step 2", "its own", "step 2"]
+    assert not (third / "home/state.json").exists()
+    assert events(third) == [("n2", "n0", 1, 6), ("n2", "n0", 1, 6)]
+    assert work.written(third).files == 1
+
+
+def test_nothing_to_share_changes_nothing(nodes):
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert [list((folder / "work").iterdir()) for folder in nodes.folders] == [[], [], []]
+
+
+@pytest.mark.holds("shared-inside")
+def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
+    write(nodes.folders[0], "work/last.pt", "weights", 100)
+    strangers = []
+
+    def disturb(where):
+        address, _, port = where.partition(" ")
+        strangers.append(socket.create_connection((address, int(port))))  # it says nothing at all
+        noisy = socket.create_connection((address, int(port)))
+        noisy.sendall(os.urandom(4096))
+        strangers.append(noisy)
+        with pytest.raises(LinkLost):
+            Link.to(where, "another key")
+        strangers.append(None)
+
+    assert nodes.attempt(on_first=disturb) == {0: None, 1: None, 2: None}
+    assert len(strangers) == 3
+    assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
+
+
+def test_a_node_gives_only_what_it_lists(nodes):
+    first = nodes.folders[0]
+    write(first, "work/last.pt", "weights", 100)
+    (first / "secret.json").write_text("key")
+    read = []
+
+    def ask(place, where):
+        if place == 1:
+            with Link.to(where, KEY) as asks:
+                deadline = time.monotonic() + 5
+                while not read and time.monotonic() < deadline:
+                    asks.send({"get": ["secret.json", "../secret.json", "work/../secret.json"]})
+                    read.append(asks.read(1 << 20))
+
+    assert nodes.attempt(on_meet=ask) == {0: None, 1: None, 2: None}
+    assert b"key" not in read[0]
+
+
+def test_a_node_takes_only_what_it_asked_for_and_no_more_than_was_listed(nodes):
+    data, second = io.BytesIO(), nodes.folders[1]
+    with tarfile.open(fileobj=data, mode="w") as tar:
+        for name, size in (("work/train.py", 3), ("work/asked", 9), ("home/asked", 3)):
+            about = tarfile.TarInfo(name)
+            about.size = size
+            tar.addfile(about, io.BytesIO(b"x" * size))
+    data.seek(0)
+    wanted = {"work/asked": 3, "home/asked": 3}
+    with tarfile.open(fileobj=data) as tar:
+        assert list(work.unpack(tar, second, "n0", wanted)) == ["home/asked"]
+    assert not (second / "work/asked").exists()
+    assert not (second / "work/train.py").exists()
+
+
+def test_where_a_node_goes_away_the_others_know_and_may_meet_again(nodes):
+    write(nodes.folders[0], "work/last.pt", "weights", 100)
+
+    def dies(place, where):
+        if place == 2:
+            gone = Link.to(where, KEY)
+            gone.send({"place": 2})
+            gone.close()
+            raise KeyError("dead")
+
+    found = nodes.attempt(on_meet=dies)
+    assert isinstance(found[0], LinkLost)
+    assert isinstance(found[1], LinkLost)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
+
+
+def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
+    write(nodes.folders[0], "work/last.pt", "weights", 100)
+    real = work.unpack
+
+    def full(tar, run_folder, *words):
+        if run_folder == nodes.folders[2]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        yield from real(tar, run_folder, *words)
+
+    monkeypatch.setattr(work, "unpack", full)
+    found = nodes.attempt()
+    for fault in found.values():
+        assert isinstance(fault, TrainError)
+        assert "n2 cannot take in the files of n0: No space left on device" in str(fault)
+
+
+def test_more_files_than_anybody_lists_are_not_shared_and_this_is_told(nodes, monkeypatch, capfd):
+    monkeypatch.setattr(share, "_MOST_LISTED", 2)
+    for number in range(3):
+        write(nodes.folders[1], f"work/{number}", "x", 100)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert not list((nodes.folders[0] / "work").iterdir())
+    assert "n1 has more than 2 files" in capfd.readouterr().err
+
+
+def test_the_ranks_do_not_get_the_key():
+    environment = {share.KEY: KEY, "MUSTER_RUN_DIR": "/run", "PET_NPROC_PER_NODE": "4"}
+    assert share.claim(environment)
+    assert share.KEY not in environment
+    assert share.claim({"MUSTER_RUN_DIR": "/run"}) is None
+
+
+def test_a_node_talks_to_nobody_who_does_not_prove_the_key():
+    kept = []
+
+    def pretend():
+        kept.append(listening.accept()[0])
+        kept[0].sendall(os.urandom(proof.WORD + proof.LENGTH))
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=pretend, daemon=True).start()
+        with pytest.raises(LinkLost, match="does not know the key"):
+            Link.to(f"127.0.0.1 {listening.getsockname()[1]}", KEY)
+    kept[0].close()

@@ -1,0 +1,60 @@
+"""A rank that waits for a disk which does not answer is told of with that disk, and nobody tries to end it."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lab.waiting import until
+from trainer.node.ending.ends import Life
+from trainer.node.hang import disks, stillness
+
+# What starts a process by vfork waits as for a disk until that one has begun a program: here it never does.
+WAITS = """
+import ctypes, signal
+CLONE_VFORK, libc = 0x4000, ctypes.CDLL(None)
+stack = ctypes.create_string_buffer(1 << 16)
+top = ctypes.addressof(stack) + (1 << 16) - 256
+top -= top % 16
+libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(top), CLONE_VFORK | signal.SIGCHLD, None)
+"""
+
+
+@pytest.fixture
+def waiter():
+    """A process that leads a session, and waits in a call that the kernel calls a wait for a disk."""
+    process = subprocess.Popen([sys.executable, "-c", WAITS], start_new_session=True)
+    until(lambda: disks.waiting(process.pid), "the wait")
+    yield process
+    os.killpg(process.pid, 9)
+    process.wait()
+
+
+def test_a_rank_in_a_call_that_no_signal_ends_waits_for_a_disk(waiter, tmp_path, monkeypatch):
+    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=waiter.pid, began=time.time() - 100)
+    still, told = stillness.Stillness(tmp_path, None), []
+    until(lambda: told.extend(still.look([life])) or told, "the news")
+    assert [(rank, about["doing"]) for rank, about in told] == [(0, "disk")]
+    assert told[0][1]["disk"]
+    assert not still.standing([life])[0].asleep, "no signal would end it"
+
+
+def test_a_rank_that_only_sleeps_waits_for_no_disk():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as sleeps:
+        assert disks.waiting(sleeps.pid) == {}
+        sleeps.communicate(b"\n")
+
+
+@pytest.mark.parametrize("call", ["open(sys.argv[1])", "os.read(os.open(sys.argv[1], os.O_RDWR), 1)"])
+def test_the_file_of_the_call_is_told_with_its_file_system(tmp_path, call):
+    fifo = tmp_path / "dataset"
+    os.mkfifo(fifo)
+    argv = [sys.executable, "-c", f"import os, sys\n{call}", str(fifo)]
+    with subprocess.Popen(argv) as reads:
+        words = until(lambda: (said := disks.words_of(reads.pid, reads.pid)).startswith("/") and said, "the call")
+        reads.kill()
+    assert words.startswith(f"{fifo} on /")
+    assert words.endswith(")")

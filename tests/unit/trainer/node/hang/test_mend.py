@@ -1,0 +1,137 @@
+"""Which ranks that stand still are ended: only where nothing moves anywhere, others wait, and a restart is left."""
+
+import pytest
+
+from trainer.node.ending.ends import Life
+from trainer.node.hang import mend
+from trainer.node.hang.stillness import Standing
+
+
+class Clock:
+    """Time that passes as the test says; a look every two seconds."""
+
+    def __init__(self, monkeypatch, mender):
+        self.now, self.mender = 100.0, mender
+        monkeypatch.setattr(mend.time, "monotonic", lambda: self.now)
+
+    def ended(self, seconds, standing, lives=None):
+        """The ranks that are ended within so many seconds."""
+        for _ in range(int(seconds / 2)):
+            self.now += 2.0
+            ranks = standing(self.now) if callable(standing) else standing
+            if found := self.mender.look(lives or [each.life for each in ranks], ranks):
+                return [each.life.rank for each in found]
+        return []
+
+
+def life(rank, attempt=0):
+    return Life(rank=rank, local_rank=rank, attempt=attempt, world=2, pid=1000 + rank, began=1.0)
+
+
+def standing(rank, doing, asleep=True, steps=30, wakes=0, attempt=0):
+    return Standing(life(rank, attempt), {"doing": doing}, asleep, steps, wakes)
+
+
+@pytest.fixture
+def clock(monkeypatch, tmp_path):
+    return Clock(monkeypatch, mend.Mender(tmp_path, nodes=1, restarts=1))
+
+
+WAITS = standing(0, "backward")
+
+
+@pytest.mark.parametrize("doing", ["script", "lock", "data", "stopped", "locked"])
+def test_a_rank_that_sleeps_while_another_waits_for_it_is_ended(clock, doing):
+    assert clock.ended(20, [WAITS, standing(1, doing)]) == []
+    assert clock.ended(20, [WAITS, standing(1, doing)]) == [1]
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        standing(1, "script", asleep=False),
+        standing(1, "computes", asleep=False),
+        standing(1, "collective"),
+        standing(1, "script", steps=0),
+        standing(1, "script", attempt=1),
+    ],
+    ids=["it computes", "an endless loop", "it waits for others", "before its first step", "no restart is left"],
+)
+def test_no_other_rank_is_ended(clock, rank):
+    assert clock.ended(300, [WAITS, rank]) == []
+
+
+def test_a_rank_that_looks_every_few_seconds_for_something_is_not_ended(clock):
+    assert clock.ended(300, lambda now: [WAITS, standing(1, "script", wakes=int(now / 10))]) == []
+
+
+def test_a_rank_is_not_ended_while_another_of_its_node_moves(clock):
+    assert clock.ended(300, [standing(1, "script")], lives=[life(0), life(1)]) == []
+
+
+def test_a_rank_that_nobody_waits_for_is_not_ended(clock):
+    assert clock.ended(300, [standing(0, "script"), standing(1, "script")]) == []
+
+
+def test_a_pause_that_ends_counts_for_nothing_later(clock):
+    assert clock.ended(28, [WAITS, standing(1, "script")]) == []
+    assert clock.ended(2, [], lives=[life(0), life(1)]) == []
+    assert clock.ended(28, [WAITS, standing(1, "script")]) == []
+
+
+def test_of_several_nodes_a_rank_is_ended_only_once_all_nodes_say_that_they_stand_still(monkeypatch, tmp_path):
+    clock = Clock(monkeypatch, mend.Mender(tmp_path, nodes=2, restarts=1))
+    alone = [standing(1, "script")]
+    assert clock.ended(300, alone) == [], "nobody has said what the other node's ranks do"
+    assert (tmp_path / mend.OWN).read_text() == mend.STILL, "the other node must learn it"
+    (tmp_path / mend.ALL).write_text(mend.STILL)
+    assert clock.ended(300, alone) == [], "nobody waits"
+    (tmp_path / mend.ALL).write_text(mend.WAITS)
+    assert clock.ended(40, alone) == [1]
+    assert clock.ended(2, [], lives=[life(1)]) == []
+    assert (tmp_path / mend.OWN).read_text() == mend.MOVES
+
+
+@pytest.mark.parametrize("part", [mend.MOVES, "", "anything"])
+def test_a_part_that_moves_or_says_something_odd_is_no_hang(part):
+    assert mend.joined([mend.STILL, mend.WAITS]) == mend.WAITS
+    assert mend.joined([mend.STILL, mend.WAITS, part]) == mend.MOVES
+
+
+class Group:
+    """Stands for the node's group: it says what the test says of the others, and keeps what it is told."""
+
+    def __init__(self, others=mend.MOVES, may_begin_again=True):
+        self.stands, self.others, self.may_begin_again = "", others, may_begin_again
+
+    def others_stand(self):
+        return self.others
+
+
+def grouped(monkeypatch, tmp_path, group):
+    return Clock(monkeypatch, mend.Mender(tmp_path, nodes=0, restarts=1, others=group))
+
+
+def test_where_nodes_go_on_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch, tmp_path):
+    clock = grouped(monkeypatch, tmp_path, Group())
+    assert clock.ended(300, [WAITS, standing(1, "stopped", asleep=False)]) == [], "a debugger holds it"
+    assert clock.ended(12, [WAITS, standing(1, "stopped")]) == [1]
+
+
+def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_once_all_stand_still(
+    monkeypatch, tmp_path
+):
+    group, alone = Group(), [standing(1, "lock")]
+    clock = grouped(monkeypatch, tmp_path, group)
+    assert clock.ended(300, alone) == []
+    assert group.stands == mend.STILL, "the others must learn it"
+    group.others = mend.STILL
+    assert clock.ended(300, alone) == [], "nobody waits"
+    group.others = mend.WAITS
+    assert clock.ended(20, alone) == []
+    assert clock.ended(20, alone) == [1]
+
+
+def test_where_nodes_go_on_without_each_other_no_rank_is_ended_when_no_restart_is_left(monkeypatch, tmp_path):
+    clock = grouped(monkeypatch, tmp_path, Group(mend.WAITS, may_begin_again=False))
+    assert clock.ended(300, [standing(1, "lock"), standing(0, "stopped")]) == []

@@ -1,0 +1,304 @@
+"""What a rank's threads do is read from the looks of the watcher and of faulthandler, taken of real processes."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lab.waiting import until
+from trainer.node.ending.ends import Life
+from trainer.node.hang import stacks, stillness
+
+SITE = os.path.join(os.getcwd(), "trainer", "node", "rank", "site")
+# The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
+# watcher's own thread may have begun a pause of 2 s by now: a second one begins at once.
+HURRY = """
+import _thread, gc, sys, threading, time
+sys.modules["_muster_watch.steps.watcher"].LOOK_SECONDS = 0.1
+looks = sys.modules["_muster_watch.looks"]
+looks.SECONDS, looks._LOCKED_SECONDS, looks._ARM_EVERY = 0.1, 0.5, 1
+[_thread.start_new_thread(thing._run, ()) for thing in gc.get_objects() if type(thing).__name__ == "Watcher"]
+"""
+
+
+@pytest.fixture
+def rank(tmp_path):
+    """Starts a Python as the first below a rank, with `body` from line 7 on; gives the file of its stacks."""
+    started = []
+
+    def start(body, **variables):
+        (tmp_path / "train.py").write_text(HURRY + body)
+        environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "1", "LOCAL_RANK": "1"}
+        environment |= {"PYTHONPATH": SITE, "PYTHONSAFEPATH": "", **variables}
+        started.append(subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, env=environment))
+        return tmp_path / "1.stacks"
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def looks_of(path, enough=stacks.stuck):
+    return until(lambda: enough(found := stacks.read(path)) and found, "looks")
+
+
+def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
+    # On a busy machine the watcher may be late, and a look is faulthandler's own, which has no time.
+    path = rank("def read():\n    time.sleep(60)\nread()\n")
+    looks = looks_of(path, lambda found: stacks.stuck(found) if found and not found[-1].locked else None)
+    doing = stacks.doing(looks[-1])
+    assert (doing.what, doing.own) == ("script", stacks.Frame(str(tmp_path / "train.py"), 8, "read"))
+    assert len(looks) == 3
+    assert looks[-1].t > 0
+
+
+def test_a_rank_that_waits_for_another_thread_is_in_a_lock_at_its_own_line(rank, tmp_path):
+    body = "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\nthreading.Event().wait()\n"
+    looks = looks_of(rank(body))
+    doing = stacks.doing(looks[-1], tmp_path)
+    assert (doing.what, doing.own.line, len(looks[-1].threads)) == ("lock", 8, 2)
+
+
+def test_a_rank_that_works_on_is_not_stuck(rank):
+    path = rank("while True:\n" + 6 * "    sum(range(2000))\n")
+    calls = set()
+
+    def several(looks):
+        calls.update(stacks._from_own(look) for look in looks)
+        return len(calls) > 3
+
+    looks_of(path, several)
+
+
+def test_an_interpreter_that_is_locked_is_looked_at_from_outside(rank, tmp_path):
+    path = rank("import ctypes\ntime.sleep(1)\nctypes.PyDLL(None).sleep(60)\n")
+    # On a busy machine the watcher may be late, and faulthandler looks once before the lock: line 8.
+    here = stacks.Frame(str(tmp_path / "train.py"), 9, "<module>")
+    looks = looks_of(path, lambda found: found and found[-1].locked and stacks.doing(found[-1]).own == here)
+    assert looks[-1].pid == looks[0].pid
+
+
+def test_a_script_that_uses_faulthandlers_thread_itself_keeps_it(rank, tmp_path):
+    body = "import faulthandler, ctypes\nfile = open('own', 'w')\nfaulthandler.dump_traceback_later(1, file=file)\n"
+    path = rank(body + "ctypes.PyDLL(None).sleep(60)\n")
+    until(lambda: "Timeout" in (tmp_path / "own").read_text() if (tmp_path / "own").exists() else False, "its own look")
+    assert not any(look.locked for look in stacks.read(path))
+
+
+def test_a_script_that_is_not_to_be_watched_is_not_looked_at(tmp_path):
+    environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "1", "PYTHONPATH": SITE}
+    words = "import sys, faulthandler; assert '_muster_watch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", words], env={**environment, "MUSTER_OBSERVE": "0"}, check=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_grows_beyond_its_limit_begins_again(tmp_path):
+    path = tmp_path / "0.stacks"
+    path.write_text("x" * (stacks.MOST_BYTES + 1))
+    stacks.cut(path)
+    assert path.read_text() == ""
+
+
+@pytest.mark.parametrize(
+    "torn", ["", "x" * 999, "Look {", 'Look {"step": "many"}\n  File', "Timeout (0:00:10)!\nThread 0x"]
+)
+def test_a_torn_file_is_read_as_far_as_it_goes(torn):
+    assert all(stacks.doing(look).what == "script" for look in stacks.parse(torn))
+
+
+COLLECTIVE = """Look {"t": 9.5, "pid": 7, "step": 12, "doing": "backward", "since_s": 31.0, "main": "0x01"}
+Thread 0x02 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 327 in wait
+Thread 0x01 (most recent call first):
+  File "/x/site-packages/torch/distributed/distributed_c10d.py", line 4000 in barrier
+  File "/x/site-packages/torch/distributed/c10d_logger.py", line 83 in wrapper
+  File "/home/me/train.py", line 88 in evaluate
+  File "/home/me/train.py", line 120 in <module>
+"""
+
+
+def test_a_rank_in_a_collective_is_in_it_at_the_scripts_line():
+    (look,) = stacks.parse(COLLECTIVE)
+    doing = stacks.doing(look)
+    assert (doing.what, doing.own, doing.inner.function) == (
+        "collective",
+        stacks.Frame("/home/me/train.py", 88, "evaluate"),
+        "barrier",
+    )
+    assert (look.step, look.since_s) == (12, 31.0)
+
+
+@pytest.mark.parametrize(
+    ("below", "what"),
+    [("torch/utils/data/dataloader.py", "data"), ("torch/autograd/graph.py", "backward")],
+)
+def test_what_a_watched_function_waits_for_is_told_by_the_calls_below_the_watcher(below, what):
+    (look,) = stacks.parse(
+        f"""Look {{"t": 9.5, "pid": 7, "step": 12, "main": "0x01"}}
+Thread 0x01 (most recent call first):
+  File "/x/site-packages/{below}", line 1275 in wait
+  File "/x/trainer/node/rank/steps/doors.py", line 97 in following
+  File "/home/me/train.py", line 28 in <module>
+"""
+    )
+    doing = stacks.doing(look, Path("/home/me"))
+    assert (doing.what, doing.own.line) == (what, 28)
+
+
+def test_a_step_between_two_looks_is_progress():
+    later = COLLECTIVE.replace('"step": 12', '"step": 13')
+    assert stacks.stuck(stacks.parse(COLLECTIVE * 3))
+    assert not stacks.stuck(stacks.parse(COLLECTIVE * 2 + later))
+
+
+def test_the_steps_of_earlier_starts_stand_apart(tmp_path):
+    (look,) = stacks.parse(COLLECTIVE.replace('"step": 12', '"step": 12, "before": 40'))
+    assert (look.step, look.before) == (12, 40)
+
+
+def test_only_looks_of_a_process_that_lives_and_belongs_to_this_start_say_what_a_rank_does(tmp_path):
+    path, now = tmp_path / "0.stacks", time.time()
+    own = COLLECTIVE.replace('"t": 9.5, "pid": 7', f'"t": {now}, "pid": {os.getpid()}')
+    path.write_text(COLLECTIVE + own)
+    assert [look.pid for look in stacks.of_life(path, now - 60)] == [os.getpid()]
+    assert stacks.of_life(path, now + 60) == []
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    path.write_text(own.replace(str(os.getpid()), str(dead.pid)))
+    assert stacks.of_life(path, now - 60) == []
+    assert stacks.of_life(tmp_path / "1.stacks", 0.0) == []
+
+
+def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
+    looks = [stacks.Look((), t=100.0 + 2 * count, step=14 * count, since_s=0.1) for count in range(1, 5)]
+    assert stillness.moves(looks, began=90.0, now=112.0)
+    assert not stillness.moves(looks, began=90.0, now=114.0)
+    assert stillness.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
+    assert not stillness.moves([], began=80.0, now=112.0)
+
+
+@pytest.mark.parametrize("held", [2, 3])
+def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_although_it_computes(
+    tmp_path, monkeypatch, held
+):
+    stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
+    about = '{"t": 100.0, "pid": 14, "step": 3, "doing": "", "since_s": 0.1, "main": "0x0001"}'
+    (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}" + f"Timeout (0:00:10)!\n{stack}" * held)
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+    still, told = stillness.Stillness(tmp_path, None), []
+    for second in (2, 4, 6):
+        monkeypatch.setattr(stillness, "_busy", lambda pids, cpu=second: {14: stillness.Busy(float(cpu), 0, False)})
+        monkeypatch.setattr(stillness.time, "time", lambda at=130.0 + second: at)
+        told += still.look([life])
+    assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
+
+
+def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, monkeypatch):
+    rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+    hold = "import ctypes, sys; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); print(flush=True); input()"
+    debugger = [sys.executable, "-c", hold, str(rank.pid)]
+    with subprocess.Popen(debugger, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
+        holds.stdout.readline()
+        until(lambda: stillness._busy([rank.pid])[rank.pid].tracer, "the debugger")
+        life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=rank.pid, began=time.time())
+        still = stillness.Stillness(tmp_path, None)
+        monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+        told = [*still.look([life]), *still.look([life])]
+        assert [about["doing"] for _, about in told] == ["traced"]
+        assert told[0][1]["tracer"].endswith(f", pid {holds.pid}")
+        assert not still.standing([life])[0].asleep  # so nobody ends it
+        holds.communicate("\n")
+    until(lambda: not stillness._busy([rank.pid])[rank.pid].tracer, "its end")
+    # A debugger that ends without letting go leaves a process that SIGSTOP holds.
+    until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
+    rank.kill()
+    rank.wait()
+
+
+# Who waits for a lock that a killed build has left.
+_BATON = '  File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50 in wait\n'
+
+
+@pytest.mark.parametrize(
+    ("library", "share", "sleeps", "told"),
+    [
+        ("", 0.9, False, ["computes"]),
+        ("", 0.1, True, ["polls"]),
+        ("", 0.1, False, []),
+        (_BATON, 0.9, False, []),
+        (_BATON, 0.1, True, ["polls"]),
+        (_BATON, 0.1, False, []),
+    ],
+    ids=["computes", "polls", "waits for bytes", "library computes", "library polls", "library waits for bytes"],
+)
+def test_a_rank_in_one_loop_computes_or_polls_or_may_get_somewhere(tmp_path, monkeypatch, library, share, sleeps, told):
+    look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
+    stack = f'Current thread 0x0001 (most recent call first):\n{library}  File "/x/train.py", line 38 in main\n'
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+    still, words = stillness.Stillness(tmp_path, None), []
+    for at in range(100, 140, 2):
+        (tmp_path / "0.stacks").write_text(f"Look {look % at}\n{stack}")
+        # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
+        busy = stillness.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
+        monkeypatch.setattr(stillness, "_busy", lambda pids, busy=busy: {14: busy})
+        monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+        words += [about["doing"] for _, about in still.look([life]) if about]
+    assert words == told
+
+
+@pytest.mark.parametrize(
+    ("words", "sleeps"),
+    [
+        ("import time; time.sleep(60)", True),
+        ("import socket; a, b = socket.socketpair(); a.recv(1)", False),
+        ("import threading; threading.Lock().acquire() and threading.Event().wait()", False),
+    ],
+    ids=["sleep", "socket", "lock"],
+)
+def test_a_sleep_is_told_from_a_wait_for_something(words, sleeps):
+    with subprocess.Popen(
+        [sys.executable, "-c", f"print(flush=True); {words}"], stdout=-1, start_new_session=True
+    ) as rank:
+        rank.stdout.readline()
+        until(lambda: _state(rank.pid) == "S", "it to wait")
+        assert stillness._busy([rank.pid])[rank.pid].sleeps == sleeps
+        rank.kill()
+
+
+def _state(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
+    frame = '  File "/x/train.py", line 38 in main'
+    look = '{"t": 129.0, "pid": 14, "step": %d, "doing": "", "since_s": 0.1, "main": "0x0001"}'
+    stack = f"Current thread 0x0001 (most recent call first):\n{frame}\n"
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+
+    def told(step):
+        (tmp_path / "0.stacks").write_text(f"Look {look % step}\n{stack}")
+        still, words = stillness.Stillness(tmp_path, None), {}
+        for at in range(130, 160, 2):
+            monkeypatch.setattr(stillness, "_busy", lambda pids: {14: stillness.Busy(1.0, 0, False)})
+            monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+            words.update((at, about["doing"]) for _, about in still.look([life]) if about)
+        return words
+
+    assert told(step=0) == {}  # it may never have been looked into
+    ((at, doing),) = told(step=3).items()
+    assert doing == "unseen"
+    assert at - 129 > 12
+
+
+def test_what_a_child_has_computed_counts_after_its_end():
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+    words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print(flush=True); input()"
+    line = [sys.executable, "-c", words]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+        rank.stdout.readline()
+        assert stillness._busy([rank.pid])[rank.pid].cpu_s >= 0.3
+        rank.communicate(b"\n")

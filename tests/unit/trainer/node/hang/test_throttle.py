@@ -1,0 +1,58 @@
+"""A CPU limit that holds a rank back is read from its cgroup, or from one above it, in both versions of cgroups."""
+
+import pytest
+
+from trainer.node.ending.ends import Life
+from trainer.node.hang import throttle
+
+LIFE = Life(rank=1, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
+
+
+class Kernel:
+    """/proc and /sys of one process, whose limit of a tenth of a CPU is on the cgroup `limited`."""
+
+    def __init__(self, root, version, limited, seen):
+        self.folder = root / "sys/fs/cgroup" / ("cpu,cpuacct" if version == 1 else "") / limited
+        (root / "proc/14").mkdir(parents=True)
+        (root / "proc/14/cgroup").write_text(f"3:cpu,cpuacct:{seen}\n0::/\n" if version == 1 else f"0::{seen}\n")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if version == 1:
+            (root / "sys/fs/cgroup/cpu").symlink_to("cpu,cpuacct")
+            (self.folder / "cpu.cfs_quota_us").write_text("10000\n")
+            (self.folder / "cpu.cfs_period_us").write_text("100000\n")
+        else:
+            (self.folder / "cpu.max").write_text("10000 100000\n")
+
+    def counts(self, periods, held):
+        (self.folder / "cpu.stat").write_text(f"nr_periods {periods}\nnr_throttled {held}\nthrottled_usec 7\n")
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """What is told after looks at (periods, held back)."""
+
+    def looks(kernel, root, counts):
+        found, news = throttle.Throttle(root), []
+        for at, (periods, held) in enumerate(counts):
+            kernel.counts(periods, held)
+            monkeypatch.setattr(throttle.time, "monotonic", lambda at=at: 100.0 + 2 * at)
+            news += [(rank, about["percent"], about["cpus"]) for rank, about in found.look([LIFE])]
+        return news
+
+    return looks
+
+
+@pytest.mark.parametrize(("version", "limited", "seen"), [
+    (1, "jobs", "/jobs"), (2, "jobs", "/jobs"), (2, "jobs", "/jobs/step-1"), (1, "", "/docker/3f"), (2, "", "/"),
+])  # fmt: skip
+def test_a_rank_is_told_of_once_it_is_held_back_and_once_it_no_longer_is(tmp_path, told, version, limited, seen):
+    kernel = Kernel(tmp_path, version, limited, seen)
+    held = [(20 * n, 19 * n) for n in range(8)]
+    free = [(140 + 20 * n, 133) for n in range(1, 9)]
+    assert told(kernel, tmp_path, [*held, *free]) == [(1, 95, 0.1), (1, 0, 0.1)]
+
+
+def test_a_rank_that_seldom_meets_its_limit_or_hardly_runs_is_not_told_of(tmp_path, told):
+    kernel = Kernel(tmp_path, 2, "jobs", "/jobs")
+    assert told(kernel, tmp_path, [(20 * n, 4 * n) for n in range(12)]) == []
+    assert told(kernel, tmp_path, [(2 * n, 2 * n) for n in range(8)]) == []

@@ -1,0 +1,49 @@
+"""The only rank of a run, typed as plain python: what it is given, and what it is told where that is too little."""
+
+import pytest
+
+from trainer.node.launch import bare
+from trainer.node.launch.launcher import Place
+from trainer.node.launch.launcher import environment as of_launcher
+
+TORCHRUNS = {
+    **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"},
+    **{"ROLE_NAME": "default", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "NNODES": "1", "NODE_RANK": "0"},
+    **{"TORCHELASTIC_RESTART_COUNT": "2", "TORCHELASTIC_RUN_ID": "r", "PET_NNODES": "1", "PET_RDZV_ID": "r-1"},
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
+OWN = {"PATH": "/bin", "MUSTER_NODE": "master", "OMP_NUM_THREADS": "2", "RANKING": "mine", "SLURM_PROCID": "0"}
+BARE = {"MUSTER_BARE_RANK": "1"}
+
+
+def test_it_has_nothing_of_torchruns_and_all_else_and_its_attempt_is_known():
+    assert bare.environment({**TORCHRUNS, **OWN, **BARE}) == {**OWN, **BARE, "MUSTER_ATTEMPT": "2"}
+
+
+@pytest.mark.parametrize("change", [{"WORLD_SIZE": "2"}, {"MUSTER_BARE_RANK": ""}, {"MUSTER_LAUNCHER_RANKS": "1"}])
+def test_one_of_several_ranks_one_that_is_asked_for_and_a_launcher_have_all(change):
+    given = {**TORCHRUNS, **OWN, **BARE, **change}
+    assert bare.environment(given) == given
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "rank"), [(1, BARE, None), (2, BARE, "0"), (1, {}, "0")], ids=["alone", "of two", "asked for"]
+)
+def test_the_commands_of_a_shell_script_are_ranks_of_a_node_only_among_several_or_where_asked_for(nodes, asked, rank):
+    place = Place(0, nodes, 1, "10.0.0.1", 4711)
+    given = of_launcher({**TORCHRUNS, **OWN, **asked}, place)
+    assert [given.get(name) for name in ("RANK", "LOCAL_RANK")] == [rank, rank]
+    assert (given["PET_NNODES"], given["MASTER_PORT"]) == (str(nodes), "4711")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("ValueError: Error initializing ...: environment variable RANK expected, but not set", True),
+        ("KeyError: 'LOCAL_RANK'", True),
+        ("KeyError: 'MY_RANK'", False),
+        ("ValueError: environment variable HOME expected, but not set", False),
+    ],
+)
+def test_a_script_that_needs_the_variables_is_told_how_to_get_them(error, told):
+    assert ("--nproc 1" in bare.remedy(error)) == told

@@ -1,0 +1,51 @@
+"""The variables of other launchers, as scripts read them."""
+
+import pytest
+
+from trainer.node.launch.style import variables, without_accelerator
+
+RANK = {
+    "RANK": "5",
+    "LOCAL_RANK": "1",
+    "WORLD_SIZE": "6",
+    "LOCAL_WORLD_SIZE": "2",
+    "GROUP_RANK": "2",
+    "GROUP_WORLD_SIZE": "3",
+    "MASTER_ADDR": "10.0.0.1",
+    "MUSTER_RUN_ID": "r1",
+}
+
+
+@pytest.mark.parametrize(
+    ("style", "given"),
+    [
+        (
+            "slurm",
+            {"PROCID": "5", "LOCALID": "1", "NTASKS": "6", "NODEID": "2", "NNODES": "3", "TASKS_PER_NODE": "2(x3)"},
+        ),
+        ("mpi", {"RANK": "5", "SIZE": "6", "LOCAL_RANK": "1", "LOCAL_SIZE": "2"}),
+    ],
+)
+def test_a_rank_gets_its_place_under_the_names_of_that_launcher(style, given):
+    prefix = {"slurm": "SLURM_", "mpi": "OMPI_COMM_WORLD_"}[style]
+    made = variables({**RANK, "MUSTER_STYLE": style})
+    assert {name: made[prefix + name] for name in given} == given
+
+
+def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
+    first = variables({**RANK, "MUSTER_STYLE": "slurm"})
+    other = variables({**RANK, "MUSTER_STYLE": "slurm", "RANK": "0", "GROUP_RANK": "0"})
+    assert first["SLURM_JOB_ID"] == other["SLURM_JOB_ID"]
+    assert not [name for name in variables(RANK) if name.startswith(("SLURM", "OMPI", "PMI"))]
+
+
+def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
+    assert variables(RANK) == {"NNODES": "3", "NODE_RANK": "2"}
+    assert variables({**RANK, "NNODES": "7"})["NNODES"] == "7"
+
+
+def test_ranks_on_cpus_tell_accelerate_so_and_a_user_or_a_card_decides_otherwise(tmp_path):
+    assert without_accelerator({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
+    assert not without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path)
+    (tmp_path / "nvidiactl").touch()
+    assert not without_accelerator({}, tmp_path)

@@ -1,0 +1,160 @@
+"""What a node of a group says of itself: who it is in, who was before, and nothing that it does not know."""
+
+import time
+from pathlib import Path
+
+from trainer.node.hang.mend import MOVES, STILL, WAITS
+from trainer.node.membership.group import _ALONE_S, _STUCK_S, Group
+from trainer.node.membership.leave import Leaving
+from trainer.node.membership.members import ENDED_S, ENDS_S, Epoch, View
+from trainer.node.membership.newcomers import Newcomers
+
+ALL = ("a", "b", "c")
+
+
+def member(name, floor=0):
+    """A node's part in a group, without its sockets."""
+    made = Group.__new__(Group)
+    made.name, made._floor, made._last_news, made._trained, made._epoch = name, floor, 0, (), Epoch()
+    made._spare_register, made._copies, made._stops, made.stands = None, None, False, MOVES
+    made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
+    made._left_out = (0.0, ())
+    made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
+    return made
+
+
+def test_the_first_node_of_an_epoch_tells_who_trains_also_if_epochs_have_passed_unseen():
+    node = member("a")
+    told = []
+    for epoch in (Epoch(1, ALL), Epoch(2, ("a", "b"), ALL), Epoch(4, ALL, ALL), Epoch(4, ALL, ALL)):
+        node._epoch = epoch
+        told.append((news := node.news()) and (news.number, news.before))
+    assert told == [None, (2, ALL), (4, ("a", "b")), None]
+    assert member("b").news() is None
+
+
+def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_epoch(tmp_path):
+    node = member("a", floor=-1)
+    node._views, node._outcome, node._folder = {}, tmp_path, tmp_path
+    (tmp_path / ".says").write_text('{"after": 0, "number": 0, "store": ""}')
+    assert node._about()["after"] is None
+    node._floor = 3
+    assert node._about()["after"] == 3
+
+
+def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_itself(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._voters, node._arbiter = ALL, ""
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ALL)
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
+    assert node.trouble() == ""
+    node._views["b"] = View(answered=time.monotonic(), number=4)
+    assert node.trouble() == "", "it may hear of it in a moment"
+    node._deaf_since -= _STUCK_S
+    assert "not heard" in node.trouble()
+
+
+def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_whom_it_misses():
+    node = member("a")
+    node._epoch = Epoch(1, ALL)
+    node.news()
+    node._epoch = Epoch(2, ("a", "b"), ALL)
+    node._views = {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic())}
+    assert node.news().members == ("a", "b")
+    assert node.apart() == [], "it may have been lost just now"
+    node._left_out = (time.monotonic() - 1.0, node._left_out[1])
+    assert node.apart() == [("c", ("b",))]
+    assert node.apart() == [], "once"
+    node._left_out = (time.monotonic() + 1.0 - 2.0, ("c",))
+    node._views["c"] = View(time.monotonic() - 5.0)
+    assert node.apart() == [], "it has not answered since: it is lost"
+
+
+def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node._voters, node._arbiter = ALL, ""
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("a", "c", "d"))
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in (*ALL, "d")}
+    for lost in ("b", "c"):
+        assert node.trouble() == ""
+        node._views[lost] = View(gone=True)
+    assert node.trouble() == "", "they may be back in a moment"
+    node._alone_since -= _ALONE_S
+    assert "sees 1 of 3 nodes" in node.trouble()
+
+
+def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ("a", "b"), 1, False, tmp_path
+    node._voters, node._arbiter = ALL, "c"
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("a",), ("a", "b"))
+    node._views = {each: View() for each in ALL}
+    (tmp_path / ".says").write_text('{"after": null, "number": 3, "store": ""}')
+    assert node.trouble() == ""
+    node._alone_since -= (ENDS_S + ENDED_S) / 2
+    assert "sees 1 of 3" in node.trouble()
+
+
+def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
+    node = member("a")
+    node.planned, node.least, node._returns, node._outcome = ALL, 2, True, tmp_path
+    node._voters, node._arbiter = ALL, ""
+    node._alone_since = node._stuck_since = node._deaf_since = float("inf")
+    node._epoch = Epoch(3, ("b", "c"))
+    node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
+    node.trouble()
+    node._stuck_since -= 2 * _STUCK_S
+    assert node.trouble() == "", "torchrun has not said anything yet"
+    (tmp_path / ".says").write_text('{"after": null, "number": 2, "store": ""}')
+    node.trouble()
+    node._stuck_since -= 2 * _STUCK_S
+    assert "have not ended" in node.trouble()
+
+
+def test_a_node_that_left_is_told_as_one_and_not_as_cut_off():
+    node = member("a")
+    node._epoch = Epoch(1, ALL)
+    node.news()
+    node._epoch = Epoch(2, ("a", "b"), ALL)
+    node._views |= {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic() + 9.0, leaves=True)}
+    assert node.left(node.news().before) == ["c"]
+    node._left_out = (time.monotonic() - 1.0, node._left_out[1])
+    assert node.apart() == []
+
+
+def test_the_other_nodes_stand_still_only_if_each_that_trains_says_so_of_the_present_epoch():
+    node, now = member("a"), time.monotonic()
+    node._epoch = Epoch(3, ALL)
+
+    def stand(**of_c):
+        node._views = {"b": View(now, number=3, stands=STILL), "c": View(**{"answered": now, "number": 3, **of_c})}
+        return node.others_stand()
+
+    assert stand(stands=WAITS) == WAITS
+    assert stand(stands=STILL) == STILL
+    moving = (
+        {},
+        {"stands": MOVES},
+        {"stands": "odd"},
+        {"number": 2},
+        {"after": 3},
+        {"answered": now - 5.0},
+        {"gone": True},
+    )
+    assert {stand(**{"stands": WAITS, **odd}) for odd in moving[1:]} == {MOVES}
+    assert stand() == MOVES, "it has said nothing of it"
+    node._epoch = Epoch(4, ("b", "c"))
+    assert stand(stands=WAITS, number=4) == MOVES, "this node does not train"
+
+
+def test_the_ranks_may_begin_again_as_often_as_the_register_has_not_counted_yet():
+    node = member("a")
+    node._restarts = 1
+    assert node.may_begin_again
+    node._epoch = Epoch(2, ALL, ALL, repeats=1)
+    assert not node.may_begin_again

@@ -1,0 +1,73 @@
+"""`muster leave` in a node: it is refused, agreed on, or given up, and each request has one answer."""
+
+import json
+
+import pytest
+
+from trainer.node.membership import leave
+from trainer.node.membership.leave import Leaving
+from trainer.node.membership.members import Epoch
+
+ALL, REST = Epoch(4, ("a", "b", "c")), Epoch(5, ("a", "c"))
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """A node b that was asked to leave."""
+    (tmp_path / ".leave").touch()
+    return Leaving(tmp_path, "b")
+
+
+def answer(folder):
+    path = folder / ".left"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def may():
+    return ""
+
+
+def test_nobody_leaves_unasked(tmp_path):
+    leaving = Leaving(tmp_path, "b")
+    leaving.look(may, ALL, 1.0)
+    assert (leaving.asked, leaving.over, answer(tmp_path)) == (False, False, None)
+
+
+def test_a_node_has_left_once_the_others_train_without_it(asked, tmp_path):
+    asked.look(may, ALL, 1.0)
+    asked.look(may, ALL, 3.0)
+    assert (asked.asked, asked.over, answer(tmp_path)) == (True, False, None)
+    asked.look(may, REST, 3.1)
+    assert asked.over
+    assert answer(tmp_path) == {"why": "", "members": ["a", "c"]}
+
+
+def test_one_that_trains_nothing_goes_once_the_others_have_heard_it(asked, tmp_path):
+    asked.look(may, REST, 1.0)
+    asked.look(may, REST, 1.1)
+    assert not asked.over
+    asked.look(may, REST, 2.0)
+    assert asked.over
+
+
+def test_what_the_others_could_not_bear_is_refused(asked, tmp_path):
+    asked.look(lambda: "too few", ALL, 1.0)
+    assert (asked.asked, answer(tmp_path)) == (False, {"why": "too few", "members": ["a", "b", "c"], "needed": True})
+
+
+def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked, tmp_path):
+    asked.look(may, ALL, 1.0)
+    asked.look(may, ALL, 17.0)
+    assert not asked.asked
+    assert "did not agree" in answer(tmp_path)["why"]
+    assert "needed" not in answer(tmp_path)
+    (tmp_path / ".leave").touch()
+    asked.look(may, ALL, 18.0)
+    assert asked.asked
+
+
+def test_where_no_node_is_the_request_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_NODE", "b")
+    assert leave.main() == 1
+    assert "no node of a run is here" in capsys.readouterr().err

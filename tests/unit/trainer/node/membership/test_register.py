@@ -1,0 +1,102 @@
+"""The register reads nothing of whoever lacks the run's key, and runs no code of whoever has it."""
+
+import os
+import pickle
+import socket
+from contextlib import suppress
+
+import pytest
+
+from lab.ports import free_port
+from lab.waiting import until
+from trainer.node.membership import register
+
+
+class Evil:
+    """Runs a command where it is unpickled."""
+
+    def __reduce__(self):
+        return os.system, ("touch /tmp/never",)
+
+
+@pytest.mark.holds("register-proved")
+def test_a_message_needs_the_proof_of_the_key():
+    proof = register._Proof("key")
+    message = proof.encrypt_at_time(b"vote", 7)
+    assert (proof.extract_timestamp(message), proof.decrypt(message)) == (7, b"vote")
+    flipped = [bytes([*message[:place], message[place] ^ 1, *message[place + 1 :]]) for place in range(len(message))]
+    for other in (register._Proof("other").encrypt_at_time(b"vote", 7), b"", message[:-1], *flipped):
+        with pytest.raises(ValueError, match="no proof"):
+            proof.extract_timestamp(other)
+        with pytest.raises(ValueError, match="no proof"):
+            proof.decrypt(other)
+
+
+@pytest.mark.holds("register-proved")
+def test_a_pickle_holds_plain_values_alone():
+    plain = {"type": "vote", "term": 3, "entries": [(b"\x00\xff", 1, 2.5, None, True, "é")]}
+    assert register._loads(pickle.dumps(plain, 2)) == plain
+    for value in (Evil(), os.system, Exception("x")):
+        with pytest.raises(pickle.UnpicklingError):
+            register._loads(pickle.dumps(value, 2))
+
+
+def test_the_library_leaves_the_socket_module_as_it_is():
+    assert socket.inet_ntop(socket.AF_INET, b"\x7f\x00\x00\x01") == "127.0.0.1"
+
+
+@pytest.mark.holds("register-proved")
+def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(tmp_path):
+    where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    nodes = [register.Register(name, where, "key", tmp_path / name) for name in "ab"]  # c is lost
+    stranger = register.Register("c", where, "another key", tmp_path / "c")
+    try:
+        until(lambda: any(node.leads for node in nodes), "a leader")
+        with socket.create_connection(("127.0.0.1", int(where["a"].rpartition(":")[2]))) as flood, suppress(OSError):
+            flood.settimeout(5)
+            flood.sendall((1 << 30).to_bytes(4, "little"))
+            for _ in range(64):  # 64 MiB of a message that was announced as 1 GiB: it is ended long before
+                flood.sendall(bytes(1 << 20))
+            raise AssertionError("the flood was taken")
+        next(node for node in nodes if node.leads).form(1, ("a", "b"))
+        until(lambda: all(node.epoch.members == ("a", "b") for node in nodes), "both to hold it")
+        for number in (1, 3):  # neither the present epoch again nor one that does not follow
+            next(node for node in nodes if node.leads).form(number, ("a",))
+        next(node for node in nodes if node.leads).end(1, 0)
+        until(lambda: all(node.epoch.over == 0 for node in nodes), "the end")
+        assert [node.epoch.number for node in nodes] == [1, 1]
+        assert stranger.epoch.number == 0
+        assert not stranger.leads
+    finally:
+        for node in (*nodes, stranger):
+            node.close()
+
+
+def test_a_node_whose_disk_takes_nothing_hears_of_each_epoch_and_votes_again_once_it_does(tmp_path, monkeypatch):
+    where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
+    nodes = {name: register.Register(name, where, "key", tmp_path / name) for name in "abc"}
+    store, full, failed = register.their_journal.MetaStorer.storeMeta, True, []
+
+    def store_or_fail(self, meta):  # a fake of a full disk
+        if full and self.getPath().startswith(str(tmp_path / "a")):
+            failed.append(meta)
+            raise OSError(28, "No space left on device")
+        store(self, meta)
+
+    def form(number, *names):
+        until(lambda: any(nodes[name].leads for name in names), "a leader")
+        next(nodes[name] for name in names if nodes[name].leads).form(number, tuple(names))
+        until(lambda: all(nodes[name].epoch.number == number for name in names), f"epoch {number}")
+
+    try:
+        until(lambda: all(node.is_current for node in nodes.values()), "the nodes to agree")
+        monkeypatch.setattr(register.their_journal.MetaStorer, "storeMeta", store_or_fail)
+        form(1, *"abc")
+        until(lambda: failed, "the library to save, which it does once a second")
+        form(2, *"abc")
+        full = False
+        nodes["b"].close()  # of the two that are left, each needs the other's vote
+        form(3, *"ac")
+    finally:
+        for node in nodes.values():
+            node.close()

@@ -1,0 +1,83 @@
+"""The exception that ends a process is noted where it is raised, whatever becomes of what the process prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainer.node.agent import script
+from trainer.node.ending.ends import Life
+from trainer.node.rank.failure import MOST, words
+
+
+@pytest.mark.parametrize(
+    ("raises", "noted"),
+    [
+        ("os.close(1); os.close(2); raise ValueError('bad sample 7')", "ValueError: bad sample 7"),
+        ("raise ExceptionGroup('batch', [ValueError('a'), KeyError('b')])",
+         "ExceptionGroup: batch (2 sub-exceptions): ValueError: a; KeyError: 'b'"),
+        ("raise ValueError('caf\\udce9 ' + 'x' * 100_000)", ("ValueError: caf\\udce9 " + "x" * MOST)[:MOST]),
+        ("raise subprocess.CalledProcessError(1, 'false')",
+         "subprocess.CalledProcessError: Command 'false' returned non-zero exit status 1."),
+    ],
+)  # fmt: skip
+def test_the_exception_is_noted_by_the_process_that_it_ends(tmp_path: Path, raises: str, noted: str) -> None:
+    code = f"import os, subprocess\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r}, 2)\n{raises}"
+    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[5])
+    assert process.wait(60) == 1
+    assert json.loads((tmp_path / "2.error").read_text()) == {"pid": process.pid, "error": noted}
+
+
+def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom trainer.node.rank import failure\n"
+        "def broken(*_): sys.excepthook(OSError, OSError('closed'), None)\nsys.excepthook = broken\n"
+        f"failure.arm({str(tmp_path)!r}, 0)\n"
+        "try: raise ValueError('bad')\nexcept ValueError as fault:\n"
+        "    try: sys.excepthook(ValueError, fault, None)\n    except RecursionError: pass"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 0
+    assert json.loads((tmp_path / "0.error").read_text())["error"] == "ValueError: bad"
+
+
+def test_a_secret_in_an_exception_is_not_noted(tmp_path: Path) -> None:
+    secret = "hunter2-of-the-run"
+    code = (
+        "import os\nfrom trainer.node.rank import failure\nvalue = os.environ.pop('WANDB_API_KEY')\n"
+        f"failure.arm({str(tmp_path)!r}, 0)\nraise ValueError('x' * 270 + value + value)"
+    )
+    env = {**os.environ, "MUSTER_SECRET_NAMES": "WANDB_API_KEY", "WANDB_API_KEY": secret}
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5], env=env).returncode == 1
+    noted = (tmp_path / "0.error").read_text()
+    assert secret[:4] not in noted
+    assert "***" in noted
+
+
+def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
+    code = f"import sys\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r}, 0)\nsys.exit(7)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 7
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_a_rank_printed_counts_before_its_note_and_a_lost_peer_stays_one() -> None:
+    heard = script.LastWords(("...",), "KeyError: 'label'")
+    assert script.or_noted(heard, "ValueError: noted") == heard
+    assert script.or_noted(script.LastWords(), "ValueError: noted") == script.LastWords((), "ValueError: noted")
+    lost = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.1]:4242"
+    assert script.or_noted(script.LastWords(), lost).victim
+
+
+def test_a_code_without_an_exception_is_said_to_be_one() -> None:
+    life = Life(rank=1, local_rank=0, attempt=0, world=3, pid=7, began=1.0, ended=2.0, code=7)
+    said = script.why_failed(script.LastWords(), "ended with code 7", "train.py", "b", life)
+    assert said.message == "train.py ended with code 7 without an exception"
+
+
+def test_a_message_of_several_lines_is_noted_by_its_first() -> None:
+    assert words(RuntimeError("one\ntwo")) == "RuntimeError: one"
+    assert words(RuntimeError()) == "RuntimeError"

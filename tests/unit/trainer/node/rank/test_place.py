@@ -1,0 +1,51 @@
+"""Where a rank's steps begin: behind those of earlier starts, and of no other node's world."""
+
+import json
+
+import pytest
+
+from trainer.node.rank.place import Place
+
+
+@pytest.fixture
+def place_with(tmp_path, monkeypatch):
+    """A rank 0 on node a, whose file of events has these lines."""
+
+    def make(*events, node="a"):
+        lines = [json.dumps({"t": 1.0, "kind": kind, **fields, "rank": 0}) for kind, fields in events]
+        (tmp_path / "ranks").mkdir()
+        (tmp_path / "ranks/rank-0.jsonl").write_text("\n".join(lines) + "\n")
+        for name, value in {"RUN_DIR": tmp_path, "OUTCOME_DIR": tmp_path, "NODE": node}.items():
+            monkeypatch.setenv(f"MUSTER_{name}", str(value))
+        monkeypatch.setenv("RANK", "0")
+        return Place()
+
+    return make
+
+
+def step(number, node="a"):
+    return "step", {"step": number, "count": 1, "node": node}
+
+
+def began(node="a"):
+    return "began", {"attempt": 0, "node": node}
+
+
+def test_a_start_continues_behind_the_last_step_of_an_earlier_one(place_with):
+    assert place_with(began(), step(8), began()).steps_before() == (8, False)
+
+
+def test_the_rank_may_have_been_on_another_node_then(place_with):
+    assert place_with(began("b"), step(8, "b"), began()).steps_before() == (8, False)
+
+
+def test_a_launcher_that_starts_its_ranks_again_is_no_start_of_ours_and_continues(place_with):
+    assert place_with(began(), step(8)).steps_before() == (8, False)
+
+
+def test_steps_of_this_start_on_another_node_are_of_a_world_of_its_own(place_with):
+    assert place_with(began("b"), step(3, "b")).steps_before() == (0, False)
+
+
+def test_they_do_not_hide_those_before(tmp_path, place_with):
+    assert place_with(began(), step(5), began("b"), step(9, "b")).steps_before() == (5, False)

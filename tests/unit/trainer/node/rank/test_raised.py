@@ -1,0 +1,48 @@
+"""The exceptions that reach the top of a thread are noted, in a process that then does not end."""
+
+import json
+import subprocess
+import sys
+
+from trainer.node.hang import stacks
+
+_SCRIPT = """
+import json, threading
+from trainer.node.rank.raised import UncaughtErrors
+raised = UncaughtErrors(lambda: print(json.dumps(raised.about()), flush=True))
+class Odd(Exception):
+    def __str__(self):
+        raise RuntimeError
+def fails():
+    {thread}
+thread = threading.Thread(target=fails)
+thread.start()
+thread.join()
+{main}
+"""
+
+
+def noted(main: str, thread: str = "pass") -> dict[str, str]:
+    text = _SCRIPT.format(main=main, thread=thread)
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 1, "the exception ends the script as ever"
+    assert "Traceback" in ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_the_first_line_of_a_long_message_is_noted_and_that_of_a_thread_too() -> None:
+    assert noted("raise ValueError('row 7\\nx' * 99_999)", "1 / 0") == {
+        "error": "ValueError: row 7",
+        "thread_error": "ZeroDivisionError: division by zero",
+    }
+
+
+def test_a_message_that_cannot_be_had_leaves_the_class() -> None:
+    assert noted("raise Odd") == {"error": "Odd"}
+    assert len(noted("raise ValueError('x' * 999_999)")["error"]) == 300
+
+
+def test_the_looks_of_a_process_have_its_errors() -> None:
+    about = {"t": 1.0, "pid": 7, "step": 3, "error": "ValueError: row 7"}
+    (look,) = stacks.parse(f"Look {json.dumps(about)}\n")
+    assert (look.error, look.thread_error) == ("ValueError: row 7", "")

@@ -1,0 +1,391 @@
+"""`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
+
+torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
+that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
+once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
+
+`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
+a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
+
+MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
+does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
+stop. An end that is final is repeated, without torchrun, to whoever starts the node again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import muster
+from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
+from muster.files import keep_ballast, replace, surely
+
+from ... import NAME, config
+from ...verdict import Verdict, done, failed, publish
+from .. import torch_names
+from ..beside import telemetry, tie
+from ..ending import endings, outside, reached, training_alone
+from ..files import caches, work
+from ..launch import style
+from ..membership import alive, arbiter, group, meeting
+from ..parent_death import die_with_parent
+from ..queue import claims, waits
+from ..roles import part as roles
+from . import handover, program, script, slurm, stopping
+from .diary import Diary
+from .limit import Limit
+from .node import Node
+
+_DUMP_WAIT, _DUMP_WAIT_MS = "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "2500"
+_RESOLVE_SECONDS = 60.0
+
+
+def main() -> int:
+    """Run this node until its ranks' verdict; returns the exit code of contract.md."""
+    die_with_parent(signal.SIGTERM)
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
+        signal.signal(number, lambda *_: None)
+    try:
+        if slurm.applies(os.environ):
+            os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
+            slurm.clear(os.environ)
+    except (TrainError, OSError) as fault:
+        print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
+        return fault.code if isinstance(fault, TrainError) else REFUSED
+    name = os.environ.get("MUSTER_NODE") or socket.gethostname()
+    folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
+    with alive.presence(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
+        end = FinalEnd(folder, name, os.environ)
+        try:
+            own = claims.own(os.environ)
+            over = tie.hold(os.environ, partial(_without_overlay, folder, name, end)) if end.code() is None else None
+        except (claims.NoClaim, tie.NoOverlay) as fault:
+            print(f"refused: {fault}", file=sys.stderr)
+            publish(Verdict("refused", REFUSED, _first_rank(), name, 0, f"{name}: {fault}"), folder, f"{name}-agent")
+            end.leave(REFUSED)
+            leave(REFUSED)
+            return REFUSED
+        code = _run(sys.argv[1:], folder, name, end, own)
+        if own and end.is_final(code):
+            own.leave()
+        if over and end.is_final(code):
+            over()
+        leave(code)
+    return code
+
+
+def _without_overlay(folder: Path | None, name: str, end: FinalEnd) -> None:
+    """End this node at once: its ranks would wait for peers that they cannot reach any more."""
+    words = f"{name}: the overlay network of this run has ended on this host"
+    print(f"failed: {words}", file=sys.stderr, flush=True)
+    publish(Verdict("failed", FAILED, _first_rank(), name, 0, words), folder, f"{name}-agent")
+    end.leave(FAILED)
+    os._exit(FAILED)
+
+
+def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:
+    if (code := end.code()) is not None:
+        return code
+    try:
+        secrets = handover.take(os.environ)
+    except KeyboardInterrupt:
+        stopped = Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came")
+        publish(stopped, folder, f"{name}-agent")
+        end.leave(STOPPED)
+        return STOPPED
+    try:
+        is_script = arguments[:1] == ["--script"]
+        began = time.time()
+        conflicts = _enter_work(folder if is_script else None)
+        command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
+        own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
+        if folder:
+            _tell_up(folder, name)
+            waits.until_start(os.environ, own, folder, name)
+        part = roles.begin(os.environ, name, folder, _first_rank())
+        variables = handover.put_files(os.environ, secrets)
+        plan = group.plan(os.environ)
+        given = {**os.environ, **variables}
+        given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
+        environment = torchrun_environment(given, name, plan)
+    except waits.Ends as early:
+        publish(early.verdict, folder, f"{name}-agent")
+        print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
+        end.leave(early.verdict.code)
+        return early.verdict.code
+    except (TrainError, OSError) as fault:
+        known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
+        if folder and not isinstance(fault, OSError):
+            publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
+            end.leave(known.code)
+        print(known.report(), file=sys.stderr)
+        return known.code
+    with _private_folder(folder, name) as outcome:
+        per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
+        hidden = handover.values(os.environ, secrets)
+        diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node), hidden)
+        if conflicts:
+            diary.tell_conflicts(_first_rank(), conflicts)
+        if own_library:
+            diary.tell_own_library(_first_rank(), own_library)
+        limit = Limit(folder, name, os.environ)
+        agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
+        if agreed and agreed.arbitrates:
+            return _vote(agreed, end)
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
+        node.part = part
+        with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
+            code = node.run()
+        _tell_kept(folder if is_script else None, diary, began)
+        if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
+            agreed.linger()
+            print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
+            return DONE
+        silent = is_script and not (node.judged or node.released)
+        verdict = _verdict_on(arguments[1:], node, code, name, began) if silent else None
+        if part and not node.leaves:
+            verdict = part.settle(verdict, code, node.released)
+        if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
+            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
+        code = verdict.code if verdict else code
+        if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
+            end.leave(code)
+            if agreed:
+                agreed.leave(code)
+    return code
+
+
+def _tell_up(folder: Path, name: str) -> None:
+    """Leave word for the control side that this node is there."""
+    here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
+    here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
+    replace(folder / "nodes" / f"{name}.json", json.dumps(here))
+
+
+def _vote(agreed: group.Group, end: FinalEnd) -> int:
+    """Be the arbiter until the run is over."""
+    code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
+    if agreed.epoch.over is not None or code == STOPPED:
+        end.leave(code)
+        agreed.leave(code)
+    return code
+
+
+def _enter_work(folder: Path | None) -> list[str]:
+    """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay.
+
+    Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
+    """
+    work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
+    sent = os.environ.get("MUSTER_SENT")
+    if not folder or not sent:
+        return []
+    conflicts = work.prepare(folder, Path(sent), os.environ.get("MUSTER_SENT_DIGEST", ""))
+    os.environ["HOME"] = str(folder / work.HOME)
+    os.chdir(folder / work.WORK)
+    return conflicts
+
+
+def _restart_words(folder: Path | None) -> list[str]:
+    """The words that a script gets more wherever it starts again, if this run folder has seen a start of it."""
+    again = folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists()
+    return shlex.split(os.environ.pop(program.AGAIN, "")) if again else []
+
+
+def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
+    """Tell how much the script has left; save what it wrote into an image's own folder. `folder`: of a script's run."""
+    if folder is None:
+        return
+    try:
+        if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
+            work.save_changes(folder, Path.cwd(), began)
+        contained = folder.is_mount()  # else a path is one of this machine, where it stays
+        diary.tell_kept(_first_rank(), work.written(folder), outside.look(began, folder) if contained else ())
+    except OSError as fault:
+        print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
+
+
+def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:
+    """Return how the user's script ended on this node, and at which step, or None if only another node can know."""
+    verdict = _how_ended(arguments, node, code, name)
+    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, name, began))
+
+
+def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
+    first = _first_rank()
+    what = script.name_of(arguments)
+    if code == DONE:
+        return _verdict_on_end(what, arguments, node, first, name)
+    if code == STOPPED:
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
+        words = stopping.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
+        if after.unsaved:
+            return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
+        return Verdict(
+            "stopped", STOPPED, first, name, 0, words, cause="" if node.limit.reached else "ended-from-outside"
+        )
+    culprit = None if node.leaves else node.diary.culprit
+    if not culprit:
+        # Its own ranks may have ended well, in a world of their own that others came too late for.
+        well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
+        verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
+        return verdict if verdict and verdict.code != DONE else None
+    own_library = script.own_library(arguments)
+    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause)
+
+
+def _after_stop(node: Node) -> stopping.AfterStop:
+    """What happened on this node from the moment on when it was asked to stop."""
+    folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
+    # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
+    first = min((life.ended for life in lives if life.ended), default=0.0)
+    whole = all(life.world == len(lives) for life in lives)
+    for failure in node.diary.failures if whole else ():
+        if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
+            errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
+    files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
+    return stopping.AfterStop(tuple(node.cut), node.grace, errors, tuple(files))
+
+
+def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
+    """Judge a script that ended well by whether its ranks trained with the others."""
+    nodes = os.environ.get("PET_NNODES", "1")
+    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
+    if not why or os.environ.get("MUSTER_SEPARATE") == "1":
+        if script_below := endings.not_known(node.outcome):
+            unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
+            hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
+            return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
+        return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
+    hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
+    return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint), "trained-alone")
+
+
+def _idle(what: str, node: Node) -> str:
+    """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
+    alone = all(life.world < 2 for life in node.diary.lives)
+    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
+    if alone or unseen or not endings.nobody_trained(node.outcome):
+        return ""
+    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
+
+
+def _place() -> int:
+    return int(os.environ.get("PET_NODE_RANK") or "0")
+
+
+def _first_rank() -> int:
+    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
+    return _place() * int(ranks) if ranks.isdigit() else _place()
+
+
+class FinalEnd:
+    """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
+
+    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
+        restarted_by_host = folder is not None and environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
+        self._path = folder / "nodes" / f".{name}.last" if folder and restarted_by_host else None
+        self._start = environment.get("PET_RDZV_ID", "")
+
+    def code(self) -> int | None:
+        """The exit code of this start's node, if its end was final."""
+        if self._path is None or not self._path.exists():
+            return None
+        start, _, code = self._path.read_text().rpartition(" ")
+        return int(code) if start == self._start else None
+
+    def is_final(self, code: int) -> bool:
+        """Whether the host will not start this node again after this end."""
+        return self._path is None or code == DONE or self.code() is not None
+
+    def leave(self, code: int) -> None:
+        """The end is final."""
+        if self._path is not None:
+            surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
+
+
+def torchrun_command(arguments: Sequence[str]) -> list[str]:
+    """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
+    if arguments[:1] != ["--script"]:
+        config.parse(arguments)
+        return [sys.executable, "-u", "-P", "-m", f"{NAME}.node.launch.torchrun", "-m", NAME, *arguments]
+    words = list(arguments[1:])
+    if words[:1] == ["--per-node"] and len(words) > 1:
+        if not Path(words[1]).is_file() or not words[1].endswith(".py"):
+            program.refuse_missing(words[1:])
+        words = [str(Path(__file__).resolve().parents[1] / "launch" / "launcher.py"), *words[1:]]
+    if not words:
+        raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
+    if not words[0].startswith("-") and not Path(words[0]).is_file():
+        raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
+    # A word of the script's may be the beginning of torchrun's own options: `--run` of --run-path.
+    kind = words[:1] if words[0] in ("-m", "--no-python") else []
+    # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
+    return [sys.executable, "-u", "-P", "-m", f"{NAME}.node.launch.torchrun", *kind, "--", *words[len(kind) :]]
+
+
+@contextmanager
+def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
+    """A folder for this node's ranks to tell the agent; in the run folder, if known, so that a kill litters nothing."""
+    if run_folder is None:
+        with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
+            yield Path(temporary)
+        return
+    folder = run_folder / "nodes" / f".{name}"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    keep_ballast(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def torchrun_environment(
+    environment: Mapping[str, str], name: str, plan: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """`environment` with what torchrun needs made certain: an IP literal to meet at, an address that sorts as planned.
+
+    torchrun gives rank 0 to the agent whose `--local-addr` sorts first as text (`sorted(state.participants)` in torch's
+    dynamic_rendezvous), and only that one's address is ever connected to. So the master passes its IP literal and
+    the others labels, which sort behind any IP literal and among themselves by node rank. Raises TrainError.
+
+    A rank whose NCCL has timed out waits before it ends, four times as long as _DUMP_WAIT says: one minute by default
+    (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.
+    """
+    made = {_DUMP_WAIT: _DUMP_WAIT_MS, **environment, "MUSTER_NODE": name}
+    if plan:  # the nodes agree on who is first (group.py)
+        made.pop("PET_NODE_RANK", None)
+        return made | group.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))
+    endpoint = environment.get("PET_RDZV_ENDPOINT", "")
+    if not endpoint:  # a single node: torchrun's own defaults serve
+        return made
+    host, _, port = endpoint.rpartition(":")
+    address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
+    made["PET_RDZV_ENDPOINT"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    is_host = "is_host=1" in environment.get("PET_RDZV_CONF", "")
+    if is_host:
+        made |= meeting.hold(address, int(port))
+    number = made.pop("PET_NODE_RANK", "") or "".join(re.findall(r"\d+$", name))
+    label = f"node-{int(number):05d}" if number else f"node-{name}"
+    made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or (address if is_host else label)
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,245 @@
+"""What a node's agent tells of its ranks' begins and ends, as events in the run folder, and who failed first."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import DONE, FAILED
+from muster.files import read_object
+
+from ...run_dir import RankFolder
+from ..ending import endings, outside
+from ..ending.ends import Ends, Life, Memory, ended_how, ended_why
+from ..files import work
+from ..hang import stacks, stillness
+from ..membership.members import Epoch
+from ..rank.mask import Mask
+from . import script
+
+_PATHS_MOST, _PATH_MOST = 20, 200
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A rank that failed: its life, its last words, how it ended, and the cause where its error does not tell it."""
+
+    life: Life
+    last_words: script.LastWords
+    how: str
+    cause: str = ""
+
+
+class Diary:
+    """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
+
+    `file_of`: the number of the file for the events of a rank (group.py). `hidden`: the secrets; ranks write names of
+    files and functions, and a crash writes them past every mask of the rank's own.
+    """
+
+    def __init__(
+        self,
+        run_folder: Path | None,
+        node: str,
+        outcome: Path,
+        file_of: Callable[[int], int] = lambda rank: rank,
+        hidden: Sequence[str] = (),
+    ) -> None:
+        self._file_of, self.shown = file_of, Mask(hidden).text if hidden else str
+        self.run_folder, self.node, self._outcome = run_folder, node, outcome
+        self._ends, self._memory = Ends(outcome), Memory()
+        self._failures: dict[int, Failure] = {}
+        self._expected: dict[int, tuple[str, dict[str, str]]] = {}
+        self._folders: dict[int, RankFolder] = {}
+        # The ranks end because another role has ended the run: their ends are no failures.
+        self.released = False
+
+    @property
+    def lives(self) -> Sequence[Life]:
+        """The present life of each rank of the node."""
+        return list(self._ends.lives.values())
+
+    @property
+    def first_failure(self) -> float:
+        """When the first of the present lives failed, in unix seconds; infinite if none has."""
+        return min((life.ended for life in self.lives if life.failed), default=float("inf"))
+
+    @property
+    def failures(self) -> Sequence[Failure]:
+        """The present lives that have failed."""
+        return list(self._failures.values())
+
+    @property
+    def culprit(self) -> Failure | None:
+        """The rank that failed first and is not a victim; of a signal and an exit code at once, the signal's."""
+        own = [each for each in self._failures.values() if not each.last_words.victim]
+        return min(own, key=lambda each: (each.life.ended, (each.life.code or 0) > 0, each.life.rank), default=None)
+
+    def keep(self, words: Callable[[int], str]) -> None:
+        """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
+        for life in self._ends.read():
+            if life.code is None:
+                self._failures.pop(life.local_rank, None)
+                if folder := self._folder(life.rank):
+                    folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
+                continue
+            if self.released and life.failed:
+                self._tell_end(life, DONE, "was stopped: the run is over", script.LastWords())
+                continue
+            oom = self._memory.killed() if life.code == -signal.SIGKILL else None
+            expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
+            how, about = expected or self._how(life, oom)
+            last_words = self._last_words(words, life) if life.failed else script.LastWords()
+            if life.failed:
+                self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
+            self._tell_end(life, life.code, how, last_words, about)
+
+    def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
+        """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
+        if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
+            return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+        end = life.code or 0, oom, self._memory.of_host()
+        place = self._crash_place(life)
+        in_it = f" in {place}" if place else ""
+        return ended_how(*end) + in_it, {"cause": ended_why(*end), "place": place}
+
+    def _tell_end(
+        self, life: Life, code: int, how: str, last_words: script.LastWords, more: Mapping[str, str] | None = None
+    ) -> None:
+        if folder := self._folder(life.rank):
+            about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
+            about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
+            about |= {name: text for name, text in (more or {}).items() if text}
+            if code and (rows := self._collectives(life)):
+                about["collectives"] = rows
+            folder.event("ended", **about)
+
+    def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
+        """Tell that a rank stands still, and where; None: that it moves again."""
+        if folder := self._folder(rank):
+            folder.event("stuck", **about) if about else folder.event("moves")
+
+    def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
+        """The agent is about to end this rank, which stands still; `about` says where."""
+        place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
+        what, cause = "was stuck", "locked-up"
+        if about["doing"] == "stopped":
+            what, cause = "was stopped by a signal (SIGSTOP)", "stopped"
+        in_it = f" in {place}" if place else ""
+        how = f"{what}{in_it} for {about['since_s']:.0f} s, and its node ended it"
+        self._expected[life.pid] = how, {"cause": cause}
+
+    def tell_asked(self, first: int, grace_s: float) -> None:
+        """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
+        if folder := self._folder(first):
+            folder.event("asked", grace_s=grace_s)
+
+    def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
+        if folder := self._folder(rank):
+            folder.event("links", **about)
+
+    def tell_throttled(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell that a CPU limit holds a rank back, or no longer does."""
+        if folder := self._folder(rank):
+            folder.event("throttled", **about)
+
+    def tell_alone(self, rank: int, about: Mapping[str, Any]) -> None:
+        """Tell that a rank trains alone, and how to join it; with an empty `why` that it no longer does."""
+        if folder := self._folder(rank):
+            folder.event("alone", **about)
+
+    def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
+        """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
+        if folder := self._folder(first):
+            folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
+
+    def tell_own_library(self, first: int, path: str) -> None:
+        """Tell that the script has a module of its own, `path`, where others have our library."""
+        if folder := self._folder(first):
+            folder.event("own_library", path=path[-_PATH_MOST:])
+
+    def tell_members(
+        self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
+    ) -> None:
+        """Report the new members; only the node that has rank 0 does. `left`: nodes that left on request."""
+        if folder := self._folder(0):
+            who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
+            left = [name for name in left if name not in epoch.members]
+            more = {"spares": spares} if spares else {}
+            folder.event("members", epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
+
+    def tell_apart(self, name: str, others: Sequence[str]) -> None:
+        """Tell that a node that is left out lives, and which of the others do not reach it."""
+        if folder := self._folder(0):
+            folder.event("apart", left_out=name, others=others)
+
+    def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
+        """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
+        if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
+            for life in self.lives:
+                if life.code is None and (lost := self._last_words(words, replace(life, code=FAILED))).victim:
+                    self._tell_end(life, FAILED, "ended with its torchrun", lost)
+            return
+        oom = self._memory.killed() if code == -signal.SIGKILL else None
+        of_host = self._memory.of_host()
+        how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
+        for life in self.lives:
+            if life.code is None and (folder := self._folder(life.rank)):
+                about = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
+                folder.event("ended", **about, how=how, **({"cause": cause} if cause else {}))
+
+    def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
+        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
+
+        `first`: the node's first rank. A run that is stopped early has files of ranks that nobody has noted yet.
+        """
+        if folder := self._folder(first):
+            folder.event("kept", **asdict(left))
+            for place in elsewhere:
+                folder.event("outside", **asdict(place))
+
+    def _crash_place(self, life: Life) -> str:
+        """Where in the script a rank was that crashed."""
+        if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
+            return ""
+        about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
+        return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
+
+    def _collectives(self, life: Life) -> list[list[Any]]:
+        rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
+        return stillness.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
+
+    def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
+        own = self._outcome / f"{life.local_rank}.lost"
+        with suppress(OSError):  # a rank of ours that lost a peer says so itself
+            lost = own.read_text()
+            own.unlink()
+            return script.LastWords((), lost, victim=True)
+        launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
+        heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
+        crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
+        if crash and crash.error:
+            error = self.shown(crash.error)[: script.LINE_MOST]
+            return script.or_noted(replace(heard, error="", victim=False), error)
+        return heard if launcher else script.or_noted(heard, self._noted(life))
+
+    def _noted(self, life: Life) -> str:
+        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py)."""
+        note = read_object(self._outcome / f"{life.local_rank}.error")
+        if note.get("pid") != life.pid:
+            return ""
+        return self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+
+    def _folder(self, rank: int) -> RankFolder | None:
+        """Where a rank's events are; None without a run folder, or where its disk takes no more."""
+        if self.run_folder and rank not in self._folders:
+            with suppress(OSError):
+                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank), self.shown)
+        return self._folders.get(rank)

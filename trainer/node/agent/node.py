@@ -1,0 +1,386 @@
+"""torchrun and its ranks on one node: started, looked at until the end, asked to stop, and the code they end with.
+
+The agent (agent.py) prepares all this and says how it ended. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
+from muster.stop import UNASKED
+
+from ... import with_muster
+from ...verdict import Verdict, failed, publish, read_verdict
+from .. import torch_names
+from ..ending import training_alone
+from ..ending.why import UNOBSERVED
+from ..files import work
+from ..hang.links import Links
+from ..hang.mend import Mender
+from ..hang.stillness import Stillness
+from ..hang.throttle import Throttle
+from ..membership import meeting
+from ..membership.group import Group
+from ..parent_death import die_with_parent
+from ..roles.part import Part
+from . import stopping
+from .diary import Diary
+from .limit import REASON, Limit
+from .output import Output
+
+_POLL_SECONDS = 0.1
+# After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
+# others that will not come, and the others look whether theirs were alone every second.
+_FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 1.0
+# So long ranks may take to end once they are asked to, unless the user says more (--grace).
+GRACE = "MUSTER_GRACE"
+# These belong to the script: Slurm and Lightning ask for a checkpoint with them.
+_PASSED_ON, _MOST_HEARD = (signal.SIGUSR1, signal.SIGUSR2), 16
+
+
+class Node:
+    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it,
+    with `***` for each of the `hidden` values."""
+
+    def __init__(
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        outcome: Path,
+        diary: Diary,
+        limit: Limit,
+        relay: bool = False,
+        hidden: Sequence[str] = (),
+        group: Group | None = None,
+    ) -> None:
+        self.limit, self._group = limit, group
+        self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
+        self._hidden = hidden
+        environment = (
+            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+        )
+        self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
+        self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
+        restarts = environment.get("PET_MAX_RESTARTS", "")
+        self._last_attempt = int(restarts) if restarts.isdecimal() else 0
+        nodes = environment.get("PET_NNODES", "")
+        # Ranks that a launcher inside has started are its own to end.
+        mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
+        self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, group)
+        self._given_up = self._killed = self._interrupted = False
+        self._signalled, self._heard = set[int](), list[int]()
+        # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
+        self.asked_at, self.cut = float("inf"), list[int]()
+        self.grace = stopping.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
+        # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
+        self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
+        self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
+        self.leaves = self.judged = False
+        # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
+        self.part: Part | None = None
+        self.released, self._release_ends = False, float("inf")
+
+    def run(self) -> int:
+        """Start torchrun and stay with it to its end; returns this node's exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._ask)
+        for number in _PASSED_ON:
+            signal.signal(number, self._hear)
+        with suppress(OSError):
+            (self.outcome / UNASKED).touch()
+            self._say_if_unobserved()
+        output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
+        torchrun = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self._relay else None,
+            stderr=subprocess.PIPE if self._relay else None,
+            pass_fds=meeting.held(self._environment),
+            start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
+            # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )
+        meeting.let_go(self._environment)
+        if output:
+            output.follow(torchrun)
+        words = output.words if output else _no_words
+        self._watch(torchrun, words)
+        self.diary.keep(words)
+        if torchrun.returncode and not (self._asked or self._killed or self._verdicts()):
+            self.diary.tell_torchrun(torchrun.returncode, words)
+        if output:
+            output.finish()
+        return self._code(torchrun.returncode)
+
+    def _say_if_unobserved(self) -> None:
+        """Leave word for `fab why`, which may run without this node's variables, that nothing looks at the ranks."""
+        if self._environment.get("MUSTER_OBSERVE") == "0":
+            (self.outcome / UNOBSERVED).write_text("unobserved")
+        elif self._relay and torch_names.plain(self._environment):
+            (self.outcome / UNOBSERVED).write_text("plain")
+
+    def _may_be_alone(self) -> bool:
+        """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""
+        return not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
+
+    def _ask(self, number: int, *_: Any) -> None:
+        if number == signal.SIGTERM and self._restarted_by_host:
+            self.leaves = True
+        else:
+            self.asked_at = min(self.asked_at, time.time())
+            if self._group:
+                self._group.ask()
+            if self.part:
+                self.part.ask()
+
+    @property
+    def _asked(self) -> bool:
+        return self.asked_at < float("inf")
+
+    def _failed_before(self) -> bool:
+        """Whether a rank had failed for good before anybody asked this node to stop."""
+        lives = self.diary.lives
+        return self.diary.first_failure < self.asked_at and all(life.attempt >= self._last_attempt for life in lives)
+
+    def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
+        kill_at, asked = float("inf"), False
+        folder = self.diary.run_folder
+        still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
+        throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
+        watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
+        while torchrun.poll() is None:
+            if watch_input and _input_closed():
+                watch_input = False
+                self._ask(signal.SIGINT)
+            self._tell_members()
+            self.diary.keep(words)
+            self._pass_on()
+            for rank, about in still.look(self.diary.lives):
+                self.diary.tell_still(rank, about)
+            self._mend(still)
+            for rank, ends in links.look(self.diary.lives, torchrun.pid):
+                self.diary.tell_links(rank, ends)
+            for rank, held in throttle.look(self.diary.lives):
+                self.diary.tell_throttled(rank, held)
+            for rank, why in alone.look(self.diary.lives):
+                self.diary.tell_alone(rank, why)
+            if alone.final and not self._asked and not self._verdicts():
+                self._give_up(alone.final)
+            now = time.monotonic()
+            if self.limit.look():
+                with suppress(OSError):
+                    (self.outcome / REASON).write_text(self.limit.words)
+                self._ask(signal.SIGINT)
+            if self.part:
+                kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))
+            if self._asked and (self.part is None or self.part.may_stop()):
+                if not asked:
+                    kill_at, asked = now + self.grace, True
+                    self.diary.tell_asked(min((life.rank for life in self.diary.lives), default=0), self.grace)
+                self._ask_ranks(torchrun)
+            self._judge_leavers()
+            if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
+                kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
+            if now > kill_at or self.leaves or self._is_out():
+                if asked and now > kill_at:
+                    self.cut = [life.rank for life in self.diary.lives if life.code is None and _alive(life.pid)]
+                self._killed = True
+                torchrun.kill()
+            _wait(torchrun, _POLL_SECONDS)
+
+    def _give_up(self, of: training_alone.Alone) -> None:
+        """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
+        first = min((life.rank for life in self.diary.lives), default=0)
+        fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
+        verdict = failed(first, self.diary.node, 0, fault, "trained-alone")
+        publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+
+    def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
+        """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
+        part.look(self.diary.lives)
+        if (why := part.unready()) and not self._verdicts():
+            fault = TrainError(why, f"logs/{self.diary.node}.log has what it printed")
+            verdict = failed(
+                min((life.rank for life in self.diary.lives), default=0), self.diary.node, 0, fault, "not-ready"
+            )
+            publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+            return 0.0
+        if not (self.released or self._asked or self._verdicts()) and (grace := part.grace()) is not None:
+            self.released = self.diary.released = True
+            self._release_ends = now + grace
+        if self.released:
+            self._release_ranks(torchrun)
+        return self._release_ends
+
+    def _release_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Ask every rank to end, whatever it is, and then end torchrun, which would start them again."""
+        self._ask_ranks(torchrun)
+        if not self._living():
+            self._killed = True
+            torchrun.kill()
+
+    def _mend(self, still: Stillness) -> None:
+        """End the ranks that stand still for good: torchrun then starts all ranks again."""
+        if self._asked or self._verdicts():
+            return
+        for rank in self._mender.look(self.diary.lives, still.standing(self.diary.lives)):
+            self.diary.expect_end(rank.life, rank.about)
+            with suppress(ProcessLookupError):
+                os.kill(rank.life.pid, signal.SIGKILL)
+
+    def _tell_members(self) -> None:
+        """Tell of each epoch that this node is first in, before its ranks begin."""
+        if self._group and (epoch := self._group.news()):
+            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
+        for name, others in self._group.apart() if self._group else ():
+            self.diary.tell_apart(name, others)
+
+    def _has_failed(self) -> bool:
+        """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""
+        return bool(self._group and self._group.epoch.over == FAILED)
+
+    def _is_out(self) -> bool:
+        """Whether the other nodes go on, or have ended, without this one."""
+        if self._group is None:
+            return False
+        if (self._group.epoch.over is not None and self._group.waits()) or self._group.has_left:
+            return True
+        if why := self._group.trouble():
+            print(f"muster: {why}", file=sys.stderr, flush=True)
+        return bool(why)
+
+    def _judge_leavers(self) -> None:
+        """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
+        for life in () if self._relay else self.diary.lives:
+            if life.code == DONE and not any(self.outcome.glob(f"[!.]*-{life.local_rank}.json")):
+                why = TrainError(
+                    f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
+                    f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
+                )
+                verdict = failed(life.rank, self.diary.node, 0, why, "left-early")
+                publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
+
+    def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it, and signal all
+        that the ranks have started, such as the workers of a DataLoader that a rank still needs.
+
+        A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
+        peer to begin again) there is nothing to save, and torchrun would wait in vain.
+        """
+        living = self._living()
+        if self._verdicts() or self._given_up:
+            return
+        self._interrupted = self._interrupted or bool(living)
+        (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
+        for process in set(self._signal_targets(living)) - self._signalled:
+            self._signalled.add(process)
+            _send(process, signal.SIGTERM)
+        if not living:
+            self._given_up = True
+            torchrun.send_signal(self._ending)
+
+    def _listening(self) -> set[int]:
+        """The processes of ranks that have said that they listen (muster/stop.py)."""
+        texts = [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
+        return {int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+
+    def _living(self) -> list[int]:
+        """The processes of ranks that may have something to save."""
+        started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
+        return sorted(filter(_alive, self._listening() | started))
+
+    def _signal_targets(self, living: Sequence[int]) -> list[int]:
+        """Whom a signal for the script is sent to; a negative number is a whole group of processes.
+
+        A launcher would pass it on to all that it has started, or to nobody: those that train get it themselves, and
+        the launcher with all the rest where nobody trains any more.
+        """
+        if self._all_signalled:  # a script's own handler would be called twice
+            return [rank for rank in living if rank in self._listening()]
+        if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
+            return list(living)
+        trains = [process for process in training_alone.processes(self.outcome) if _alive(process)]
+        return trains or [-life.pid for life in self.diary.lives if life.pid in living]
+
+    def _hear(self, number: int, *_: Any) -> None:
+        self._heard = [*self._heard, number][-_MOST_HEARD:]
+
+    def _pass_on(self) -> None:
+        """Pass on the signals that have come for the ranks, once there are some."""
+        if self._heard and (living := self._living()):
+            heard, self._heard = self._heard, []
+            for process in [] if self._all_signalled else self._signal_targets(living):
+                for number in heard:
+                    _send(process, number)
+
+    def _verdicts(self) -> list[Verdict]:
+        paths = sorted(self.outcome.glob("[!.]*.json"))
+        return [verdict for path in paths if (verdict := read_verdict(path))]
+
+    def _code(self, torchrun_code: int) -> int:
+        if self.released:
+            return DONE
+        if self._group and self._group.has_left:
+            return DONE
+        codes = [verdict.code for verdict in self._verdicts()]
+        self.judged = bool(codes)
+        if self.leaves and not codes:
+            return SIGNALLED + signal.SIGTERM
+        if codes:
+            return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
+        if self._group and self._group.epoch.over is not None and not self._asked:
+            return self._group.epoch.over
+        # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
+        obeyed = torchrun_code or self._interrupted or (self.outcome / ".stopped").exists()
+        if self._asked and obeyed and not self._failed_before():
+            return STOPPED
+        return FAILED if torchrun_code else DONE
+
+
+def _no_words(local_rank: int) -> str:
+    """Ranks of the trainer say in their verdicts why they failed."""
+    return ""
+
+
+def _send(process: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(process, number)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
+    # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
+    try:
+        handle = os.pidfd_open(torchrun.pid)
+    except (AttributeError, OSError):  # not on this system, by this kernel (before 5.3), or in this container
+        with suppress(subprocess.TimeoutExpired):
+            torchrun.wait(seconds)
+        return
+    try:
+        select.select([handle], [], [], seconds)
+    finally:
+        os.close(handle)
+
+
+def _input_closed() -> bool:
+    readable, _, _ = select.select([0], [], [], 0)
+    return bool(readable) and not os.read(0, 1024)

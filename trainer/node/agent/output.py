@@ -1,0 +1,360 @@
+"""What a node prints: each rank's output whole in logs/rank-<r>.log, and all of it as lines on the node's console.
+
+Each rank writes into a pipe of its own (rank_pipe.py), so that its words are its own also where several ranks share a
+node. The log takes every byte, up to a limit. The console gets whole lines and no more than a reader far away can take:
+what does not fit is counted, and named. The agent (agent.py) starts and ends this. Standard library only.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import selectors
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...run_dir import in_run
+from ..launch import rank_pipe
+from ..rank.mask import Mask
+from .console import LINE_WEIGHT, Console
+
+# The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
+LOG_MOST = 1 << 30
+_TAIL = 64 << 10
+_PIECE = 1 << 20
+# A line without an end is passed on in pieces of this size.
+_LINE_MOST = 16 << 10
+# At the end, of a rank whose words were left out.
+_LAST_LINES = 20
+_MOVING_EVERY_S = 1.0
+_HOLD_S = 0.2
+# A process that a rank left behind may hold a pipe open for ever.
+_REST_SECONDS = 2.0
+# A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
+# goes down to the bar again, so it is a redraw like a carriage return.
+_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+# The way down to a second or third bar, which goes up again once it is drawn: no end of a line either.
+_DOWN = re.compile(rb"|".join(rb"\n{%d}(?=\r[^\n\x1b]*(?:\x1b\[A){%d})" % (down, down) for down in (3, 2, 1)))
+_DRAWS_BELOW = re.compile(rb"(?:\r[^\n\x1b]*(?:\x1b\[?)?)?")
+_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)*\r?$")
+_CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
+
+
+class Output:
+    """The output of torchrun and of the ranks of one node. Make it before torchrun starts, then call `follow`."""
+
+    def __init__(
+        self, outcome: Path, run_folder: Path | None, environment: Mapping[str, str], hidden: Sequence[str] = ()
+    ) -> None:
+        count = environment.get("PET_NPROC_PER_NODE", "1")
+        ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
+        first = environment.get("MUSTER_FIRST_RANK_FILE", "")
+        limit = environment.get("MUSTER_LOG_LIMIT", "")
+        most = int(limit) if limit.isdecimal() else LOG_MOST
+        self._console = Console()
+        self._lock, self._closed = threading.Lock(), False
+        self._selector = selectors.DefaultSelector()
+        self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
+        self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        for place, rank in enumerate(self._ranks if first else ()):
+            rank.file = int(first) + place
+        for rank in self._ranks:
+            self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
+        self._masked = bool(hidden)
+        for source in (self._torchrun, *self._ranks):
+            source.mask = Mask(hidden)
+        self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
+
+    def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
+        """Read from now on what torchrun itself prints, and its ranks."""
+        for pipe in (torchrun.stdout, torchrun.stderr):
+            if pipe:
+                os.set_blocking(pipe.fileno(), False)
+                self._selector.register(pipe.fileno(), selectors.EVENT_READ, self._torchrun)
+        self._reader.start()
+
+    def finish(self) -> None:
+        """Pass on what is left, once torchrun has ended."""
+        self._closed = True
+        self._reader.join(_REST_SECONDS)
+        self._console.finish(trim=any(rank.in_use for rank in self._ranks))
+
+    def words(self, local_rank: int) -> str:
+        """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
+        rank = self._ranks[local_rank] if local_rank < len(self._ranks) else None
+        if rank is None or not rank.in_use:
+            return self.torchrun_words()
+        end = time.monotonic() + _REST_SECONDS
+        while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
+            time.sleep(0.01)
+        with self._lock:
+            rank.settle(float("inf"))
+            return _CURSOR.sub(b"", rank.tail).decode(errors="replace")
+
+    def torchrun_words(self) -> str:
+        """The last 64 KB of what torchrun itself printed, and of ranks without a pipe of their own."""
+        with self._lock:
+            return self._torchrun.tail.decode(errors="replace")
+
+    def _read(self) -> None:
+        while True:
+            closed = self._closed
+            ready = self._selector.select(0 if closed else _MOVING_EVERY_S / 2)
+            for key, _ in ready:
+                with self._lock:
+                    if not self._read_one(key.fd, key.data):
+                        self._selector.unregister(key.fd)
+            if closed and not ready:
+                break
+            if not closed:
+                now = time.monotonic()
+                for source in (self._torchrun, *self._ranks) if self._masked else ():
+                    with self._lock:
+                        source.settle(now)
+                for rank in self._ranks:
+                    rank.show_unfinished(now)
+        for rank in self._ranks:
+            if rest := rank.mask.rest():
+                rank.take(rest)
+            rank.close()
+
+    @staticmethod
+    def _read_one(descriptor: int, source: _Source) -> bool:
+        """Read once; whether there may be more."""
+        try:
+            data = os.read(descriptor, _PIECE)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        source.read(data)
+        return bool(data)
+
+
+class _Source:
+    """What one pipe brings: the last of it, and its lines for the console, each behind `mark`."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self.tail = console, b""
+        self._mark = self._rest = b""
+        self._shown_at = 0.0
+        self._shown = self._seen = b""
+        self._seen_at, self._skips = 0.0, False
+        self._held, self._held_at = b"", 0.0
+        self.mask, self._read_at = Mask(()), 0.0
+
+    def read(self, data: bytes) -> None:
+        """New bytes from the pipe; none: it has ended."""
+        self._read_at = time.monotonic()
+        shown = self.mask.take(data) if data else self.mask.rest()
+        if shown or not data:
+            self.take(shown)
+
+    def settle(self, now: float) -> None:
+        """Show a few letters that may be the beginning of a secret: nothing has followed them for a while."""
+        if now - self._read_at >= _HOLD_S and (shown := self.mask.settle()):
+            self.take(shown)
+
+    def take(self, data: bytes) -> None:
+        """New bytes, in any pieces."""
+        self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
+        if self._held:
+            data, self._held = self._held + data, b""
+        self._pass_on(data, hold=bool(data))
+
+    def _pass_on(self, data: bytes, hold: bool) -> None:
+        """Bring whole lines to the console. `hold`: keep a bar back that may be drawn again below."""
+        room = self._console.room()
+        if room <= 0:
+            self._leave_out(data)
+            return
+        # In a flood, only the part that fits is looked at.
+        over = data.find(b"\n", max(room, _LINE_MOST)) + 1
+        text = self._rest + (data[:over] if over else data)
+        if b"\r" in text or b"\x1b" in text:
+            text = _DOWN.sub(_goes_down, _REDRAW.sub(_drawn_again, text))
+            if hold and not over and (at := _open_bar(text)) is not None:
+                text, self._held, self._held_at = text[:at], text[at:], time.monotonic()
+        *whole, self._rest = text.split(b"\n")
+        weight = sum(map(len, whole)) + LINE_WEIGHT * len(whole)
+        fit = len(whole) if weight <= room else max(1, len(whole) * room // weight)
+        self._console.put([self._mark + _last_drawn(line) + b"\n" for line in whole[:fit]])
+        self._skips = fit < len(whole)
+        if self._skips:
+            self._console.skip(sum(map(len, whole[fit:])) + len(whole) - fit, len(whole) - fit)
+        if 0 < over < len(data):
+            self._leave_out(data[over:])
+        if len(self._rest) > _LINE_MOST:
+            if b"\r" in self._rest:
+                self._rest = _shortened(self._rest)
+            else:
+                self._console.put([self._mark + self._rest + b"\n"])
+                self._rest = b""
+
+    def _leave_out(self, data: bytes) -> None:
+        """Count what the console cannot take."""
+        head, end, rest = data.rpartition(b"\n")
+        self._console.skip(len(data), head.count(b"\n") + len(end))
+        self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
+        self._skips = True
+
+    def show_unfinished(self, now: float) -> None:
+        """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
+        if self._held and now - self._held_at >= _HOLD_S:
+            data, self._held = self._held, b""
+            self._pass_on(data, hold=False)
+        text, draws = _last_drawn(self._rest), b"\r" in self._rest
+        if self._rest != self._seen:
+            self._seen, self._seen_at = self._rest, now
+        # What is not drawn again may only be waiting for its end: print writes that by itself.
+        stands = draws or now - self._seen_at >= _MOVING_EVERY_S
+        if text in (b"", self._shown) or not stands or now - self._shown_at < _MOVING_EVERY_S:
+            return
+        self._shown, self._shown_at = text, now
+        self._rest = _shortened(self._rest) if draws else self._rest
+        self._console.put([self._mark + b"\r" + text[:_LINE_MOST] + b"\n"])
+
+
+class _Torchrun(_Source):
+    """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
+
+    def __init__(self, console: Console, ranks_have_pipes: Callable[[], bool]) -> None:
+        super().__init__(console)
+        self._ranks_have_pipes = ranks_have_pipes
+
+    def take(self, data: bytes) -> None:
+        self._mark = b"torchrun: " if self._ranks_have_pipes() else b""
+        while self._console.room() <= 0:
+            time.sleep(0.01)
+        super().take(data)
+        if not data and self._rest:
+            self._console.put([self._mark + self._rest + b"\n"])
+
+
+class _Rank(_Source):
+    """One local rank's pipe, its log, and its lines. Another life of it may have another rank number.
+
+    `file`: the number of its log, where it is another than the rank's (group.py).
+    """
+
+    file: int | None = None
+
+    def __init__(
+        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: Console
+    ) -> None:
+        super().__init__(console)
+        self._label, self._marked, self._folder, self._most = (
+            rank_pipe.label(outcome, local_rank),
+            marked,
+            run_folder,
+            most,
+        )
+        self.pipe = rank_pipe.make(outcome, local_rank)
+        self._life, self._looked = "", 0.0
+        self._log: io.FileIO | None = None
+        self._written = self._cut = 0
+
+    @property
+    def in_use(self) -> bool:
+        """Whether some rank was given the pipe."""
+        return self._label.exists()
+
+    def read(self, data: bytes) -> None:
+        self._look_for_a_new_life()
+        super().read(data)
+
+    def take(self, data: bytes) -> None:
+        self._write(data)
+        super().take(data)
+
+    def _look_for_a_new_life(self) -> None:
+        now = time.monotonic()
+        if now - self._looked < 0.05 and self._life:
+            return
+        self._looked = now
+        with suppress(OSError):
+            life = self._label.read_text()
+            if life and life != self._life:
+                if rest := self.mask.rest():
+                    self.take(rest)
+                self.close()
+                self._life, rank = life, life.partition(" ")[0]
+                self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
+                self._open(f"rank-{in_run(int(rank) if self.file is None else self.file)}.log")
+
+    def _open(self, name: str) -> None:
+        if self._folder:
+            with suppress(OSError):
+                path = self._folder / "logs" / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                # Unbuffered: what a rank printed last is there when the node is killed.
+                self._log = path.open("ab", buffering=0)
+                self._written = self._log.tell()
+
+    def _write(self, data: bytes) -> None:
+        room = max(0, self._most - self._written)
+        taken = 0
+        if self._log and room:
+            with suppress(OSError):  # a full disk: what was lost is counted
+                taken = self._log.write(data[:room]) or 0
+        self._written += taken
+        self._cut += len(data) - taken if self._log else 0
+
+    def close(self) -> None:
+        """Close the log of this life; the console gets last lines that were left out, and the one without an end."""
+        self._pass_on(self._held, hold=False)
+        if self._skips:
+            last = [line + b"\n" for line in self.tail.split(b"\n")[-_LAST_LINES - 1 : -1]]
+            self._console.skip(-sum(map(len, last)), -len(last))
+            self._console.put([self._mark + line for line in last])
+            self._skips = False
+        if self._rest:
+            self._console.put([self._mark + _last_drawn(self._rest) + b"\n"])
+        if self._log:
+            note = b"\nmuster: %d bytes are missing here: the log has its limit, or the disk was full; the last:\n"
+            try:
+                if self._cut:
+                    self._log.write(note % self._cut + self.tail)
+                self._log.close()
+            except OSError:
+                self._console.put([b"muster: %d bytes are missing in a log: the disk is full\n" % self._cut])
+        self.tail = self._rest = self._held = b""
+        self._log, self._written, self._cut = None, 0, 0
+
+
+def _drawn_again(end: re.Match[bytes]) -> bytes:
+    return b"\r" * len(end[0])
+
+
+def _goes_down(end: re.Match[bytes]) -> bytes:
+    """A newline after a progress bar leads to the next bar; after text, it ends the line."""
+    text, at = end.string, end.start()
+    return b"\r" if b"\r" in text[text.rfind(b"\n", 0, at) + 1 : at] else end[0]
+
+
+def _open_bar(text: bytes) -> int | None:
+    """Where a bar begins whose line may have ended, or only goes down to the next bar: what follows will tell."""
+    end = text.rfind(b"\n")
+    if end < 0 or not _DRAWS_BELOW.fullmatch(text, end + 1):
+        return None
+    line = text[: end + 1].rstrip(b"\n")
+    start = line.rfind(b"\n") + 1
+    return start if b"\r" in line[start:] and len(text) - start < _LINE_MOST else None
+
+
+def _shortened(line: bytes) -> bytes:
+    """A line that is still drawn: its last state, and whether the cursor went up from it."""
+    up = _UP.search(line)
+    return b"\r" + _last_drawn(line)[-_LINE_MOST // 2 :] + (up[0] if up else b"")
+
+
+def _last_drawn(line: bytes) -> bytes:
+    """What a terminal would show of a line that was drawn several times: a progress bar uses carriage returns."""
+    if b"\r" not in line and b"\x1b" not in line:
+        return line if line.strip() else b""
+    return next((text for text in reversed(_CURSOR.sub(b"", line).split(b"\r")) if text.strip()), b"")

@@ -1,0 +1,228 @@
+"""A script of the user's under torchrun: why it failed, in a verdict, and whose library it imports.
+
+torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. What the user needs is what
+the rank that failed first said last. The agent (agent.py) starts and ends all this. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from muster.errors import FAILED
+
+from ...run_dir import in_run
+from ...verdict import Verdict
+from ..ending.ends import Life
+from ..ending.peer_errors import lost_a_peer, speaks_of_peers
+from ..launch import bare, style
+
+_LAST_LINES = 12
+# An abort of NCCL's watchdog is followed by a stack of C++ frames.
+_ABORT_LINES = 80
+LINE_MOST = 300
+
+_TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{20,}$|Setting OMP_NUM_THREADS ")
+# The line in which torchrun says that a rank failed; what follows is about torchrun.
+_DIED = re.compile(r"^.*failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (\d+)\)", re.MULTILINE)
+# torch's own mark before a rank's traceback, once the rank has joined a process group.
+_SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
+# ... also where a progress bar has left the line without an end.
+_UNENDED = re.compile(r"(?<=\S)(?=\[rank\d+\]: )")
+_TRACEBACK = "Traceback (most recent call last)"
+_LINKS = ("During handling of the above exception", "The above exception was the direct cause")
+# torchrun and `accelerate launch` end with these where a rank of theirs failed.
+_LAUNCHER_ERRORS = (
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
+    "subprocess.CalledProcessError",
+)
+# gloo's words for a rank beyond the size that the script gave.
+_TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
+_VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
+# An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
+_MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+# What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
+_LAST_OF = {
+    2: re.compile(r"(?:\S{1,200}: error|Error): \S.*"),
+    -signal.SIGABRT: re.compile(r"Fatal Python error: \S.*|\s*what\(\): +\S.*|.{1,200}: Assertion .{1,200} failed\.?$"),
+}
+_ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$")
+
+
+def why_failed(
+    last_words: LastWords, how: str, script: str, node: str, life: Life, own_library: str = "", cause: str = ""
+) -> Verdict:
+    """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words.
+
+    `own_library`: a module `muster` of the user's that the script imports before ours. `cause`: where words name none.
+    """
+    message = f"{script} {how}"
+    if (life.code or 0) > 0 and not last_words.error and not cause:
+        message += " without an exception"
+    elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
+        message += f": {last_words.error}"[:LINE_MOST]
+    shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
+    hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
+    if few := _TOO_FEW.search(message + "\n".join(shown)):
+        knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
+        hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
+    elif remedy := _remedy(last_words.error, own_library):
+        hint = f"{remedy}; {hint}"
+    return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended, cause)
+
+
+def _remedy(error: str, own_library: str) -> str:
+    """What to do about an error that comes from how the script was started, or from its folder; else empty."""
+    if os.environ.get(bare.RANK) == "1" and (missed := bare.remedy(error)):
+        return missed
+    if own_library and _MUSTER.search(error):
+        return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
+    variable = _VARIABLE.match(error)
+    if variable and (name := style.that_sets(variable[1])):
+        return f"--style {name} gives each rank {variable[1]}"
+    return ""
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """A rank's last words, the error in them, and whether that is a victim's: a peer went away, which knows why."""
+
+    words: tuple[str, ...] = ()
+    error: str = ""
+    victim: bool = False
+
+
+def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> LastWords:
+    """What the rank `life` said last on its node's `console`; `pids` are those of all ranks that began with it.
+
+    What other ranks of the node say there is left out, as far as torch marks whose words they are. `launcher`: the rank
+    is a launcher of the user's, and the ranks that speak there are those that it started.
+    """
+    console = console if launcher else _of_attempt(console, pids)
+    lines = [
+        line
+        for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
+        if line and not _TORCHRUN.search(line)
+    ]
+    lines = _before_launcher(lines) if launcher else lines
+    speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
+    lines = [line for line in lines if _speaker(line) in (None, speaker)]
+    if any(_speaker(line) == speaker for line in lines[-_LAST_LINES:]):
+        lines = [line for line in lines if _speaker(line) == speaker]
+    bare = [_SPEAKER.sub("", line) for line in lines]
+    errors = _chain(bare)
+    peer_words = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
+    if life.code == FAILED:
+        victim = bool(errors) and lost_a_peer(errors[0])
+    else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
+        victim = life.code == -signal.SIGABRT and bool(peer_words)
+        errors = peer_words[:1] if victim else errors
+    ending = lines[-_LAST_LINES:]
+    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
+    last = errors[-1].splitlines()[0] if errors else ""
+    if not last or (life.code != FAILED and not victim):
+        last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
+    # Output and errors come through two pipes: a line of the one may break a traceback.
+    if not (_ERROR.match(last) or _says_last(life, last)):
+        last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
+    return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+
+
+def _says_last(life: Life, line: str) -> bool:
+    """Whether a rank that ended like this says with this line why."""
+    says = _LAST_OF.get(life.code or 0)
+    return bool(says and says.match(line))
+
+
+def _unwrapped(error: str, lines: Sequence[str]) -> str:
+    """The error whole where the library rich printed it: below a frame, and wrapped at the frame's width."""
+    at = next((at for at, line in enumerate(lines) if at and line == error and lines[at - 1].startswith("╰")), None)
+    if at is None:
+        return error
+    width, before = len(lines[at - 1]), error
+    for line in lines[at + 1 : at + _LAST_LINES]:
+        # rich goes to the next line only where the next word has no room; a longer word alone fills its lines.
+        if len(before) + 1 + len(line.split()[0]) <= width:
+            break
+        error += " " * (len(before) < width or " " in before) + line
+        before = line
+    return error[:LINE_MOST]
+
+
+def or_noted(heard: LastWords, noted: str) -> LastWords:
+    """What was heard, with the exception that the rank `noted` itself where its output shows none."""
+    return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
+
+
+def _before_launcher(lines: list[str]) -> list[str]:
+    """The lines before the traceback in which a launcher reports that a rank failed."""
+    start = 0
+    for at, line in enumerate(lines):
+        if line.startswith(_TRACEBACK):
+            start = at
+        elif start and line.startswith(_LAUNCHER_ERRORS):
+            return lines[:start]
+    return lines
+
+
+def _first_to_fail(lines: Sequence[str], rank: int) -> int:
+    """The rank whose traceback comes first and is not of a lost peer; `rank` where none has one."""
+    speakers = dict.fromkeys(_speaker(line) for line in lines if _TRACEBACK in line)
+    failed = [speaker for speaker in speakers if speaker is not None]
+    of = {speaker: [_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker] for speaker in failed}
+    causes = [speaker for speaker in failed if (errors := _chain(of[speaker])) and not lost_a_peer(errors[0])]
+    return next(iter([*causes, *failed]), rank)
+
+
+def _of_attempt(console: str, pids: Collection[int]) -> str:
+    """The console between torchrun's report of an earlier attempt's failure and its report of this one's."""
+    died = list(_DIED.finditer(console))
+    start = max((match.end() for match in died if int(match[1]) not in pids), default=0)
+    end = min((match.start() for match in died if match.start() >= start), default=len(console))
+    return console[start:end]
+
+
+def _chain(lines: Sequence[str]) -> list[str]:
+    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines."""
+    chain: list[list[str]] = []
+    linked = inside = False
+    for line in lines:
+        if _TRACEBACK in line:
+            chain = [*chain, []] if linked else [[]]
+            linked, inside = False, True
+        elif line.startswith(_LINKS):
+            linked, inside = True, False
+        elif inside and (chain[-1] or not line.startswith(" ")):
+            chain[-1].append(line)
+    return ["\n".join(error) for error in chain if error]
+
+
+def _speaker(line: str) -> int | None:
+    match = _SPEAKER.match(line)
+    return int(match[1]) if match else None
+
+
+def name_of(arguments: Sequence[str]) -> str:
+    """What `--script ARGUMENTS` starts, for a sentence: train.py, or pkg.train behind -m."""
+    return next((word for word in arguments if not word.startswith("-")), "the script")
+
+
+def own_library(arguments: Sequence[str]) -> str:
+    """A module `muster` of the user's that `--script ARGUMENTS` imports before ours; empty if there is none.
+
+    Python looks first in the script's own folder, for a module after -m in the current one. A shell script is taken to
+    start something of the current folder.
+    """
+    script = next((word for word in arguments if word.endswith(".py") or word in ("-m", "--no-python")), "")
+    if script == "--no-python":
+        return ""
+    folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
+    # A folder without an __init__.py stands behind every package.
+    own_modules = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
+    is_ours = (folder / "muster" / "training.py").is_file()
+    return os.path.relpath(own_modules[0]) if own_modules and not is_ours else ""

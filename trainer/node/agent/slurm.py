@@ -1,0 +1,181 @@
+"""A node that Slurm's `srun` has started: the variables of contract.md, made from Slurm's own.
+
+`srun muster agent -- train.py` starts one task on each host of a job, and nothing else says where the nodes meet. The
+first host of the step is the first node, so it has rank 0. Variables that are set already stay. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import socket
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from muster.errors import Refused
+
+from ..membership import meeting
+
+_PATIENCE_SECONDS = 20.0
+# Below the ports that a system gives to connections: each step of each job, and each start of it, has its own.
+_FIRST_PORT, _PORTS = 15000, 15000
+# As the control side has it (deploy/run/environment.py): tests/unit/test_contract.py compares the two.
+RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
+# A host may import torch from a slow shared disk minutes later than the others.
+_JOIN_SECONDS = 600
+_MOST_NODES = 65536
+_SIOCGIFADDR = 0x8915
+
+
+def applies(given: Mapping[str, str]) -> bool:
+    """Whether Slurm has started this process, and no variable says where the nodes meet."""
+    return "SLURM_JOB_ID" in given and "PET_RDZV_ENDPOINT" not in given and "PET_NNODES" not in given
+
+
+def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) -> dict[str, str]:
+    """What this node gets beside `given`. The run folder is below `here`, and stays the same when the job is requeued.
+
+    `arguments`: of the agent.
+
+    Raises Refused where srun is missing, or has started several tasks on a host; TrainError for a name without address.
+    """
+    nodes = _number(given, "SLURM_STEP_NUM_NODES", _number(given, "SLURM_NNODES", 1))
+    if "SLURM_STEP_ID" not in given and nodes > 1:
+        raise Refused(
+            f"this is the batch script of a job with {nodes} nodes, and not a step of it",
+            "put srun in front: srun --ntasks-per-node=1 muster agent -- train.py",
+        )
+    tasks = _number(given, "SLURM_STEP_NUM_TASKS", nodes)
+    if "SLURM_STEP_ID" in given and tasks != nodes:
+        raise Refused(
+            f"srun started {tasks} tasks on {nodes} hosts: Muster starts the ranks of a host itself",
+            f"one task a host: srun --ntasks={nodes} --ntasks-per-node=1 muster agent --nproc N -- train.py",
+        )
+    place, ranks = _number(given, "SLURM_NODEID", 0), _ranks(given)
+    step = (given["SLURM_JOB_ID"], given.get("SLURM_STEP_ID", "0"), given.get("SLURM_RESTART_COUNT", "0"))
+    name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
+    cores = _number(given, "SLURM_CPUS_ON_NODE", 1)
+    made = {
+        "PET_NNODES": str(nodes),
+        "PET_NPROC_PER_NODE": str(ranks),
+        "PET_NODE_RANK": str(place),
+        "PET_MAX_RESTARTS": "0" if arguments[:1] == ["--script"] else "100",
+        "PET_MONITOR_INTERVAL": "0.1",
+        "PET_SHUTDOWN_TIMEOUT": "20",
+        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        "OMP_NUM_THREADS": str(max(1, cores // ranks)),
+        "MUSTER_RUN_ID": name,
+        "MUSTER_RUN_DIR": str(here / "runs" / name),
+        "MUSTER_NODE": given.get("SLURMD_NODENAME") or socket.gethostname(),
+        "MUSTER_STYLE": "slurm",
+        # Slurm signals every process of a step: torchrun leaves that to the agent, and can still be asked by SIGQUIT.
+        "MUSTER_ALL_SIGNALLED": "1",
+        "PET_SIGNALS_TO_HANDLE": "SIGQUIT",
+    }
+    if nodes > 1:
+        made |= _meeting(given, place, "-".join(step))
+    made = {variable: value for variable, value in made.items() if variable not in given}
+    if list(arguments[:2]) == ["--script", "--per-node"]:
+        made |= {"PET_NPROC_PER_NODE": "1", "MUSTER_LAUNCHER_RANKS": str(ranks)}
+    return made
+
+
+def clear(given: Mapping[str, str]) -> None:
+    """Remove the verdicts of an earlier start: a requeued job has the same run folder. The first node does it."""
+    if given.get("PET_NODE_RANK") == "0":
+        for path in Path(given["MUSTER_RUN_DIR"]).glob("outcome/*.json"):
+            path.unlink(missing_ok=True)
+
+
+def hosts(text: str) -> list[str]:
+    """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login. Raises Refused for others."""
+    names: list[str] = []
+    for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
+        names += _named(part)
+        if len(names) > _MOST_NODES:
+            raise Refused(
+                f"a list of more than {_MOST_NODES} hosts: {text[:100]}", "name the hosts in PET_RDZV_ENDPOINT"
+            )
+    if text.count("[") != text.count("]") or not names or not all(re.fullmatch(r"[\w.-]+", name) for name in names):
+        raise Refused(f"not a list of hosts: {text[:100]!r}", "set PET_RDZV_ENDPOINT and its like: contract.md")
+    return names
+
+
+def _named(part: str) -> list[str]:
+    head, bracket, rest = part.partition("[")
+    if not bracket:
+        return [part]
+    inside, _, tail = rest.partition("]")
+    made = []
+    for item in inside.split(","):
+        first, dash, last = item.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) - int(first) > _MOST_NODES):
+            return [part]  # hosts() refuses it
+        numbers = range(int(first), int(last or first) + 1)
+        made += [f"{head}{number:0{len(first)}}{end}" for number in numbers for end in (_named(tail) if tail else [""])]
+    return made
+
+
+def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]:
+    """Where the nodes meet, and the interface to it: of the first host's address, as the others resolve its name."""
+    names = hosts(given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", ""))
+    first = meeting.resolve(names[0], _PATIENCE_SECONDS)
+    peer = meeting.resolve(names[1], _PATIENCE_SECONDS) if place == 0 and len(names) > 1 else first
+    own = meeting.this_end(peer, 1)
+    if place == 0 and _is_loopback(first) and not _is_loopback(peer):
+        first = own  # /etc/hosts of Debian calls the host itself 127.0.1.1, and no other host reaches that
+    port = _port(given, start)
+    made = {
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": f"[{first}]:{port}" if ":" in first else f"{first}:{port}",
+        "PET_RDZV_ID": f"slurm-{start}",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{_patient(RDZV_CONF)}",
+    }
+    if interface := _interface(own):
+        made |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
+    return made
+
+
+def _patient(conf: str) -> str:
+    return re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", conf)
+
+
+def _port(given: Mapping[str, str], start: str) -> int:
+    reserved = re.match(r"\d+", given.get("SLURM_STEP_RESV_PORTS", ""))
+    return int(reserved[0]) if reserved else _FIRST_PORT + zlib.crc32(start.encode()) % _PORTS
+
+
+def _ranks(given: Mapping[str, str]) -> int:
+    """How many ranks this host has: as asked, one for each of the step's GPUs, or one."""
+    if given.get("PET_NPROC_PER_NODE", "").isdecimal():
+        return int(given["PET_NPROC_PER_NODE"])
+    lists: Sequence[str] = [given.get(name, "") for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")]
+    listed = next((len(text.split(",")) for text in lists if re.match(r"\w", text)), 0)
+    return max(1, _number(given, "SLURM_GPUS_ON_NODE", listed))
+
+
+def _number(given: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = given.get(name, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else otherwise
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "::1" or address.startswith("127.")
+
+
+def _interface(address: str) -> str:
+    """The interface that has this IPv4 address; empty where there is none."""
+    if ":" in address:
+        return ""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        for _, name in socket.if_nameindex():
+            try:
+                asked = struct.pack("256s", name.encode()[:15])
+                answer = fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, asked)
+            except OSError:  # it has no IPv4 address
+                continue
+            if socket.inet_ntoa(answer[20:24]) == address or (_is_loopback(address) and name == "lo"):
+                return name
+    return ""

@@ -1,0 +1,145 @@
+"""`python -m muster.trainer.node within [--terminal] -- COMMAND ARGS`: a command beside the ranks, in the run's folder.
+
+`docker exec` does not end what it started when its client goes away. So this process starts the command and watches its
+own standard input: when that ends, because the connection to this host is lost or the user has left, it ends the
+command too. With `--terminal` the command has a terminal here, and the input is a row of frames: `d` and a length with
+that many bytes of what the user types, `r` with the lines and columns of the user's window. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from muster.errors import NOT_FOUND, SIGNALLED
+
+from ..files import work
+
+_LEAVE_SECONDS = 5.0
+_PIECE = 1 << 16
+_LENGTH, _SIZE = struct.Struct(">I"), struct.Struct(">HH")
+_SHELLS = ("/bin/bash", "/bin/sh")
+
+
+def main() -> int:
+    """Run the command; returns its exit code, 128 + n for a signal."""
+    at = sys.argv.index("--")
+    terminal, command = "--terminal" in sys.argv[1:at], sys.argv[at + 1 :]
+    _enter()
+    return _in_terminal(command or _shell()) if terminal else _plain(command)
+
+
+def _enter() -> None:
+    """Go where the run's script works; variables are those of the container."""
+    folder = Path(os.environ.get("MUSTER_RUN_DIR", "/nowhere"))
+    with suppress(OSError):
+        os.chdir(folder / work.WORK)
+        os.environ["HOME"] = str(folder / work.HOME)
+
+
+def _shell() -> list[str]:
+    return [next((shell for shell in _SHELLS if os.access(shell, os.X_OK)), _SHELLS[-1])]
+
+
+def _plain(command: Sequence[str]) -> int:
+    try:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    except OSError as fault:
+        print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
+        return NOT_FOUND
+    ended = os.pidfd_open(child.pid)
+    while not (ready := select.select([0, ended], [], [])[0]) or ended not in ready:
+        if not os.read(0, _PIECE):
+            return _end(child)
+    return _code(child.wait())
+
+
+def _end(child: subprocess.Popen[bytes]) -> int:
+    """Ask the command and all that it started to end; kill what stays."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with suppress(subprocess.TimeoutExpired):
+            return _code(child.wait(_LEAVE_SECONDS))
+    return _code(child.wait())
+
+
+def _in_terminal(command: Sequence[str]) -> int:
+    pid, terminal = pty.fork()
+    if not pid:
+        with suppress(OSError):
+            os.execvp(command[0], list(command))
+        os.write(2, f"error: {command[0]}: no such program\n".encode())
+        os._exit(NOT_FOUND)
+    frames = b""
+    while True:
+        ready = select.select([0, terminal], [], [])[0]
+        if terminal in ready:
+            try:
+                shown = os.read(terminal, _PIECE)
+            except OSError:  # the last process of the terminal has ended
+                shown = b""
+            if not shown:
+                break
+            _write(1, shown)
+        if 0 in ready:
+            typed = os.read(0, _PIECE)
+            if not typed:
+                break
+            frames = _obey(frames + typed, terminal)
+    os.close(terminal)  # a terminal that hangs up ends what runs in it
+    return _reap(pid)
+
+
+def _obey(frames: bytes, terminal: int) -> bytes:
+    """Do what the whole frames say; returns the rest."""
+    while frames:
+        if frames[:1] == b"r" and len(frames) > _SIZE.size:
+            lines, columns = _SIZE.unpack_from(frames, 1)
+            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+            frames = frames[1 + _SIZE.size :]
+        elif frames[:1] == b"d" and len(frames) > _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(frames, 1)
+            start = 1 + _LENGTH.size
+            if len(frames) < start + length:
+                break
+            _write(terminal, frames[start : start + length])
+            frames = frames[start + length :]
+        else:
+            break
+    return frames
+
+
+def _write(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _reap(pid: int) -> int:
+    end = time.monotonic() + _LEAVE_SECONDS
+    while time.monotonic() < end:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return _code(os.waitstatus_to_exitcode(status))
+        time.sleep(0.02)
+    os.killpg(pid, signal.SIGKILL)
+    return _code(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def _code(code: int) -> int:
+    return SIGNALLED - code if code < 0 else code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

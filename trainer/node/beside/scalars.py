@@ -1,0 +1,249 @@
+"""The numbers that a script writes into files of its own: muster.Training's, TensorBoard's, Lightning's, the Trainer's.
+
+Looked for in the folders that a script writes to; what is new goes to `scalars/<node>.jsonl` (contract.md). These
+files are the script's: each number of theirs has a limit, and what is not as expected is passed over. Standard library
+only; no file is unpickled, no link followed.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import io
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from muster.files import Lines, parse
+
+from ..files import work
+from ..rank.mask import Mask
+from . import event_file, line_file
+
+# What one node's script may have: more files and names than these are not read.
+_MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000
+_MOST_TAG, _MOST_PATH, _MOST_STEP = 100, 300, 10**15
+_MOST_TEXT, _MOST_BYTES = 4 << 20, 64 << 20
+_MOST_RECORDS, _POINTS_A_LINE = 20_000, 500
+# All points of a tag up to here, then every second, from twice as many on every fourth, and so on.
+_ALL_POINTS = 2048
+# An epoch is where a number was taken, and no measure.
+_AXES = ("step", "epoch")
+_EVENTS, _CSV, _STATE, _LINES = "events.out.tfevents.", "metrics.csv", "trainer_state.json", "metrics.jsonl"
+_CHECKPOINT = re.compile(rf"checkpoint-\d+/(?={_STATE}$)")
+
+Values = dict[str, dict[int, float]]
+
+
+class Scalars:
+    """How far the files of one node have been read. `hidden`: the secrets, which may stand in names."""
+
+    def __init__(self, folder: Path, node: str, hidden: Iterable[str] = ()) -> None:
+        self._folder, self._node, self._mask = folder, node, Mask(hidden)
+        self._path = folder / "scalars" / f"{node}.jsonl"
+        self._lines: Lines | None = None
+        self._lock: TextIO | None = None
+        self._tags = set[str]()
+        self._stamps: dict[str, tuple[int, int]] = {}
+        self._offsets: dict[str, int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+        self._last: dict[tuple[str, str], int] = {}
+
+    def look(self, until: float) -> bool:
+        """Read what is new; returns whether there may be more. No file is begun after `until` (monotonic seconds)."""
+        more, paths = False, self._files()
+        if not paths:
+            return False
+        for path in paths if self._is_alone() else ():
+            if time.monotonic() > until:
+                return True
+            with suppress(OSError):
+                more = self._read(path) or more
+        return more
+
+    def _is_alone(self) -> bool:
+        """Whether no other node of this machine, which shares the run folder, reads these files. Once so, always."""
+        if self._lock is None:
+            with suppress(OSError):
+                lock = (self._folder / ".scalars.lock").open("w")
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._lock = lock
+        return self._lock is not None
+
+    def _files(self) -> list[str]:
+        """The files to read. What came with the script, and is as it came, is not this run's."""
+        paths, own = list(_metric_files(self._folder)), list[str]()
+        sent = _sent(self._folder) if paths else {}
+        for path in paths:
+            with suppress(OSError):
+                status = os.lstat(self._folder / path)
+                if sent.get(path.removeprefix(f"{work.WORK}/")) != (status.st_size, int(status.st_mtime)):
+                    own.append(path)
+        new = [path for path in own if path not in self._stamps]
+        return [path for path in own if path in self._stamps] + new[: max(0, _MOST_FILES - len(self._stamps))]
+
+    def _read(self, path: str) -> bool:
+        with _regular(self._folder / path) as file:
+            status = os.fstat(file.fileno())
+            stamp = (status.st_size, status.st_mtime_ns)
+            if self._stamps.get(path) == stamp:
+                return False
+            if Path(path).name.startswith(_EVENTS):
+                more = not self._is_copy(path) and self._read_events(path, file, status.st_size)
+            elif path.endswith(_LINES):
+                more = self._read_lines(path, file, status.st_size)
+            else:
+                more = False
+                if status.st_size <= _MOST_TEXT:
+                    self._read_text(path, file.read(_MOST_TEXT).decode(errors="replace"))
+            self._stamps[path] = (-1, 0) if more else stamp
+            return more
+
+    def _read_events(self, path: str, file: BinaryIO, size: int) -> bool:
+        offset = self._offsets.get(path, 0)
+        begin = offset if offset <= size else 0
+        points, end = event_file.read(file, begin, size, _MOST_RECORDS)
+        self._offsets[path] = end
+        self._tell(path, points)
+        return begin < end < size
+
+    def _read_lines(self, path: str, file: BinaryIO, size: int) -> bool:
+        offset = self._offsets.get(path, 0)
+        begin = offset if offset <= size else 0
+        if not begin and not line_file.is_ours(file):
+            return False
+        points, end = line_file.read(file, begin)
+        self._offsets[path] = end
+        self._tell(path, points)
+        return begin < end < size
+
+    def _is_copy(self, path: str) -> bool:
+        """Whether these events say again what muster/metrics.py has written into the file beside their folder."""
+        events = (self._folder / path).parent
+        with suppress(OSError), _regular(events.parent / _LINES) as lines:
+            return events.name == "tensorboard" and line_file.is_ours(lines)
+        return False
+
+    def _read_text(self, path: str, text: str) -> None:
+        """A file that is written again as a whole: what came since the last time."""
+        # A Trainer has a file for each of its checkpoints, and each has all numbers so far.
+        family = _CHECKPOINT.sub("", path)
+        values = of_trainer_state(text) if path.endswith(_STATE) else of_csv(text)
+        new = []
+        for tag, points in values.items():
+            since = self._last.get((family, tag), -1)
+            self._last[family, tag] = max(since, *points)
+            new += [
+                event_file.Point(tag, step, value)
+                for index, (step, value) in enumerate(points.items())
+                if step > since and _is_kept(index)
+            ]
+        self._write(path, new)
+
+    def _tell(self, path: str, points: Iterable[event_file.Point]) -> None:
+        """Write the points of a growing file, of a long one some."""
+        sample = []
+        for point in points:
+            key = path, point.tag
+            self._counts[key] = index = self._counts.get(key, -1) + 1
+            if _is_kept(index):
+                sample.append(point)
+        self._write(path, sample)
+
+    def _write(self, path: str, points: Sequence[event_file.Point]) -> None:
+        welcome = [point for point in points if self._is_welcome(point)]
+        for start in range(0, len(welcome), _POINTS_A_LINE):
+            tags: dict[str, list[tuple[int, float]]] = {}
+            for tag, step, value in welcome[start : start + _POINTS_A_LINE]:
+                tags.setdefault(self._mask.text(tag), []).append((step, value))
+            if self._lines is None:
+                self._lines = Lines(self._path)
+            if self._path.stat().st_size < _MOST_BYTES:
+                self._lines.add(node=self._node, file=self._mask.text(path), tags=tags)
+
+    def _is_welcome(self, point: event_file.Point) -> bool:
+        if not 0 <= point.step <= _MOST_STEP or len(point.tag) > _MOST_TAG or point.tag.split("/")[-1] in _AXES:
+            return False
+        if len(self._tags) < _MOST_TAGS:
+            self._tags.add(point.tag)
+        return point.tag in self._tags
+
+
+def of_csv(text: str) -> Values:
+    """Lightning's metrics.csv: a column for each name, with gaps; a last line without its end is left out."""
+    values: Values = {}
+    whole = text[: text.rfind("\n") + 1]
+    with suppress(csv.Error):
+        for row in csv.DictReader(io.StringIO(whole)):
+            step = _number(row.get("step"))
+            for tag, content in row.items():
+                value = _number(content)
+                if step is not None and value is not None and step == step // 1 and isinstance(tag, str):
+                    values.setdefault(tag, {})[int(step)] = value
+    return values
+
+
+def of_trainer_state(text: str) -> Values:
+    """The log history of a Hugging Face Trainer."""
+    values: Values = {}
+    with suppress(ValueError, RecursionError):
+        state = json.loads(text)
+        history = state.get("log_history") if isinstance(state, dict) else None
+        for entry in history if isinstance(history, list) else ():
+            step = entry.get("step") if isinstance(entry, dict) else None
+            if isinstance(step, int):
+                for tag, value in entry.items():
+                    if isinstance(value, int | float) and not isinstance(value, bool):
+                        with suppress(OverflowError):
+                            values.setdefault(tag, {})[step] = float(value)
+    return values
+
+
+def _number(text: object) -> float | None:
+    with suppress(ValueError):
+        return float(text) if isinstance(text, str) and text else None
+    return None
+
+
+def _is_kept(index: int) -> bool:
+    stride = 1 << max(0, index.bit_length() - _ALL_POINTS.bit_length() + 1)
+    return index % stride == 0
+
+
+def _metric_files(folder: Path) -> Iterator[str]:
+    """Files by their name, as paths in the run folder: the first so many of what there is are looked at."""
+    entries = 0
+    for top in (work.WORK, work.HOME, work.KEEP):
+        for place, folders, names in os.walk(folder / top):
+            folders.sort(key=lambda name: (name.startswith("."), name))  # a cache may have more entries than we look at
+            entries += len(names) + len(folders)
+            if entries > _MOST_ENTRIES:
+                return
+            for name in sorted(names):
+                path = os.path.relpath(os.path.join(place, name), folder)
+                if (name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES)) and len(path) <= _MOST_PATH:
+                    yield path
+
+
+def _sent(folder: Path) -> Mapping[str, tuple[int, int]]:
+    """Size and second of last change of the files that came with the script, as sent.json has them."""
+    with suppress(OSError, ValueError, AttributeError, TypeError):
+        sent = parse((folder / "sent.json").read_text())
+        return {path: (size, changed) for path, (_, size, changed) in sent.items()}
+    return {}
+
+
+@contextmanager
+def _regular(path: Path) -> Iterator[BinaryIO]:
+    """A file to read. Raises OSError for a link, a pipe or a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is not a file")
+        yield file

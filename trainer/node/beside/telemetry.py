@@ -1,0 +1,235 @@
+"""`python -m muster.trainer.node telemetry AGENT [--packages]`: what a node's machine and GPUs do, line by line.
+
+The agent starts it beside torchrun, and closes its standard input to end it. It is a process of its own: NVIDIA's
+library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
+go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (contract.md).
+`--packages`: first write which packages a script finds, into environment.json. Standard library only.
+
+The first line of its input is a JSON list of the secrets, which it must not copy from names.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from muster.files import Lines, replace
+
+from ... import NODE, with_muster
+from ..agent import handover
+from ..parent_death import die_with_parent
+from .meters import Meters
+from .nvml import NoGpus, Nvml
+from .scalars import Scalars
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
+# An agent that is stopped for so long is woken.
+WOKEN_S = 30.0
+_WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
+# Of a script's files: how long one look may take, how much longer than it the pause is, and the look at the end.
+_LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
+_MOST_PACKAGES = 2000
+_DEVICE = Path("/dev/nvidiactl")
+_VARIABLES = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
+_CUDA = re.compile(r"^cuda\b[^=\n]*= *'([0-9.]+)'", re.MULTILINE)
+
+
+def main() -> None:
+    """Write lines until the agent ends this process, or dies."""
+    die_with_parent(signal.SIGKILL, int(sys.argv[1]))
+    with suppress(OSError):
+        os.nice(10)
+    hidden = json.loads(os.fdopen(sys.stdin.fileno(), "rb", buffering=0, closefd=False).readline() or b"[]")
+    folder, node = Path(os.environ["MUSTER_RUN_DIR"]), os.environ["MUSTER_NODE"]
+    interface = os.environ.get("GLOO_SOCKET_IFNAME", "")
+    meters, gpus = Meters(folder, interface), Gpus(os.environ)
+    meters.read(time.monotonic())
+    if "--packages" in sys.argv[2:]:
+        about = environment(os.environ, gpus)
+        replace(folder / "environment.json", json.dumps(about, indent=1))
+    lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
+    scalars, due = Scalars(folder, node, hidden), 0.0
+    wakes, line_due = Wakes(int(sys.argv[1])), began + pause(0.0)
+    # A long run has few lines; a stopped agent is to be told of within seconds all the same.
+    while not _ends_within(min(max(0.0, line_due - time.monotonic()), EVERY_S)):
+        now = time.monotonic()
+        halted = wakes.look(now)
+        if now < line_due and not wakes.news:
+            continue
+        line_due = now + pause(now - began)
+        lines.add(node=node, **meters.read(now), **gpus.read(), **halted)
+        if now >= due:
+            scalars.look(now + _LOOK_S)
+            due = time.monotonic() + _LOOK_SHARE * (time.monotonic() - now)
+    until = time.monotonic() + _LAST_LOOK_S
+    while scalars.look(until) and time.monotonic() < until:
+        pass
+
+
+class Wakes:
+    """Looks after an agent and its torchrun: one that a signal has stopped (SIGSTOP) hears no rank, and no end.
+
+    `news`: whether the last look found another thing than the one before.
+
+    Somebody may have a reason: it is told of first, and woken after WOKEN_S. One that a debugger holds is let alone.
+    """
+
+    def __init__(self, agent: int) -> None:
+        self._agent, self._since = agent, dict[int, float]()
+        self.news = self._reported = False
+
+    def look(self, now: float) -> dict[str, str]:
+        """The field `halted` of a line, where one is stopped at a second look."""
+        stopped = {pid: name for pid, name in self._processes().items() if state_of(pid) == "T"}
+        self._since = {pid: self._since.get(pid, now) for pid in stopped}
+        for pid in [pid for pid, since in self._since.items() if now - since >= WOKEN_S]:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+        name = next((stopped[pid] for pid, since in self._since.items() if now > since), "")
+        self.news, self._reported = bool(name) != self._reported, bool(name)
+        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
+
+    def _processes(self) -> dict[int, str]:
+        children: list[int] = []
+        with suppress(OSError, ValueError):
+            children = [
+                int(pid) for pid in Path(f"/proc/{self._agent}/task/{self._agent}/children").read_text().split()
+            ]
+        own = {pid: "its torchrun" for pid in children if pid != os.getpid()}
+        return {self._agent: "its agent", **own}
+
+
+def state_of(pid: int) -> str:
+    """The kernel's letter for what a process does; empty where there is none."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def _ends_within(seconds: float) -> bool:
+    """Wait; returns at once when the agent closes our standard input."""
+    return bool(select.select([sys.stdin], [], [], seconds)[0])
+
+
+def pause(elapsed: float) -> float:
+    """Seconds to the next line: a short run has a few lines as well, and one of weeks no endless file."""
+    return min(SLOWEST_S, max(min(EVERY_S, FIRST_S + elapsed / 4), elapsed / 1000))
+
+
+@contextmanager
+def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str] = ()) -> Iterator[None]:
+    """Run this module beside what the agent does. It never fails, and never waits for a process that hangs.
+
+    `hidden`: the secrets, which it must not copy.
+    """
+    if folder is None or os.environ.get("MUSTER_OBSERVE") == "0":
+        yield
+        return
+    words = [sys.executable, "-P", "-m", NODE, "telemetry", str(os.getpid()), *["--packages"] * packages]
+    process = None
+    with suppress(OSError):
+        process = subprocess.Popen(
+            words,
+            env={**with_muster(os.environ), "MUSTER_NODE": node},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        # On its input: a variable would be in one more environment.
+        if process.stdin:
+            process.stdin.write(json.dumps(list(hidden)).encode() + b"\n")
+            process.stdin.flush()
+    try:
+        yield
+    finally:
+        if process and process.stdin:
+            process.stdin.close()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_LAST_LOOK_S + 1.0)
+            process.kill()
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(1.0)
+
+
+class Gpus:
+    """The GPUs of this node, or why they cannot be seen. CUDA_VISIBLE_DEVICES may leave the node only some of them."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.names: dict[int, str] = {}
+        self.driver = self.unseen = ""
+        try:
+            self._nvml = Nvml()
+        except NoGpus as why:
+            # Without a GPU there is nothing to see, and no reason to name.
+            self.unseen = f"{why}"[:200] if _DEVICE.exists() else ""
+            return
+        visible = environment.get("CUDA_VISIBLE_DEVICES")
+        self.driver = self._nvml.driver()
+        self.names = {
+            index: name
+            for index, (name, uuid) in self._nvml.identities().items()
+            if visible is None or _is_visible(index, uuid, visible.split(","))
+        }
+
+    def read(self) -> dict[str, Any]:
+        """The fields of a line."""
+        fields: dict[str, Any] = {"gpu_unseen": self.unseen} if self.unseen else {}
+        if self.names:
+            fields["gpus"] = [{"name": name, **self._nvml.read(index)} for index, name in self.names.items()]
+        return fields
+
+
+def _is_visible(index: int, uuid: str, visible: list[str]) -> bool:
+    return any(word.strip() == str(index) or (word.startswith("GPU-") and uuid.startswith(word)) for word in visible)
+
+
+def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
+    """What environment.json says of a script's node, without an import of anything of the script's."""
+    import importlib.metadata  # not for the agent, which imports this module and starts every node
+
+    from ..files.share import KEY  # with it, a reader of the page could join the nodes' exchange of files
+
+    distributions = list(importlib.metadata.distributions())
+    packages = {package.name: package.version for package in distributions if package.name}
+    shown = variables.keys() - handover.names(variables) - {KEY}
+    return {
+        "python": platform.python_version(),
+        "torch": packages.get("torch"),
+        "cuda": _cuda(next((package for package in distributions if package.name == "torch"), None)),
+        "driver": gpus.driver or None,
+        "gpu": ", ".join(dict.fromkeys(gpus.names.values())) or None,
+        "system": platform.platform(),
+        "host": socket.gethostname(),
+        "cpus": os.cpu_count(),
+        "variables": {name: variables[name] for name in sorted(shown) if name.startswith(_VARIABLES)},
+        "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())[:_MOST_PACKAGES]),
+    }
+
+
+def _cuda(torch: Distribution | None) -> str | None:
+    """The CUDA that torch was built with, as its version.py says."""
+    with suppress(OSError):
+        text = Path(str(torch.locate_file("torch/version.py"))).read_text() if torch else ""
+        if version := _CUDA.search(text):
+            return version[1]
+    return None
+
+
+if __name__ == "__main__":
+    main()

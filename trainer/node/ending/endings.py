@@ -1,0 +1,312 @@
+"""How those who trained below a rank have ended, where the rank's own code says nothing of it: a pipe ends with 0.
+
+A process trains if it made a step, or joined a group of two and more (trainer/node/rank/together.py); it leaves its end
+behind (node/rank/ended.py). What one of them failed at is made good by another that began after it and ended well:
+a shell tries again, a launcher restarts, a search goes on. Where nothing trained, the last program of Python's counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import DONE, FAILED
+from muster.files import is_number, parse, read_object
+from muster.files import replace as write
+from muster.stop import UNASKED
+
+from ..launch import rank_pipe
+from . import own_world, training_alone
+from .ends import Memory
+from .peer_errors import lost_a_peer
+from .unseen import Unseen
+
+_NEVER = float("inf")
+_MOST_BYTES = 1 << 16
+# Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
+_READER_LEFT = 120
+_NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
+# What makes a shell's line one that expects a failure: the words before the program, and those behind it.
+_ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
+_ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
+
+    `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
+    `outside`: only its code is known (unseen.py). `cause`: of one that was killed.
+    """
+
+    script: str
+    pid: int
+    began: float
+    ended: float
+    stepped: bool = False
+    error: str = ""
+    lives: bool = False
+    shell: tuple[str, ...] = ()
+    timed: bool = False
+    outside: bool = False
+    cause: str = ""
+
+
+@dataclass(frozen=True)
+class Crash:
+    """Why a rank failed though it ended with 0: in words, the error of who failed below it, and the cause of a kill."""
+
+    why: str
+    error: str = ""
+    cause: str = ""
+
+
+def not_made_good(trained: Sequence[Trained]) -> Trained | None:
+    """The process whose failure is the run's: the first of those that nobody made good; None if there is none.
+
+    One that only lost its peers stands behind one that knows why.
+    """
+    well = [each for each in trained if not each.error]
+    failed = [each for each in trained if each.error and not _is_made_good(each, well) and not _is_expected(each, well)]
+    return min(failed, key=lambda each: (lost_a_peer(each.error), each.lives, each.ended), default=None)
+
+
+def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
+    """Whether a later process did what this one failed at: the same program, or a training of another."""
+    return any(
+        each.began > failed.ended and (each.stepped or not failed.stepped or each.script == failed.script)
+        for each in well
+    )
+
+
+def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
+    """Whether this is one of several trials that may fail: one before it went well, and its shell asks how it ended.
+
+    What a program of Python's asks cannot be seen: there a trial is the same program once more. `timeout` may end it.
+    """
+    before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
+    asked = _is_asked(failed.shell, failed.script)
+    if asked is None:
+        return any(each.script == failed.script for each in before)
+    return asked and bool(before or failed.timed)
+
+
+def _is_asked(shell: Sequence[str], script: str) -> bool | None:
+    """Whether a shell's text asks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
+
+    None where it does not name the program. `shell`: its folder and its words.
+    """
+    lines = [line for _, line in own_world.shell_script(shell, ())[1]] if shell else []
+    name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
+    places = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
+    for at, place in places:
+        before, behind = lines[at][: place.start()], lines[at][place.end() :]
+        later = "\n".join([behind, *lines[at + 1 : at + 1 + _LATER_LINES]])
+        if _ASKS_BEFORE.search(before) or "||" in behind or _ASKS_LATER.search(later):
+            return True
+    return False if places else None
+
+
+def nobody_trained(outcome: Path) -> bool:
+    """Whether no process of this node has made a step, or had peers, as far as that is seen."""
+    return not any("script" in note for note in training_alone.notes(outcome))
+
+
+def not_known(outcome: Path) -> str:
+    """A script that has torch loaded and of whose end nothing is known; empty if there is none."""
+    unknown = {note.get("process") for note in training_alone.notes(outcome) if note.get("how") == ""}
+    notes = (note for note in training_alone.notes(outcome) if note.get("process") in unknown and "script" in note)
+    return next((Path(str(note["script"])).name for note in notes), "")
+
+
+def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash | None:
+    """Who failed where a rank ended with 0, and why; None if nobody did.
+
+    `life` and `pid` are the rank's, whose own code is known. `oom`: the kernel killed somebody in the meantime.
+    `program`: the rank is no script of Python's, but a program that starts some.
+    """
+    if trained := _trained(outcome, life, pid, oom):
+        failed = not_made_good(trained)
+        if failed is None:
+            return None
+        if failed.outside and not failed.lives:  # its error is among what it printed
+            return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
+        who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
+        return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
+    if not program:
+        return None
+    last = _end(outcome / f"last-{life}")
+    lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
+    if lost:
+        return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
+    if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
+        return Crash(f"nothing trained below it, and {last['script']} failed", fault)
+    if last is None and (left := _left_behind(life, pid)):
+        return Crash(f"{left}, which it started, has not ended", _NOBODY_WAITS)
+    return None
+
+
+def _is_lost(note: Mapping[str, Any], life: str, last: Mapping[str, Any] | None) -> bool:
+    """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
+    if note.get("life") != life or "lost" not in note or not is_number(note.get("t")):
+        return False
+    asked = _is_asked(_strings(note.get("shell")), Path(str(note["lost"])).name)
+    return not asked and (last is None or float(last["t"]) < float(note["t"]))
+
+
+def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
+    """Those who trained in this life of a rank, in the order in which they began."""
+    notes: dict[str, list[Mapping[str, Any]]] = {}
+    for note in training_alone.notes(outcome):
+        process = note.get("process")
+        if note.get("life") == life and isinstance(process, str) and re.fullmatch(r"\d{1,9}-\d{1,19}", process):
+            notes.setdefault(process, []).append(note)
+    begun = {process: next((each for each in own if "script" in each), None) for process, own in notes.items()}
+    trained = [_end_of(outcome, process, notes[process], first, pid, oom) for process, first in begun.items() if first]
+    trained.sort(key=lambda each: each.began)
+    last = {each.pid: each for each in trained}  # a process that executes another program keeps its number
+    return [each for each in trained if last[each.pid] is each]
+
+
+def _end_of(
+    outcome: Path, process: str, notes: Sequence[Mapping[str, Any]], first: Mapping[str, Any], pid: int, oom: bool
+) -> Trained:
+    """How a process that trained ended, by what it left and by what is left of it."""
+    own, _, began = process.partition("-")
+    end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
+    shell = _strings(first.get("shell"))
+    stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
+    known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
+    timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
+    if first.get("outside"):
+        known = replace(known, outside=True)
+        if end:
+            return replace(known, ended=end["t"], error=f"ended with code {end['code']}" if _fault(end) else "")
+        how = next((str(note["how"]) for note in notes if "how" in note), None)
+        if how is not None and not (outcome / f"killed-{own}").exists():
+            return replace(known, error=how, timed=timed, cause="killed" if how else "")
+    if end:
+        return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
+    after = _end(outcome / f"last-{first['life']}")
+    if after and after["process"].partition("-")[0] == own:  # it has become another program
+        return replace(known, ended=after["t"], error=_fault(after))
+    # Its code is known, or others have ended it on purpose.
+    if known.pid == pid or first.get("managed") or (outcome / f"killed-{own}").exists():
+        return known
+    if own_world.lives(known.pid):
+        return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
+    if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
+        return known
+    out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
+    cause = "container-out-of-memory" if oom else "killed"
+    return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed, cause=cause)
+
+
+def _fault(end: Mapping[str, Any]) -> str:
+    """The error that a process left; empty if it ended well."""
+    if end["code"] is None:
+        return end["error"] or "it crashed as it ended"
+    return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
+
+
+def _end(path: Path) -> dict[str, Any] | None:
+    """What a process left, its `code` among it: None where the byte for that is missing. None if it left nothing."""
+    with suppress(OSError, ValueError):
+        with path.open("rb") as file:
+            line, _, code = file.read(_MOST_BYTES).partition(b"\n")
+        row = parse(line)
+        if isinstance(row, dict) and is_number(row.get("t")):
+            words = {
+                name: " ".join(str(row.get(name) or "").split()) for name in ("process", "script", "error", "thread")
+            }
+            words["script"] = Path(words["script"]).name
+            shell = _strings(row.get("shell"))
+            return {"t": float(row["t"]), **words, "shell": shell, "code": code[0] if code else None}
+    return None
+
+
+def _strings(value: object) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def _left_behind(life: str, pid: int) -> str:
+    """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
+    mine = f"{rank_pipe.LIFE}={life}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError, ValueError):
+            if mine not in (folder / "environ").read_bytes().split(b"\0") or folder.name == str(pid):
+                continue
+            program, *words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            script = next((word for word in words if word.endswith(".py")), "")
+            if script and "python" in Path(program).name and own_world.lives(int(folder.name)):
+                return Path(script).name
+    return ""
+
+
+class Judged:
+    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts.
+
+    `noted`: the code for the agent, which is another one in an orderly stop: there torchrun hears that all is well, as
+    it would end the other ranks, which may still save, or start them again. `stops`: whether it may stop in this way.
+    """
+
+    returncode: int | None = None
+    noted: int | None = None
+
+    def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str], stops: bool = True) -> None:
+        self._stops = stops
+        self._process, self._outcome, self._environment = process, outcome, environment
+        self._memory, self._program = Memory(), bool(environment.get("MUSTER_LAUNCHER_RANKS"))
+        self._unseen = Unseen(outcome, environment, process.pid) if self._program else None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._process, name)
+
+    def poll(self) -> int | None:
+        """The exit code as Popen has it; FAILED instead of 0 where somebody who trained below it has failed."""
+        if self.returncode is None:
+            self.returncode = self._process.poll()
+            if self.returncode is None and self._unseen:
+                self._unseen.look()
+            unasked = (self._outcome / UNASKED).exists()
+            if self.returncode == DONE and unasked:
+                with suppress(OSError, ValueError):
+                    self._judge()
+            self.noted = self.returncode
+            if self.returncode and self._stops and not unasked:
+                self.returncode = DONE
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Wait for the exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        self._process.wait(timeout)
+        return self.poll()
+
+    def _judge(self) -> None:
+        given, oom = self._environment, bool(self._memory.killed())
+        if self._unseen:
+            self._unseen.settle()
+        if crash := judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program):
+            row = {"pid": self._process.pid, **asdict(crash)}
+            write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(row))
+            self.returncode = FAILED
+
+
+def judged(process: Any, environment: Mapping[str, str], stops: bool = True) -> Any:
+    """The rank that started with `environment`, with the code that counts; as it is where no agent reads of it."""
+    outcome = environment.get("MUSTER_OUTCOME_DIR")
+    return Judged(process, Path(outcome), environment, stops) if outcome else process
+
+
+def crash_of(outcome: Path, local_rank: int, pid: int) -> Crash | None:
+    """What `Judged` found of a rank; None if it did not fail."""
+    row = read_object(outcome / f"{local_rank}.crash")
+    if row.get("pid") != pid or not row.get("why"):
+        return None
+    return Crash(*(str(row.get(name, "")) for name in ("why", "error", "cause")))

@@ -1,0 +1,64 @@
+"""`python -m muster.trainer.node why`: what each rank of this node does at this moment, a JSON object a line.
+
+Run beside the agent, in the same container: it reads what ranks leave in the node's private folder, and touches none
+of them. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import FAILED
+
+from ...run_dir import in_run
+from ..files import work
+from ..hang import stacks, stillness
+from .ends import Ends
+
+_FRAMES = 40
+# In the node's private folder, where nothing looks at its ranks: what `doing` then says of them.
+UNOBSERVED = ".unobserved"
+
+
+def main() -> int:
+    """Print the ranks of the node that MUSTER_RUN_DIR and MUSTER_NODE name; 1 where there is none."""
+    folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
+    outcome = Path(folder) / "nodes" / f".{node}"
+    if not folder or not outcome.is_dir():
+        print("error: no node of a run is here", file=sys.stderr)
+        return FAILED
+    ends = Ends(outcome)
+    ends.read()
+    for life in ends.lives.values():
+        about: dict[str, Any] = {"rank": in_run(life.rank), "node": node}
+        if life.code is not None:
+            about |= {"doing": "ended", "code": life.code}
+        elif looks := stacks.of_life(stacks.newest(outcome, life.local_rank), life.began):
+            look, now = looks[-1], time.time()
+            age = now - look.t if look.t else None
+            about["moves"] = stillness.moves(looks, life.began, now)
+            about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
+            about |= stillness.describe(look, Path(folder) / work.WORK)
+            frames = look.main.frames if look.main else ()
+            about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
+        else:
+            about |= {"doing": _unlooked(outcome)}
+        print(json.dumps(about))
+    return 0
+
+
+def _unlooked(outcome: Path) -> str:
+    """Why there is no look at a rank: `unobserved` (--no-observe), `plain` (MUSTER_PLAIN_TORCHRUN=1), or `unseen`."""
+    with suppress(OSError):
+        return (outcome / UNOBSERVED).read_text()
+    return "unseen"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

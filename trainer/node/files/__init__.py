@@ -1,0 +1,1 @@
+"""A script's files between the hosts of its run."""

@@ -1,0 +1,304 @@
+"""Before each attempt of a script on several hosts: the nodes give each other the files that only some of them have.
+
+A restart may come while the user's machine is off. The first node collects what each has, tells each what to get from
+whom, and says when all have it; the files go from node to node. Each connection begins with a proof, in both
+directions, of the key that the nodes of a start have. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import TrainError
+
+from ...run_dir import RankFolder
+from ..membership import meeting
+from ..membership.link import Link, LinkLost
+from . import missing_files, work
+from .missing_files import Entry, Listing
+
+# On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
+FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
+# The key of a start; the control side gives it to the nodes of a script that may be started again.
+KEY = "MUSTER_SHARE_KEY"
+_JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
+_PIECE = 1 << 20
+# The last name in an archive whose files were not written meanwhile.
+WHOLE = "whole"
+_MOST_LISTED = 1_000_000
+# The nodes of a run come all at once; strangers shall not fill an agent with threads.
+_MOST_AT_ONCE = 1024
+
+
+class Sharing:
+    """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks.
+
+    `file`: the number of the file of its first rank's events, where it is another than the rank's (group.py).
+    """
+
+    def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:
+        self._key, self._folder, self._node, self._ranks, self._file = key, run_folder, node, ranks, file
+
+    def attempt(
+        self,
+        place: int,
+        nodes: int,
+        address: str,
+        meet: Callable[[str], str],
+        over: Callable[[], bool] = lambda: False,
+        stale: bool = False,
+        lost: Collection[str] = (),
+    ) -> None:
+        """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
+
+        `over`: whether other nodes take part by now. `stale`: others went on without this node. `lost`:
+        the nodes that were there when the others wrote their last files, and are not now. Raises LinkLost in
+        the first case, or if a node went away: the nodes must meet again. Raises TrainError if a node cannot take
+        its files.
+        """
+        self._first_rank, self._stale, self._lost = place * self._ranks, stale, lost
+        alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
+        with door, alone, _Ending(over) as self._ending:
+            where = meet(door.where)
+            try:
+                if place == 0:
+                    self._lead(door, nodes)
+                else:
+                    self._follow(door, place, where)
+            except (LookupError, ValueError, TypeError, AttributeError) as fault:
+                raise LinkLost(f"a node sent an odd answer: {fault}") from fault
+
+    def _lead(self, door: Door, nodes: int) -> None:
+        with ExitStack() as stack:
+            links: dict[int, Link] = {}
+            end = time.monotonic() + _JOIN_SECONDS
+            while len(links) < nodes - 1:
+                place, link = door.join(end, self._ending)
+                stack.callback(link.close)
+                links[place] = self._ending.holds(link)
+            # All at once: a node whose long list is not read would seem to be gone.
+            with ThreadPoolExecutor(max(1, len(links))) as pool:
+                lists = pool.map(lambda place: (place, links[place].receive()), links)
+                about = {0: self._about(door), **dict(lists)}
+            orders = _orders(about, self._lost)
+            for place, link in links.items():
+                link.send(orders[place])
+            faults = [self._fetch(orders[0]), *(str(link.receive()["fault"]) for link in links.values())]
+            fault = next(filter(None, faults), "")
+            for link in links.values():
+                link.send({"fault": fault})
+        _raise(fault)
+
+    def _follow(self, door: Door, place: int, first: str) -> None:
+        with self._ending.holds(Link.to(first, self._key)) as link:
+            link.patience(None)
+            link.send({"place": place})
+            link.send(self._about(door))
+            link.send({"fault": self._fetch(link.receive())})
+            fault = str(link.receive()["fault"])
+        _raise(fault)
+
+    def _about(self, door: Door) -> dict[str, Any]:
+        """What the node has. A list of too many files is left out: then no node gets or gives any."""
+        here = work.listing(self._folder)
+        about = {"node": self._node, "where": door.where, "stale": self._stale}
+        if len(here.files) + len(here.links) > _MOST_LISTED:
+            print(
+                f"muster: {self._node} has more than {_MOST_LISTED:,} files: before this attempt the hosts do not "
+                "share what the script wrote",
+                file=sys.stderr,
+            )
+            return {**about, "files": None, "links": []}
+        door.files = here.files
+        return {**about, "files": here.files, "links": here.links}
+
+    def _fetch(self, order: Mapping[str, Any]) -> str:
+        """Get the files of an order; returns why the disk does not take them, or nothing."""
+        try:
+            for path in work.set_aside(self._folder, order["torn"]):
+                names = " and ".join(order["lost"])
+                print(f"muster: {path} lacks what {names} had of it: it lies aside now", file=sys.stderr, flush=True)
+        except OSError as fault:
+            return f"{self._node} cannot set {order['torn']} aside: {fault.strerror or fault}"
+        for node, where, files in order["get"]:
+            with suppress(OSError):
+                rank = RankFolder(self._folder, self._first_rank, self._node, self._file)
+                rank.event("shared", source=str(node), files=len(files), bytes=sum(files.values()))
+            with self._ending.holds(Link.to(where, self._key)) as link:
+                link.send({"get": list(files)})
+                count = 0
+                try:
+                    with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+                        for _ in work.unpack(tar, self._folder, node, files, order["old"]):
+                            count += 1
+                except OSError as fault:
+                    return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
+                except (tarfile.TarError, EOFError) as fault:
+                    raise LinkLost(f"{node} sent no whole file: {fault}") from fault
+                if count < len(files):
+                    raise LinkLost(f"{node} sent {count} of {len(files)} files")
+        return ""
+
+
+def claim(environment: MutableMapping[str, str]) -> Sharing | None:
+    """What this node shares, from its variables; None if nothing is asked. The ranks do not get the key."""
+    key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
+    ranks = environment.get("PET_NPROC_PER_NODE", "1")
+    if not key or not folder:
+        return None
+    file = environment.get(FIRST_FILE)
+    count = int(ranks) if ranks.isdecimal() else 1
+    return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), count, int(file) if file else None)
+
+
+def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) -> dict[int, dict[str, Any]]:
+    """By place: what each node gets from whom. They begin with different sources, so that none has to serve all."""
+    nodes, orders = [about[place] for place in sorted(about)], {}
+    listings = {
+        str(node["node"]): Listing(
+            {str(path): Entry(*entry) for path, entry in (node["files"] or {}).items()}, node["links"]
+        )
+        for node in nodes
+    }
+    torn = missing_files.torn(listings, lost)
+    listings = missing_files.less(listings, torn)
+    old = missing_files.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
+    listings = missing_files.without(listings, old)
+    pairs = {} if any(node["files"] is None for node in nodes) else missing_files.missing(listings)
+    for place, node in enumerate(nodes):
+        get = []
+        for source in (*nodes[place + 1 :], *nodes[:place]):
+            if paths := pairs.get((source["node"], node["node"])):
+                sizes = {path: listings[source["node"]].files[path].size for path in paths}
+                get.append([source["node"], source["where"], sizes])
+        orders[place] = {"get": get, "old": old.get(node["node"], []), "torn": torn, "lost": sorted(lost)}
+    return orders
+
+
+def _raise(fault: str) -> None:
+    if fault:
+        raise TrainError(
+            f"the hosts could not share the script's files before its next attempt: {fault}",
+            "free some disk there; or mount a folder that the hosts share",
+        )
+
+
+class _Ending:
+    """Ends the connections that it holds once other nodes take part: a node that is gone keeps none of them waiting."""
+
+    def __init__(self, over: Callable[[], bool]) -> None:
+        self._over, self._closed, self.ended = over, threading.Event(), False
+        self._links = list[Link]()
+
+    def __enter__(self) -> _Ending:
+        threading.Thread(target=self._watch, daemon=True, name="muster-share").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._closed.set()
+
+    def holds(self, link: Link) -> Link:
+        """The link, which ends with the others."""
+        self._links.append(link)
+        if self.ended:
+            link.end()
+        return link
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_LOOK_SECONDS):
+            if self._over():
+                self.ended = True
+                for link in list(self._links):
+                    link.end()
+                return
+
+
+class Door:
+    """Where this node listens: others join here on the first node, and get its `files` on any. Raises LinkLost."""
+
+    def __init__(self, address: str, key: str, run_folder: Path) -> None:
+        try:
+            self._listening = meeting.listen(address, 0)
+        except OSError as fault:
+            raise LinkLost(f"cannot listen on {address}: {fault.strerror}") from fault
+        self.where = f"{address} {self._listening.getsockname()[1]}"
+        self.files: Mapping[str, Entry] = {}
+        self._key, self._folder = key, run_folder
+        self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
+        threading.Thread(target=self._accept, daemon=True, name="muster-share").start()
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening."""
+        with suppress(OSError):  # it wakes the thread that accepts
+            self._listening.shutdown(2)
+        self._listening.close()
+
+    def join(self, end: float, ending: _Ending) -> tuple[int, Link]:
+        """The next node that joins, by its place. Raises LinkLost at that time, or if other nodes take part by now."""
+        while time.monotonic() < end and not ending.ended:
+            with suppress(queue.Empty):
+                return self._joined.get(timeout=_LOOK_SECONDS)
+        raise LinkLost("a node did not come to share its files")
+
+    def _accept(self) -> None:
+        free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except ConnectionError:
+                continue
+            except OSError:  # closed
+                return
+            if free.acquire(blocking=False):
+                threading.Thread(target=self._serve, args=(connection, free), daemon=True, name="muster-share").start()
+            else:
+                connection.close()
+
+    def _serve(self, connection: Any, free: threading.BoundedSemaphore) -> None:
+        # A caller that does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
+        try:
+            self._answer(connection)
+        finally:
+            free.release()
+
+    def _answer(self, connection: Any) -> None:
+        with suppress(LinkLost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
+            link = Link(connection, self._key, opens=False)
+            asked = link.receive()
+            if "place" in asked:
+                link.patience(None)
+                self._joined.put((int(asked["place"]), link))
+                return
+            with link:
+                if "list" in asked:
+                    link.send({"files": self.files})
+                    return
+                self._give(link, [path for path in asked["get"] if path in self.files])
+
+    def _give(self, link: Link, paths: Sequence[str]) -> None:
+        with tarfile.open(fileobj=link, mode="w|", format=tarfile.GNU_FORMAT, bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+            for path in paths:
+                with open(os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+                    about = tarfile.TarInfo(path)
+                    status = os.fstat(file.fileno())
+                    about.size, about.mtime = status.st_size, int(status.st_mtime)
+                    tar.addfile(about, file)
+                    if os.fstat(file.fileno()).st_mtime_ns != status.st_mtime_ns:
+                        return  # it was written meanwhile
+            tar.addfile(tarfile.TarInfo(WHOLE))

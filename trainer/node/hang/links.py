@@ -1,0 +1,206 @@
+"""Connections of a node's ranks whose other end does not answer, from /proc/net. Standard library only.
+
+TCP sends again what is not acknowledged, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
+acknowledges also for processes that stand still, so a count that grows shows a link or a host that fails.
+
+While one fails, the node calls the machines at the other ends of its ranks' connections: who is cut off from several
+machines often has something to send to one of them only.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import random
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..ending.ends import Life
+
+# The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
+_REPEATED, _REPEATED_CALL = 4, 3
+_ESTABLISHED, _CALLS = "01", "02"
+_REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
+_BACKLOG_BYTES = 32 << 10
+_MOST = 64
+# Looks, 2 s apart: in how many of the last a connection must be unanswered, or crowded, before it is told of.
+_EVERY_SECONDS, _LOOKS, _CROWDED_LOOKS = 2.0, 6, 5
+# A machine refuses a call to a port on which nothing listens. gloo and NCCL need these ports open between the hosts.
+_PORTS, _CALL_SECONDS = range(33_000, 60_000), 3.0
+CALL = "muster-call"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection: `unanswered` if the other end has not acknowledged for seconds what it carries."""
+
+    own: str
+    peer: str
+    inode: str
+    unanswered: bool
+    waiting_bytes: int
+
+
+def busy(texts: Iterable[str]) -> list[Connection]:
+    """The connections that are unanswered, or have much to send, in texts of /proc/net/tcp and tcp6."""
+    return [of for of in connections(texts) if of.unanswered or of.waiting_bytes >= _BACKLOG_BYTES][:_MOST]
+
+
+def connections(texts: Iterable[str]) -> list[Connection]:
+    """All connections in texts of /proc/net/tcp and tcp6; only those that repeat something have `waiting_bytes`."""
+    sockets = []
+    for text in texts:
+        for line in text.splitlines()[1:]:
+            with suppress(ValueError, IndexError):
+                fields = line.split()
+                if fields[3] not in (_ESTABLISHED, _CALLS):
+                    continue
+                repeats = fields[5][:2] == _REPEATS_TIMER
+                most = _REPEATED if fields[3] == _ESTABLISHED else _REPEATED_CALL
+                # What a host's own firewall drops does not count as sent. The kernel then probes, as it does where the
+                # other end has no room; but such an end answers, and the count begins again.
+                probed = fields[5][:2] in _PROBES_TIMERS and int(fields[8]) >= _PROBED
+                unanswered = probed or (repeats and int(fields[6], 16) >= most)
+                waiting = int(fields[4].partition(":")[0], 16) if repeats else 0
+                sockets.append(Connection(_address(fields[1]), _address(fields[2]), fields[9], unanswered, waiting))
+    return sockets
+
+
+def of_ranks(
+    ranks: Mapping[int, int], root: Path = Path("/proc"), read: Callable[[list[str]], list[Connection]] = busy
+) -> dict[int, list[Connection]]:
+    """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
+    known = {connection.inode: connection for connection in read(_texts(root))}
+    by_rank: dict[int, list[Connection]] = {}
+    for process in root.glob("[0-9]*") if known and ranks else ():
+        with suppress(OSError, ValueError, IndexError):
+            session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+            if session in ranks:
+                own = [known[inode] for inode in _sockets(process) if inode in known]
+                by_rank.setdefault(ranks[session], []).extend(own)
+    return by_rank
+
+
+def answers(address: str) -> bool:
+    """Whether the machine at an address answers a call, even if it refuses it."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as call:
+        call.settimeout(_CALL_SECONDS)
+        try:
+            call.connect((address, random.choice(_PORTS)))
+        except OSError as fault:
+            return isinstance(fault, ConnectionRefusedError)
+        return True
+
+
+class Calls:
+    """Calls the other machines of a node's ranks at the same time, once for each time that a link fails."""
+
+    def __init__(self, call: Callable[[str], bool] = answers) -> None:
+        self._call = call
+        self._ends: set[tuple[str, str]] | None = None
+        self._answers: dict[str, bool] = {}
+
+    def look(self, fails: bool, ends: Callable[[], set[tuple[str, str]]]) -> dict[str, list[list[str]]]:
+        """Who is `silent` and who is `answering`, as ends of connections; none while no link `fails`."""
+        if not fails:
+            self._ends, self._answers = None, {}
+            return {}
+        if self._ends is None:
+            self._ends = ends()
+            heard = self._answers
+            for peer in {peer for own, peer in self._ends if own != peer}:
+                threading.Thread(target=self._ask, args=(peer, heard), name=CALL, daemon=True).start()
+        known = dict(self._answers)
+        both = {"silent": False, "answering": True}
+        return {
+            name: sorted([own, peer] for own, peer in self._ends if known.get(peer) is wanted)
+            for name, wanted in both.items()
+        }
+
+    def _ask(self, peer: str, heard: dict[str, bool]) -> None:
+        with suppress(OSError):
+            heard[peer] = self._call(peer)
+
+
+class Links:
+    """Looks at the connections of a node's ranks, every 2 s, and says what has changed."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._root, self._next, self._calls = root, 0.0, Calls()
+        self._looks: deque[dict[int, list[Connection]]] = deque(maxlen=_LOOKS)
+        self._reported: dict[int, dict[str, Any]] = {}
+
+    def look(self, lives: Sequence[Life], torchrun: int) -> list[tuple[int, dict[str, Any]]]:
+        """By rank, where that has changed: its `unanswered` connections and those that are `crowded`, as addresses.
+
+        Those of the process `torchrun`, which calls the first node every 5 s, count for the node's first rank; so do
+        the machines that are `silent` and `answering` while a link fails.
+        """
+        if (now := time.monotonic()) < self._next:
+            return []
+        self._next = now + _EVERY_SECONDS
+        ranks = {life.pid: life.rank for life in lives if life.code is None}
+        leaders = {**ranks, torchrun: min(ranks.values())} if ranks else {}
+        self._looks.append(of_ranks(leaders, self._root))
+        fails = any(connection.unanswered for of in self._looks[-1].values() for connection in of)
+        called = self._calls.look(fails, lambda: self._ends(ranks))
+        news = []
+        for rank in ranks.values():
+            about = {"unanswered": self._unanswered(rank), "crowded": self._crowded(rank)}
+            if called and rank == min(ranks.values()):
+                about |= called
+            if about != self._reported.get(rank, {"unanswered": [], "crowded": []}):
+                self._reported[rank] = about
+                news.append((rank, about))
+        return news
+
+    def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
+        """The ends of the ranks' connections. A script also talks to servers of others, which Muster must not call."""
+        of_all = (of for known in of_ranks(ranks, self._root, connections).values() for of in known)
+        ends = {(of.own, of.peer) for of in of_all if not ipaddress.ip_address(of.peer).is_global}
+        return set(sorted(ends)[:_MOST])
+
+    def _unanswered(self, rank: int) -> list[list[str]]:
+        """The ends of connections that two looks in a row met unanswered."""
+        ends = [{(c.own, c.peer) for c in look.get(rank, ()) if c.unanswered} for look in list(self._looks)[-2:]]
+        return sorted(map(list, ends[0] & ends[-1])) if len(ends) > 1 else []
+
+    def _crowded(self, rank: int) -> list[list[str]]:
+        """The ends of connections that had much to send in nearly all of the last looks."""
+        ends = [{(c.own, c.peer) for c in look.get(rank, ()) if not c.unanswered} for look in self._looks]
+        return sorted(list(pair) for pair in set().union(*ends) if sum(pair in of for of in ends) >= _CROWDED_LOOKS)
+
+
+def _texts(root: Path) -> list[str]:
+    texts = []
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            texts.append((root / "net" / name).read_text())
+    return texts
+
+
+def _sockets(process: Path) -> list[str]:
+    inodes = []
+    with suppress(OSError):
+        for file in (process / "fd").iterdir():
+            with suppress(OSError):
+                target = os.readlink(file)
+                if target.startswith("socket:["):
+                    inodes.append(target[8:-1])
+    return inodes
+
+
+def _address(text: str) -> str:
+    """`0100007F:1F90` as `127.0.0.1`. The kernel writes each four bytes as a number of this machine."""
+    words = text.partition(":")[0]
+    data = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
+    address = socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)
+    return address.removeprefix("::ffff:")

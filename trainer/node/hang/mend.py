@@ -1,0 +1,131 @@
+"""Which rank that stands still is ended, so that all ranks start again from what they have saved.
+
+The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nothing
+tells a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:
+
+- the rank stands still (stillness.py) at a line of its own, and neither it nor its children compute, read or write;
+- its main thread does not wake up: a loop that looks for a file every few seconds may wait for good reason;
+- so do all ranks of all nodes, and one of them waits in a collective or in backward;
+- the rank has made a step before: what comes first may take its time, a download for example;
+- a restart is left: `--restarts` for a script, always for Muster's own trainer.
+
+The nodes tell each other through torchrun's store (elastic/standing.py). Nodes that may go on without each other have
+no such store, and say it in the answers that they give each other anyhow (group.py); there a rank that SIGSTOP holds is
+ended after STOPPED_SECONDS, whatever the others do. Standard library only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from muster.files import replace
+
+from ..ending.ends import Life
+from .stillness import Standing
+
+WAIT_SECONDS = 30.0
+# A person who stops a rank for a moment resumes it earlier than this.
+STOPPED_SECONDS = 8.0
+# In the node's private folder: what is true of its ranks, by the agent; what is true of all, by torchrun's process.
+OWN, ALL = ".still", ".all-still"
+# What is true of ranks: nothing, all of them are asleep, and one of these waits for others as well.
+MOVES, STILL, WAITS = "moves", "still", "waits"
+_WAIT_FOR_OTHERS = ("collective", "backward")
+# One that waits for its DataLoader looks every 5 s whether the workers live.
+_WAKES = {"data": 12}
+_MOST_WAKES = 1
+
+
+class Others(Protocol):
+    """The nodes that may go on without each other, as this one knows them (group.py)."""
+
+    stands: str
+    """What is true of this node's ranks: the others are told."""
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the ranks may begin again where no node was lost."""
+
+    def others_stand(self) -> str:
+        """What is true of all ranks of the other nodes that train."""
+
+
+class Mender:
+    """Finds the ranks of a node that are to be ended. `nodes`: of the whole run; `restarts`: how many it may make.
+
+    `others`: where the nodes may go on without each other; they count the restarts together.
+    """
+
+    def __init__(self, outcome: Path, nodes: int, restarts: int, others: Others | None = None) -> None:
+        self._outcome, self._nodes, self._restarts, self._group = outcome, nodes, restarts, others
+        self._since: dict[int, tuple[float, int]] = {}
+        self._last_state = ""
+
+    def look(self, lives: Sequence[Life], standing: Sequence[Standing]) -> list[Standing]:
+        """The ranks to end now. Tells the other nodes what is true of this one's."""
+        living = [life for life in lives if life.code is None]
+        own = of_node(living, standing)
+        self._tell(own)
+        now = time.monotonic()
+        missing = [each for each in standing if self._may_end(each, joined([own, self._others()]))]
+        self._since = {each.life.pid: self._asleep_since(each, now) for each in missing}
+        return [each for each in missing if now - self._since[each.life.pid][0] >= self._limit(each)]
+
+    def _limit(self, rank: Standing) -> float:
+        return STOPPED_SECONDS if self._group and _is_stopped(rank) else WAIT_SECONDS
+
+    def _asleep_since(self, rank: Standing, now: float) -> tuple[float, int]:
+        """Since when the rank sleeps, and how often it had woken up by then."""
+        since, wakes = self._since.get(rank.life.pid, (now, rank.wakes))
+        slept = rank.wakes - wakes <= _WAKES.get(rank.about["doing"], _MOST_WAKES)
+        return (since, wakes) if slept else (now, rank.wakes)
+
+    def _may_end(self, rank: Standing, everybody: str) -> bool:
+        if self._group and not self._group.may_begin_again:
+            return False
+        if self._group and _is_stopped(rank):
+            return rank.asleep
+        own = rank.about["doing"] not in _WAIT_FOR_OTHERS
+        return own and everybody == WAITS and rank.steps > 0 and rank.life.attempt < self._restarts
+
+    def _others(self) -> str:
+        """What is true of the ranks of all nodes; of a single node's it adds nothing."""
+        if self._group:
+            return self._group.others_stand()
+        if self._nodes == 1:
+            return STILL
+        with suppress(OSError):
+            return (self._outcome / ALL).read_text()
+        return MOVES
+
+    def _tell(self, own: str) -> None:
+        if self._group:
+            self._group.stands = own
+        elif own != self._last_state and self._nodes > 1:
+            with suppress(OSError):
+                replace(self._outcome / OWN, own)
+                self._last_state = own
+
+
+def _is_stopped(rank: Standing) -> bool:
+    return bool(rank.about["doing"] == "stopped")
+
+
+def of_node(living: Sequence[Life], standing: Sequence[Standing]) -> str:
+    """What is true of a node's ranks."""
+    asleep = [each for each in standing if each.asleep]
+    if not living or len(asleep) < len(living):
+        return MOVES
+    return WAITS if any(each.about["doing"] in _WAIT_FOR_OTHERS for each in asleep) else STILL
+
+
+def joined(parts: Iterable[str]) -> str:
+    """What is true of all ranks, from what is true of the parts of them."""
+    of = set(parts)
+    if not of or not of <= {STILL, WAITS}:
+        return MOVES
+    return WAITS if WAITS in of else STILL

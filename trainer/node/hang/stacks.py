@@ -1,0 +1,276 @@
+"""Reads what a rank's threads were doing: the stacks that trainer/node/rank/looks.py and faulthandler leave in a file.
+
+`read` gives the last looks of a file, `doing` says in a look what the script's main thread is in, and where in the
+script itself. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster import errors
+from muster.files import MOST_NUMBER, is_number
+from muster.files import parse as parse_json
+
+# A file that has grown beyond this begins again; a reader takes its end.
+MOST_BYTES, _READ_BYTES = 256 * 1024, 1 << 20
+_LOOKS = 3
+_MOST_LOOKS = 1000
+_MOST_COLLECTIVES = 64
+_THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]{1,16}).{0,300}\(most recent call first\):")
+_FRAME = re.compile(r'  File "(.{0,4096}?)", line (\d{1,9}|\?\?\?) in (.{0,300})')
+_MOST_PID, _MOST_WORDS = 1 << 22, 300
+_WATCHER = "/trainer/node/rank/"
+_LIBRARIES = ("/site-packages/", "/dist-packages/")
+# By a frame's file what a thread in it does; the frame nearest to the script decides.
+_DOES = (
+    ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
+    ("data", ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/")),
+    ("backward", ("torch/autograd/",)),
+    ("lock", ("/threading.py", "/queue.py", "multiprocessing/")),
+)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One call of a stack; `line` 0: not known."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread's calls, the most recent first."""
+
+    number: str
+    frames: tuple[Frame, ...]
+
+
+@dataclass(frozen=True)
+class Look:
+    """All threads at a moment. If the interpreter is `locked`, time and step are unknown: both are 0.
+
+    `step`: of this start of the run; earlier starts made `before`. `error`: the exception that ended the main thread's
+    work, `thread_error`: that of another thread, the last one.
+    """
+
+    threads: tuple[Thread, ...]
+    main: Thread | None = None
+    t: float = 0.0
+    pid: int = 0
+    step: int = 0
+    since_s: float = 0.0
+    seen: str = ""
+    locked: bool = False
+    collectives: tuple[Any, ...] = ()
+    before: int = 0
+    error: str = ""
+    thread_error: str = ""
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What the main thread is in (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line.
+
+    `op`: the name of the collective that the script called.
+    """
+
+    what: str
+    own: Frame | None
+    inner: Frame | None
+    op: str = ""
+
+
+def read(path: Path, most: int = _LOOKS) -> list[Look]:
+    """The last looks of a file, the oldest first; none where there is no file."""
+    with suppress(OSError):
+        return parse(_text(path))[-most:]
+    return []
+
+
+def _text(path: Path) -> str:
+    """The end of a file. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _READ_BYTES))
+        return file.read(_READ_BYTES).decode(errors="replace")
+
+
+def at_crash(outcome: Path, local_rank: int) -> Look | None:
+    """The threads of a rank at the signal that killed it, if they were noted."""
+    path = outcome / f"{local_rank}.stacks"
+    with suppress(OSError):
+        text = _text(path)
+        if "\nFatal Python error: " in text:
+            looks = parse(text)
+            return looks[-1] if looks and looks[-1].locked else None
+    return None
+
+
+def last_collectives(outcome: Path, local_rank: int, pid: int) -> tuple[Any, ...]:
+    """The collectives that the process `pid` called last, as it noted them when it ended; none where it did not."""
+    looks = read(outcome / f"{local_rank}.stacks", 1)
+    return looks[-1].collectives if looks and looks[-1].pid == pid else ()
+
+
+def newest(outcome: Path, local_rank: int) -> Path:
+    """The file of the process that trains as this rank: the rank's own, or that of a child which trains for it."""
+    files = [*outcome.glob(f"{local_rank}.stacks"), *outcome.glob(f"{local_rank}.*.stacks")]
+    with suppress(OSError):
+        return max(files, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
+    return outcome / f"{local_rank}.stacks"
+
+
+def of_life(path: Path, began: float) -> list[Look]:
+    """The looks of a process that lives and has looked since the rank began (unix seconds), the oldest first.
+
+    An earlier start of the rank, or a process from before a fork, leaves its file behind.
+    """
+    try:
+        looks = read(path, _MOST_LOOKS) if path.stat().st_mtime >= began else []
+        looks = [look for look in looks if look.pid == looks[-1].pid and (look.locked or look.t >= began)]
+        if looks and looks[-1].pid:
+            with suppress(PermissionError):  # it lives, as another user
+                os.kill(looks[-1].pid, 0)
+    except OSError:
+        return []
+    return looks
+
+
+def cut(path: Path) -> None:
+    """Begin the file again where it is too long; its writer appends. A locked interpreter cannot do so itself."""
+    with suppress(OSError):
+        if path.stat().st_size > MOST_BYTES:
+            os.truncate(path, 0)
+
+
+def parse(text: str) -> list[Look]:
+    """The last looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
+    blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
+    for line in text.splitlines():
+        if line.startswith("Look {"):
+            blocks.append((_about(line.removeprefix("Look ")), []))
+        elif line.startswith(("Timeout (", "Fatal Python error: ")):
+            blocks.append((None, []))
+        elif blocks:
+            blocks[-1][1].append(line)
+    looks, main, pid = list[Look](), "", 0
+    for about, lines in blocks:
+        if about:
+            main, pid = _words(about, "main"), int(_number(about, "pid", _MOST_PID))
+        looks.append(_look(about, _threads(lines), main, pid))
+    return looks
+
+
+def doing(look: Look, home: Path | None = None) -> Doing:
+    """What the main thread does.
+
+    `home`: the script's folder. Without it, code counts as the script's if it is neither a library's nor Muster's.
+    """
+    frames = look.main.frames if look.main else ()
+    at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
+    above = frames[:at] if at is not None else frames
+    what = next((name for frame in reversed(above) for name, files in _DOES if _in(frame, files)), "")
+    own = frames[at] if at is not None else next((frame for frame in frames if not _is_plumbing(frame)), None)
+    op = next((frame.function for frame in reversed(above) if _in(frame, _DOES[0][1])), "")
+    return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
+
+
+def stuck(looks: Sequence[Look], most: int = _LOOKS) -> bool:
+    """Whether the last looks are one: no step between them, and the main thread at the same call all the time.
+
+    Beyond the script's own line calls may differ: who waits in a loop of a library's is not always at one line of it.
+    """
+    last = looks[-most:]
+    if len(last) < most:
+        return False
+    steps = {(look.pid, look.step) for look in last if not look.locked}
+    return len(steps) <= 1 and len({_from_own(look) for look in last}) == 1
+
+
+def _from_own(look: Look) -> tuple[Frame, ...]:
+    frames = look.main.frames if look.main else ()
+    at = next((at for at, frame in enumerate(frames) if _is_own(frame, None)), 0)
+    return frames[at:]
+
+
+def _about(text: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        document = parse_json(text)
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
+def _number(about: dict[str, Any], name: str, most: int = MOST_NUMBER) -> float:
+    """A number of a look: the script may write to the file as well, and then anything is there."""
+    value = about.get(name)
+    return value if is_number(value, most) and value >= 0 else 0.0
+
+
+def _words(about: dict[str, Any], name: str) -> str:
+    value = about.get(name)
+    return value[:_MOST_WORDS] if isinstance(value, str) else ""
+
+
+def _is_call(row: Any) -> bool:
+    """Whether it is a row of trainer/node/rank/steps/recorder.py."""
+    kinds = [type(part) for part in row] if isinstance(row, list) else []
+    return kinds == [str, int, str, str, str, int, str] and all(0 <= row[at] <= MOST_NUMBER for at in (1, 5))
+
+
+def _threads(lines: Sequence[str]) -> tuple[Thread, ...]:
+    stacks_by_thread: list[tuple[str, list[Frame]]] = []
+    for line in lines:
+        if head := _THREAD.match(line):
+            stacks_by_thread.append((head[1], []))
+        elif stacks_by_thread and (call := _FRAME.match(line)):
+            stacks_by_thread[-1][1].append(Frame(call[1], int(call[2]) if call[2].isdecimal() else 0, call[3]))
+    threads = [Thread(number, tuple(frames)) for number, frames in stacks_by_thread]
+    return tuple(thread for thread in threads if thread.frames and _WATCHER not in thread.frames[0].file)
+
+
+def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, pid: int) -> Look:
+    # faulthandler writes the main thread last.
+    of_main = next(
+        (thread for thread in threads if thread.number == main), threads[-1] if threads and not main else None
+    )
+    if about is None:
+        return Look(threads, of_main, pid=pid, locked=True)
+    step, seen, rows = int(_number(about, "step")), _words(about, "doing"), about.get("collectives")
+    last = tuple(row for row in rows[:_MOST_COLLECTIVES] if _is_call(row)) if isinstance(rows, list) else ()
+    t, since_s, before = (_number(about, name) for name in ("t", "since_s", "before"))
+    error, thread_error = (_words(about, name) for name in ("error", "thread_error"))
+    return Look(threads, of_main, t, pid, step, since_s, seen, False, last, int(before), error, thread_error)
+
+
+def _is_own(frame: Frame, home: Path | None) -> bool:
+    if any(name in frame.file for name in _LIBRARIES):
+        return False
+    return Path(frame.file).is_relative_to(home) if home else not _is_plumbing(frame)
+
+
+def _is_plumbing(frame: Frame) -> bool:
+    """Python's own files, torch's, and Muster's."""
+    if any(name in frame.file for name in _LIBRARIES):
+        return "-packages/torch/" in frame.file
+    return frame.file.startswith(("<", *_PLACES))
+
+
+def _in(frame: Frame, files: Sequence[str]) -> bool:
+    return any(name in frame.file for name in files)
+
+
+_PLACES = (
+    f"{sysconfig.get_path('stdlib')}/",
+    f"{Path(__file__).resolve().parents[2]}/",
+    f"{Path(errors.__file__).resolve().parent}/",
+)

@@ -1,0 +1,368 @@
+"""Which ranks of this node stand still, and where: told to the run folder while they do.
+
+A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
+thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
+one of these, and is not told of. Told of besides is a rank
+- that a signal has stopped, or that a debugger holds (`traced`), at the second look;
+- that computes in a loop of the script's own, where no library's code is met, for ten looks;
+- that polls with pauses in one function, of the script's or of a library, for ten looks;
+- whose native code holds the interpreter at one line for half a minute;
+- that waits, or a process of its session does, for a disk in a call that no signal ends (`disk`), for two looks;
+- that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
+Needs /proc; elsewhere nothing is told. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ending.ends import Life
+from . import disks, stacks
+
+LOOK_SECONDS = 2.0
+# Before a rank's first step it is unknown how long one takes.
+_UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
+_LOOKS = 3
+# A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
+_IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
+_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_WITHOUT_A_LOOK_SECONDS = 12.0
+# So many looks in a row a rank is met in a loop of its script's own before it is told of.
+_LOOPS = 10
+_KERNEL_SHARE, _RUNS_SHARE = 0.2, 0.5
+
+
+@dataclass(frozen=True)
+class Busy:
+    """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal.
+
+    `kernel_s`: the seconds of CPU that were the kernel's.
+    `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
+    `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
+    `tracer`: the debugger that holds it, in words; empty where none does.
+    `sleeps`: its main thread has asked the kernel to be woken up after some time, and for nothing else.
+    `runs_s`: the seconds in which its main thread computed, or waited for a core to compute on; None: nobody says.
+    """
+
+    cpu_s: float
+    bytes: int
+    stopped: bool
+    wakes: int = 0
+    kernel_s: float = 0.0
+    held: bool = False
+    tracer: str = ""
+    runs_s: float | None = None
+    sleeps: bool = False
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A rank that stands still. `asleep`: nothing of it moves; else it computes. `steps`: of this start of it.
+
+    `wakes`: how often its main thread has woken up so far.
+    """
+
+    life: Life
+    about: Mapping[str, Any]
+    asleep: bool
+    steps: int
+    wakes: int
+
+
+@dataclass
+class _Rank:
+    pid: int
+    began: float
+    samples: deque[tuple[float, Busy]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
+    paces: deque[float] = field(default_factory=lambda: deque(maxlen=20))
+    before: int = 0
+    step: int = 0
+    step_at: float = 0.0
+    about: dict[str, Any] | None = None
+    loops: int = 0
+    loop: stacks.Frame | None = None
+    loop_is_own: bool = False
+    program: str = ""
+    disks: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+class Stillness:
+    """Looks at the ranks of a node, every 2 s. `work`: the folder that the script's paths are told from."""
+
+    def __init__(self, outcome: Path, work: Path | None) -> None:
+        self._outcome, self._work = outcome, work
+        self._next = 0.0
+        self._ranks: dict[int, _Rank] = {}
+
+    def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
+        """Ranks that have come to stand still, each with what is known of it; with None those that move again."""
+        now = time.time()
+        if now < self._next:
+            return []
+        self._next = now + LOOK_SECONDS
+        news, busy = [], _busy([life.pid for life in lives if life.code is None])
+        for life in lives:
+            if life.code is not None or life.pid not in busy:
+                self._ranks.pop(life.rank, None)
+                continue
+            seen = self._ranks.get(life.rank)
+            if seen is None or seen.pid != life.pid:
+                seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
+            about = self._about(seen, life, busy[life.pid], now)
+            # A rank that waits may be stopped later: what it does then is news.
+            if bool(about) != bool(seen.about) or _stop(about) != _stop(seen.about):
+                news.append((life.rank, about))
+            seen.about = about
+        return news
+
+    def standing(self, lives: Sequence[Life]) -> list[Standing]:
+        """The ranks that stood still at the last look."""
+        ranks = []
+        for life in lives:
+            seen = self._ranks.get(life.rank)
+            if seen and seen.pid == life.pid and seen.about:
+                last = seen.samples[-1][1]
+                held = last.held or seen.about["doing"] == "disk"
+                asleep = not held and (last.stopped or _idle(seen.samples))
+                ranks.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
+        return ranks
+
+    def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
+        """What a rank that stands still is doing; None if it moves, or if this is unknown."""
+        seen.samples.append((now, busy))
+        looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
+        _take_pace(seen, looks, now)
+        since = now - (seen.step_at or seen.began)
+        about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
+        if busy.stopped:
+            before = seen.samples[-2][1] if len(seen.samples) > 1 else Busy(0.0, 0, False)
+            if busy.tracer:  # one that a tracer lets go on, call by call, has woken up meanwhile
+                held = before.tracer and before.wakes == busy.wakes
+                return {**about, "doing": "traced", "tracer": busy.tracer} if held else None
+            return {**about, "doing": "stopped"} if before.stopped else None
+        _count_loops(seen, looks, self._work)
+        program = _program(life.pid)
+        if not seen.program and seen.step:
+            seen.program = program
+        if since < _limit(seen) or len(seen.samples) < _LOOKS:
+            return None
+        if program and seen.program and program != seen.program:
+            return {**about, "doing": "replaced", "program": Path(program).name[:100]}
+        if _does_nothing(seen.samples):
+            disk = _disk(seen, life.pid)
+            if disk:
+                return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
+            if seen.disks:  # the next look tells whether it was a moment's wait
+                return seen.about
+        if not _idle(seen.samples):
+            if looks and all(look.locked for look in looks) and stacks.stuck(looks):
+                return {**about, **describe(looks[-1], self._work)}
+            what = _in_a_loop(seen.samples, seen.loop_is_own) if seen.loops >= _LOOPS else ""
+            return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
+        fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
+        if looks and not fresh and seen.step:
+            return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
+        if not fresh or not stacks.stuck(looks):
+            return None
+        return {**about, **describe(looks[-1], self._work)}
+
+
+def _disk(seen: _Rank, pid: int) -> str:
+    """The disk that a thread of the rank's processes waits for, at this look and at the one before it."""
+    before, seen.disks = seen.disks, disks.waiting(pid)
+    return next((words for thread, words in seen.disks.items() if before.get(thread) == words), "")[:300]
+
+
+def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
+    """Whether the last step of a rank that began then is not unusually long ago. `looks`: all that are known."""
+    seen = _Rank(0, began)
+    for look in looks:
+        _take_pace(seen, [look], now)
+    return now - (seen.step_at or began) < _limit(seen)
+
+
+def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
+    """What a look shows, for a person: what the main thread does, and the script's own line."""
+    doing = stacks.doing(look, work if work and work.is_dir() else None)
+    about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
+    about |= {name: text for name in ("error", "thread_error") if (text := getattr(look, name))}
+    if doing.own:
+        file = _in_work(doing.own.file, work)
+        about |= {"file": file, "line": doing.own.line, "function": doing.own.function[:100]}
+    if doing.op:
+        about["op"] = doing.op[:40]
+    if rows := collectives(look.collectives, work):
+        about["collectives"] = rows
+    if doing.inner and doing.inner != doing.own:
+        about["inner"] = doing.inner.function[:100]
+    return about
+
+
+def collectives(rows: Sequence[Any], work: Path | None) -> list[list[Any]]:
+    """The collectives of a look, with the script's files as its folder has them."""
+    with suppress(ValueError, TypeError, IndexError):
+        return [[*row[:4], _in_work(str(row[4]), work), *row[5:7]] for row in rows]
+    return []
+
+
+def _in_work(file: str, work: Path | None) -> str:
+    """A script's file as its folder has it."""
+    with suppress(ValueError):
+        return (Path(file).relative_to(work).as_posix() if work else file)[-200:]
+    return file[-200:]
+
+
+def _stop(about: Mapping[str, Any] | None) -> str:
+    """Whether a signal, a debugger or a disk stops the rank; empty where none does."""
+    return about["doing"] if about and about["doing"] in ("stopped", "traced", "disk") else ""
+
+
+def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
+    last = next((look for look in reversed(looks) if not look.locked), None)
+    if last is None or last.step <= seen.step:
+        return
+    seen.before = last.before
+    at = min(now, last.t - last.since_s if last.since_s else last.t)
+    if seen.step_at and at > seen.step_at:
+        seen.paces.append((at - seen.step_at) / (last.step - seen.step))
+    seen.step, seen.step_at = last.step, at
+
+
+def _count_loops(seen: _Rank, looks: Sequence[stacks.Look], work: Path | None) -> None:
+    """Count the looks in a row that meet the main thread in the same function, and in nothing below it.
+
+    An evaluation or a checkpoint is met in torch, in a file, or elsewhere sooner or later.
+    """
+    last = looks[-1] if looks else None
+    doing = stacks.doing(last, work if work and work.is_dir() else None) if last and not last.locked else None
+    top = doing.inner if doing else None
+    idle_io = len(seen.samples) < 2 or seen.samples[-1][1].bytes - seen.samples[-2][1].bytes < _IDLE_BYTES
+    same = top and seen.loop and (top.file, top.function) == (seen.loop.file, seen.loop.function)
+    seen.loops = seen.loops + 1 if same and idle_io else 0
+    seen.loop, seen.loop_is_own = top, bool(doing and top == doing.own)
+
+
+def _limit(seen: _Rank) -> float:
+    """How many seconds without a step are usual; of late, because an evaluation every now and then is usual."""
+    return _USUAL_TIMES * max(seen.paces) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
+
+
+def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
+    # What comes through a socket is in no count of bytes.
+    return samples[-1][1].wakes - samples[0][1].wakes <= _IDLE_WAKES and _does_nothing(samples)
+
+
+def _does_nothing(samples: Sequence[tuple[float, Busy]]) -> bool:
+    (began, first), (ended, last) = samples[0], samples[-1]
+    return last.cpu_s - first.cpu_s < _IDLE_SHARE * (ended - began) and last.bytes - first.bytes < _IDLE_BYTES
+
+
+def _in_a_loop(samples: Sequence[tuple[float, Busy]], is_own: bool) -> str:
+    """What a rank does that is met in one loop again and again; empty where it may get somewhere, as libraries do."""
+    if _does_nothing(samples):
+        return "polls" if all(busy.sleeps for _, busy in samples) else ""
+    return "computes" if is_own and _runs(samples) and not _calls_the_kernel(samples) else ""
+
+
+def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:
+    """Whether a rank's main thread computes: one that waits for a byte now and then is met in a loop as well."""
+    (began, first), (ended, last) = samples[0], samples[-1]
+    if first.runs_s is None or last.runs_s is None:
+        return True
+    return last.runs_s - first.runs_s > _RUNS_SHARE * (ended - began)
+
+
+def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
+    """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
+    first, last = samples[0][1], samples[-1][1]
+    return last.kernel_s - first.kernel_s > _KERNEL_SHARE * (last.cpu_s - first.cpu_s)
+
+
+def _busy(pids: Sequence[int]) -> dict[int, Busy]:
+    """By rank's pid what all processes of its session have used: each rank leads one."""
+    by_pid: dict[int, list[Busy]] = {pid: [] for pid in pids}
+    for path in Path("/proc").glob("[0-9]*") if pids else ():
+        with suppress(OSError, ValueError, IndexError):
+            # The name in parentheses may hold blanks.
+            fields = (path / "stat").read_text().rpartition(")")[2].split()
+            state, session = fields[0], int(fields[3])
+            if session in by_pid:
+                # With those of children that have ended: a child's end would make a rank look idle.
+                user_s, kernel_s = ((int(fields[at]) + int(fields[at + 2])) / _TICKS for at in (11, 12))
+                own = int(path.name) == session
+                stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
+                tracer = _tracer(path) if own and state == "t" else ""
+                runs_s = _runs_s(path) if own else None
+                held = own and state in "tD"
+                sleeps = own and state == "S" and _sleeps(path)
+                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, held, tracer, runs_s, sleeps)
+                by_pid[session].append(used)
+    return {
+        pid: Busy(
+            sum(each.cpu_s for each in of),
+            sum(each.bytes for each in of),
+            any(each.stopped for each in of),
+            sum(each.wakes for each in of),
+            sum(each.kernel_s for each in of),
+            any(each.held for each in of),
+            "".join(each.tracer for each in of),
+            next((each.runs_s for each in of if each.runs_s is not None), None),
+            any(each.sleeps for each in of),
+        )
+        for pid, of in by_pid.items()
+        if of
+    }
+
+
+def _program(pid: int) -> str:
+    """The file that the process runs; it changes if the script calls exec. Empty if this process may not know."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/exe")
+    return ""
+
+
+def _tracer(process: Path) -> str:
+    """The process that traces this one. From within a container one outside of it has the number 0."""
+    pid = _status(process, "TracerPid")
+    if pid == "0":
+        return "a process that cannot be seen from here"
+    name = ""
+    with suppress(OSError):
+        name = process.with_name(pid).joinpath("comm").read_text().strip()[:50]
+    return f"{name or 'a process'}, pid {pid}"
+
+
+def _runs_s(process: Path) -> float | None:
+    with suppress(OSError, ValueError):
+        ran_ns, waited_ns, _ = (process / "schedstat").read_text().split()
+        return (int(ran_ns) + int(waited_ns)) / 1e9
+    return None
+
+
+def _sleeps(process: Path) -> bool:
+    """Whether the kernel wakes the main thread after a time; a wait for a socket or a lock has another name there."""
+    with suppress(OSError):
+        return "nanosleep" in (process / "wchan").read_text()
+    return False
+
+
+def _status(process: Path, field: str) -> str:
+    """A field of /proc/PID/status; "0" where it has none."""
+    with suppress(OSError, StopIteration):
+        lines = (process / "status").read_text().splitlines()
+        return next(line for line in lines if line.startswith(f"{field}:")).split()[1]
+    return "0"
+
+
+def _bytes(process: Path) -> int:
+    with suppress(OSError, ValueError):
+        counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+        return int(counts["rchar"]) + int(counts["wchar"])
+    return 0

@@ -1,0 +1,113 @@
+"""How far a CPU limit holds the ranks of a node back, from their cgroups' cpu.stat. Standard library only.
+
+A cgroup with a limit gets its share of the processors in each period, usually of 100 ms, and then stands until the next
+one. The kernel counts the periods, and those in which the cgroup has stood (cgroup-v2, "CPU Interface Files").
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..ending.ends import Life
+
+_EVERY_SECONDS, _LOOKS, _LEAST_PERIODS = 2.0, 6, 20
+# Told of from the first share on, and until it is below the second one.
+_MUCH, _LITTLE = 30.0, 15.0
+_TOP = "sys/fs/cgroup"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit of `cpus` processors, and what the kernel has counted: periods, and those in which it `held` back."""
+
+    folder: Path
+    cpus: float
+    periods: int
+    held: int
+
+
+@dataclass
+class _Rank:
+    pid: int
+    looks: deque[dict[Path, Limit]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
+    reported: bool = False
+
+
+class Throttle:
+    """Looks at the limits of a node's ranks, every 2 s. `root` is where /proc and /sys are."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root, self._next = root, 0.0
+        self._ranks: dict[int, _Rank] = {}
+
+    def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
+        """The ranks that a limit has come to hold back, in `percent` of the periods; 0: it no longer does."""
+        now = time.monotonic()
+        if now < self._next:
+            return []
+        self._next, news = now + _EVERY_SECONDS, []
+        for life in lives:
+            if life.code is not None:
+                self._ranks.pop(life.rank, None)
+                continue
+            seen = self._ranks.get(life.rank)
+            if seen is None or seen.pid != life.pid:
+                seen = self._ranks[life.rank] = _Rank(life.pid)
+            seen.looks.append({limit.folder: limit for limit in limits(life.pid, self._root)})
+            percent, cpus = _worst(seen.looks)
+            if not seen.reported and percent >= _MUCH:
+                news.append((life.rank, {"percent": round(percent), "cpus": round(cpus, 2)}))
+                seen.reported = True
+            elif seen.reported and percent < _LITTLE:
+                news.append((life.rank, {"percent": 0, "cpus": round(cpus, 2)}))
+                seen.reported = False
+        return news
+
+
+def limits(pid: int, root: Path) -> Iterator[Limit]:
+    """The CPU limits that hold for a process: of its cgroup, and of those above it."""
+    for folder in _cgroups(pid, root):
+        with suppress(OSError, ValueError, KeyError):
+            stat = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
+            if cpus := _cpus(folder):
+                yield Limit(folder, cpus, int(stat["nr_periods"]), int(stat["nr_throttled"]))
+
+
+def _cgroups(pid: int, root: Path) -> Iterator[Path]:
+    with suppress(OSError, ValueError):
+        for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
+            _, kinds, path = line.split(":", 2)
+            if kinds and "cpu" not in kinds.split(","):
+                continue
+            top = root / _TOP / ("cpu" if kinds else "")
+            folder = top / path.lstrip("/")
+            # In a container its own cgroup lies at the top, and the path may be the host's.
+            while folder != top and top in folder.parents:
+                yield folder
+                folder = folder.parent
+            yield top
+
+
+def _cpus(folder: Path) -> float:
+    """How many processors a cgroup may use; 0 without a limit. Raises OSError, ValueError."""
+    if (both := folder / "cpu.max").exists():
+        quota, period = both.read_text().split()
+        return 0.0 if quota == "max" else int(quota) / int(period)
+    quota_us, period_us = (int((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+    return max(0, quota_us) / period_us
+
+
+def _worst(looks: Sequence[Mapping[Path, Limit]]) -> tuple[float, float]:
+    """In how many percent of the periods the strictest limit has held the rank back, and what it allows."""
+    worst = (0.0, 0.0)
+    for folder, last in looks[-1].items() if len(looks) == _LOOKS else ():
+        first = looks[0].get(folder)
+        if first and last.cpus == first.cpus and (periods := last.periods - first.periods) >= _LEAST_PERIODS:
+            worst = max(worst, (100.0 * (last.held - first.held) / periods, last.cpus))
+    return worst

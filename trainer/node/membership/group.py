@@ -1,0 +1,423 @@
+"""This node as one of those that may go on without each other (`--min-nodes`): whom it sees, and which epoch is on.
+
+Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
+decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
+private folder, and says there what it waits for (elastic/epochs.py).
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from muster.errors import FAILED, TrainError
+from muster.files import read_object
+from muster.files import replace as write
+
+from ..files.neighbour_copies import NeighbourCopies, Source
+from ..files.share import FIRST_FILE
+from ..hang.mend import MOVES, STILL, joined
+from . import peers
+from .leave import Leaving
+from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
+from .newcomers import Newcomers
+from .spare_register import Registered, SpareRegister, fields_of, view_of
+
+# The agent's plan; only agents have it, because it has the run's key.
+GROUP = "MUSTER_GROUP"
+# In the node's private folder: the present epoch, by the agent; what torchrun's process waits for and has, by that.
+EPOCH, SAYS = ".epoch", ".says"
+BACKEND = "muster"
+_ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
+_ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
+_LEAVE_S, _LINGER_S = 5.0, 1.0
+# After an epoch without it, a node may be told from one that has lost its power; what others say of it counts later.
+_DOUBT_S, _SURE_S = 0.8, 0.5
+# torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
+_ENDLESS = "1000000"
+
+
+class Group:
+    """A node's part in the group, from now until `close`. Raises TrainError if it cannot listen.
+
+    `restarts`: so often the same nodes may begin again. `script`: the ranks are a script of the user's.
+    """
+
+    def __init__(
+        self,
+        plan: Mapping[str, Any],
+        name: str,
+        folder: Path,
+        start: str,
+        outcome: Path,
+        restarts: int = 0,
+        script: bool = False,
+    ) -> None:
+        self._restarts, self._stops = restarts, False
+        self.stands = MOVES
+        self.name, self._outcome, self._folder = name, outcome, folder
+        self._leaving = Leaving(outcome, name)
+        nodes: dict[str, list[Any]] = plan["nodes"]
+        self._planned_spares = self.spares = tuple(map(str, plan.get("spares", ())))
+        self._arbiter = str(plan.get("arbiter", ""))
+        self._voters = tuple(each for each in nodes if each not in self.spares)
+        self.planned = tuple(each for each in self._voters if each != self._arbiter)
+        self.least, self._key = int(plan["least"]), str(plan["key"])
+        journal = folder / "nodes" / f".{name}.{start}.register"
+        joined = dict(plan.get("joined", {}))
+        # A newcomer, too, ends itself if no node answers it.
+        self._returns = journal.exists() or name in joined
+        self._newcomers = Newcomers(journal.with_suffix(".joined"), nodes.keys(), joined)
+        self._views = {each: View() for each in nodes}
+        able, now = (*self.planned, *self.spares), time.monotonic()
+        self._leader = Leader(able, self.least, self.spares, bool(self._arbiter), not script, now)
+        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._alone_since = self._stuck_since = self._deaf_since = float("inf")
+        self._proposed = 0.0
+        self._epoch, self._last_news = Epoch(), 0
+        self._trained: tuple[str, ...] = ()
+        self._left_out: tuple[float, tuple[str, ...]] = (0.0, ())
+        # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
+        self._floor = -1 if self._returns else 0
+        self._shown = ""
+        self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
+        self._register = self._spare_register or self._voted(nodes, journal)
+        self._copies: NeighbourCopies | None = None
+        try:
+            self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
+        except OSError as fault:
+            raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
+        own = str(nodes[name][0]) if plan.get("apart") else ""
+        if script:
+            self._copies = NeighbourCopies(folder, self._key, own, self._sources, self._running)
+        for each, (address, _, port) in nodes.items():
+            if each not in joined:
+                self._begin_to_ask(each, address, port)
+        with self._lock:
+            for each in self._newcomers.names:
+                self._admit(each)
+        threading.Thread(target=self._follow, daemon=True, name="muster-group").start()
+
+    def _voted(self, nodes: Mapping[str, Sequence[Any]], journal: Path) -> Registered:
+        try:
+            from .register import Register  # only nodes that may go on without each other need pysyncobj
+        except ImportError as fault:
+            raise TrainError(
+                f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
+            ) from fault
+
+        where = {each: f"{nodes[each][0]}:{nodes[each][1]}" for each in self._voters}
+        return Register(self.name, where, self._key, journal)
+
+    @property
+    def arbitrates(self) -> bool:
+        """Whether this node votes and trains nothing."""
+        return self.name == self._arbiter
+
+    @property
+    def epoch(self) -> Epoch:
+        """The present epoch."""
+        return self._epoch
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the ranks may begin again where no node was lost."""
+        return self._epoch.repeats < self._restarts
+
+    def others_stand(self) -> str:
+        """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
+        now, epoch, views = time.monotonic(), self._epoch, self._views
+        others = [views.get(name, View()) for name in epoch.members if name != self.name]
+        trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
+        if self.name not in epoch.members or not all(trains):
+            return MOVES
+        return joined(view.stands for view in others) if others else STILL
+
+    def trouble(self) -> str:
+        """Why this node must end its ranks and itself; empty while it need not."""
+        now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
+        seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
+        present, voters = len(seen - {self._arbiter}), len(seen.intersection(self._voters))
+        gone = all(view.gone for view in others)
+        votes = voters > len(self._voters) // 2
+        enough = (votes and present >= self.least) if self._epoch.number or self._returns else True
+        self._alone_since = float("inf") if enough else min(self._alone_since, now)
+        says = self._says()
+        runs = bool(self._arbiter) and says.get("after", 0) is None
+        patience = ENDS_S if runs and not votes else _ALL_GONE_S if gone else _ALONE_S
+        if now - self._alone_since > patience:
+            but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
+            shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
+            return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
+        if self.name == self._arbiter:
+            return ""
+        # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
+        behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
+        self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
+        if now - self._stuck_since > _STUCK_S:
+            return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes continue without them"
+        deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
+        self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
+        patience = ENDS_S if runs else _STUCK_S
+        if now - self._deaf_since > patience:
+            return f"{self.name} has not heard for {patience:.0f} s in which epoch the others train"
+        return ""
+
+    def waits(self) -> bool:
+        """Whether torchrun's process waits for an epoch."""
+        return self._says().get("after") is not None
+
+    @property
+    def has_left(self) -> bool:
+        """Whether this node was asked to leave, and the others train on without it."""
+        return self._leaving.over
+
+    def left(self, names: Sequence[str]) -> list[str]:
+        """Which of these nodes were asked to leave."""
+        return [name for name in names if self._view_of(name).leaves]
+
+    def _unasked(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if not self._view_of(name).leaves]
+
+    def _view_of(self, name: str) -> View:
+        """What a node last said; an empty view if this node has not heard of it yet."""
+        return self._views.get(name, View())
+
+    def ask(self) -> None:
+        """Note that this node was asked to stop the run: the end of its ranks is then no reason to begin again."""
+        self._stops = True
+
+    def leave(self, code: int) -> None:
+        """The ranks have ended the run with this code. Returns once a majority knows, or after a while."""
+        end = time.monotonic() + _LEAVE_S
+        number = self._says().get("number", 0)
+        while self._register.epoch.over is None and number and time.monotonic() < end:
+            self._register.end(number, code)
+            time.sleep(_PROPOSE_S / 2)
+        self.linger()
+
+    def linger(self) -> None:
+        """Stay a moment, so that the others hear the present epoch from this node, too."""
+        time.sleep(_LINGER_S)
+
+    def close(self) -> None:
+        """Stop answering other nodes."""
+        self._closed.set()
+        if self._copies:
+            self._copies.close()
+        self._register.close()
+        with suppress(OSError):
+            self._door.shutdown(2)
+
+    def news(self) -> Epoch | None:
+        """A new epoch that this node reports because it is its first member; each epoch once.
+
+        Its `before` are the members at the last call: epochs may pass unseen in between.
+        """
+        epoch = self._epoch
+        if epoch.number <= self._last_news:
+            return None
+        before, self._last_news, self._trained = self._trained, epoch.number, epoch.members
+        if not before or epoch.members[0] != self.name:
+            return None
+        gone = [name for name in before if name not in epoch.members]
+        self._left_out = time.monotonic(), tuple(self._unasked(gone))
+        return replace(epoch, before=before)
+
+    def apart(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The nodes that the last `news` left out although they live, each with those that do not reach it: once."""
+        news_at, left_out = self._left_out
+        if not left_out or time.monotonic() - news_at < _DOUBT_S:
+            return []
+        self._left_out = news_at, ()
+        views = {name: self._view_of(name) for name in (*left_out, *self._trained)}
+        return cut_off(left_out, self._trained, self.name, views, news_at, news_at + _SURE_S)
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._meet(question)
+        with self._lock:
+            return self._about()
+
+    def _meet(self, message: Mapping[str, Any]) -> None:
+        """Take what another node reports of hosts that have joined."""
+        if message.get("joined"):
+            with self._lock:
+                for name in self._newcomers.hear(message["joined"]):
+                    self._admit(name)
+
+    def _admit(self, name: str) -> None:
+        """Let a newcomer be a spare from now on."""
+        is_new, self.spares = name not in self._views, self._planned_spares
+        self.spares += tuple(each for each in self._newcomers.names if each not in self.spares)
+        self._leader.spares, self._leader.planned = self.spares, (*self.planned, *self.spares)
+        self._views = {**self._views, name: self._view_of(name)}  # other threads go through the old ones
+        if self._spare_register:
+            self._spare_register.nodes |= {name}
+        if is_new or name == self.name:
+            self._begin_to_ask(name)
+
+    def _begin_to_ask(self, name: str, *where: Any) -> None:
+        if name != self.name:
+            threading.Thread(target=self._ask, args=(name, *where), daemon=True).start()
+
+    def _about(self) -> dict[str, Any]:
+        now = time.monotonic()
+        sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
+        says = {"after": None, "number": 0, "store": "", **self._says()}
+        if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
+            says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
+        saved = self._copies.saved if self._copies else newest(self._folder / "checkpoints")
+        more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
+        more |= {"epoch": fields_of(self._epoch), "ended": self._spare_register.ended if self._spare_register else None}
+        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
+        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
+
+    def _running(self) -> int:
+        """The epoch whose ranks run here; 0 while none do."""
+        says = self._says()
+        number = int(says.get("number") or 0)
+        return number if says.get("after", 0) is None and number == self._epoch.number else 0
+
+    def _sources(self) -> list[Source]:
+        """The nodes before this one in the epoch, as many as may be lost."""
+        members, epoch = self._epoch.members, self._epoch.number
+        if self.name not in members:
+            return []
+        place, count = members.index(self.name), min(max(1, len(self.planned) - self.least), len(members) - 1)
+        with self._lock:
+            views = [(name, self._view_of(name)) for name in (members[place - 1 - more] for more in range(count))]
+        return [Source(name, view.files, view.saved, epoch) for name, view in views]
+
+    def _ask(self, name: str, *planned: Any) -> None:
+        """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
+        while not self._closed.wait(_ASK_S):
+            began, where = time.monotonic(), planned or self._newcomers.where(name)
+            answer = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.addresses()})
+            self._meet(answer or {})
+            with self._lock:
+                if answer:
+                    self._views[name] = view_of(answer, began)
+                    if self._spare_register:
+                        self._spare_register.hear(answer.get("epoch"))
+                elif answer is not None:
+                    self._views[name] = replace(self._views[name], gone=True)
+
+    def _follow(self) -> None:
+        while not self._closed.wait(_LOOK_S):
+            epoch = self._register.epoch
+            if self._floor < 0:
+                if not self._register.is_current:
+                    continue
+                self._trained = epoch.members
+                self._floor = self._last_news = epoch.number
+            if epoch.number > self._epoch.number or epoch.over is not None:
+                self._epoch = epoch
+            self._leaving.look(self._refusal, self._epoch, time.monotonic())
+            self._show()
+            if self._register.leads:
+                self._lead()
+
+    def _refusal(self) -> str:
+        if not self._epoch.number:
+            return "its ranks have not begun to train"
+        able, views = (*self.planned, *self.spares), dict(self._views)
+        return refusal(self.name, able, self._voters, self.least, views, time.monotonic())
+
+    def _lead(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._views[self.name] = view_of(self._about(), now)
+            views = {name: View() for name in self._epoch.members} | self._views
+        for view in views.values():
+            if view.ended and view.ended[0] == self._epoch.number and self._epoch.over is None:
+                self._register.end(*view.ended)
+        members = self._leader.next(self._epoch, views, now)
+        if members and now - self._proposed > _PROPOSE_S:
+            self._proposed = now
+            if members == self._epoch.members and self._epoch.repeats >= self._restarts:
+                self._register.end(self._epoch.number, FAILED)
+            else:
+                self._register.form(self._epoch.number + 1, members)
+
+    def _show(self) -> None:
+        """Write the current epoch for torchrun's process, and where its ranks meet once the first node has said so."""
+        epoch, store = self._epoch, ""
+        if epoch.members:
+            first = epoch.members[0]
+            if first == self.name:
+                says = self._says()
+                store = says.get("store", "") if says.get("number") == epoch.number else ""
+            else:
+                view = self._view_of(first)
+                store = view.store if view.number == epoch.number else ""
+        takes_part = self.name in epoch.members and epoch.number > self._floor
+        place = epoch.members.index(self.name) if takes_part else -1
+        shown = {"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store}
+        lost = [name for name in epoch.before if name not in epoch.members]
+        text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
+        if text != self._shown:
+            with suppress(OSError):
+                write(self._outcome / EPOCH, text)
+                self._shown = text
+
+    def _says(self) -> dict[str, Any]:
+        return read_object(self._outcome / SAYS)
+
+
+def newest(checkpoints: Path) -> float:
+    """When the newest checkpoint here was completed; 0 without one."""
+    with suppress(OSError):
+        return max((path.stat().st_mtime for path in checkpoints.glob("step-*/manifest.json")), default=0.0)
+    return 0.0
+
+
+def file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:
+    """The number of the file in which a rank of this node tells its events, by its number in the present epoch."""
+    if not plan or not plan.get("apart"):
+        return lambda rank: rank
+    joined = plan.get("joined", {})
+    first = (joined[name][2] if name in joined else list(plan["nodes"]).index(name)) * per_node
+    return lambda rank: first + rank % per_node
+
+
+def join(
+    plan: Mapping[str, Any] | None,
+    name: str,
+    folder: Path | None,
+    environment: Mapping[str, str],
+    outcome: Path,
+    script: bool,
+) -> Group | None:
+    """The node's part in its group, if it is in one. Raises TrainError."""
+    if not plan or not folder:
+        return None
+    restarts = int(environment.get("PET_MAX_RESTARTS") or 0)
+    return Group(plan, name, folder, environment.get("PET_RDZV_ID", ""), outcome, restarts, script)
+
+
+def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
+    """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
+    nodes = plan["nodes"]
+    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
+    address = str(nodes[name][0])
+    endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
+    return {
+        "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ())) - bool(plan.get('arbiter'))}",
+        "PET_RDZV_BACKEND": BACKEND,
+        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_LOCAL_ADDR": address,
+        "PET_MAX_RESTARTS": _ENDLESS,
+        **files,
+    }
+
+
+def plan(environment: MutableMapping[str, str]) -> dict[str, Any] | None:
+    """The plan of this node's group, taken out of the environment: no other process gets the key."""
+    text = environment.pop(GROUP, "")
+    return dict(json.loads(text)) if text else None

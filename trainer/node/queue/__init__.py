@@ -1,0 +1,1 @@
+"""What runs claim of a host, and those who wait for it."""

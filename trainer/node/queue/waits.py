@@ -1,0 +1,157 @@
+"""A node of a run that waits for its hosts (`fab deploy --wait`): it waits, and then says what its ranks start with.
+
+MUSTER_WAIT says what the node has to know (contract.md). The node survives a reboot of its host while it waits;
+once its ranks have started, it starts again as often as every other node. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Mapping, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from muster.errors import FAILED, REFUSED, STOPPED
+from muster.files import read_object, replace
+
+from ...run_dir import RankFolder
+from ...verdict import Verdict
+from ..agent.place import Place, variables
+from ..agent.turn import Turn, Unfit
+from ..membership import peers
+from .claims import RUNS, Claims, NoClaim
+
+# A line of the console that begins so is not output of the script.
+PLAN, WAITS = "MUSTER_WAIT", "muster waits: "
+_ROUND_S, _LOOK_S, _AGAIN_S, _PORT_S = 2.0, 0.5, 10.0, 30.0
+_TRIES = 2
+_POINT = "PET_RDZV_ENDPOINT"
+
+
+class Ends(Exception):
+    """The run ends before its ranks start."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.message)
+        self.verdict = verdict
+
+
+def until_start(environment: MutableMapping[str, str], claims: Claims | None, folder: Path, name: str) -> None:
+    """Wait for this run's places, if it is to, and put what its ranks need into `environment`. Raises Ends."""
+    text = environment.pop(PLAN, "")
+    if not text or claims is None:
+        return
+    plan = json.loads(text)
+    marker, start = folder / "nodes" / f".{name}.started", environment.get("PET_RDZV_ID", "")
+    try:
+        begun = _begun(marker, start)
+        place = Place(plan, claims) if not begun else None
+        if place:
+            about: Mapping[str, Any] = {**_wait(place, environment, folder, name), "lives": 0, "start": start}
+        else:
+            about = begun
+            _again(plan, claims, name, about)
+        about = {**about, "lives": about["lives"] + 1}
+        replace(marker, json.dumps(about))
+        claims.write(state=RUNS, gpus=about["gpus"], why="", returns=about["lives"] < plan["lives"])
+    except NoClaim as fault:
+        raise Ends(Verdict("refused", REFUSED, plan["rank"], name, 0, f"{name}: {fault}")) from fault
+    host, _, _ = environment[_POINT].rpartition(":")
+    environment.update({_POINT: f"{host}:{about['port']}", **variables(plan, about["gpus"])})
+
+
+def _begun(marker: Path, start: str) -> Mapping[str, Any]:
+    about = read_object(marker)
+    return about if about.get("start") == start else {}
+
+
+def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[str, Any]) -> None:
+    """Start again after the ranks have started once, if the run may, and if its GPUs are free. Raises Ends."""
+    if about["lives"] >= plan["lives"]:
+        words = f"{name} was killed, or its host has rebooted; a script starts again only with --restarts"
+        raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
+    claims.write(state=RUNS, gpus=about["gpus"], why="")
+    others = {uuid: other for other in claims.others() for uuid in other.gpus}
+    if lost := [others[uuid].shown for uuid in about["gpus"] if uuid in others]:
+        words = f"{name} starts again, and its GPUs have gone to {lost[0]} meanwhile"
+        raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
+
+
+def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str) -> Mapping[str, Any]:
+    plan, reason = place.plan, [""]
+    first, events = plan["place"] == 0, RankFolder(folder, plan["rank"], name)
+
+    def say(why: str) -> None:
+        reason[0] = why
+        print(f"{WAITS}{why}", flush=True)
+        events.event("waits", why=why, since=plan["since"])
+
+    try:
+        listening = _serve(place)
+    except OSError as fault:
+        what = f"{name} cannot listen on {plan['addresses'][plan['place']]}:{plan['port']}: {fault.strerror}"
+        raise _ends(place, _refused(plan, name, what)) from fault
+    try:
+        turn = Turn(place, int(environment[_POINT].rpartition(":")[2]), say) if first else None
+        if not first:
+            print(f"{WAITS}{plan['names'][0]} says when it starts", flush=True)
+        faults = 0
+        while not place.started and not place.ended:
+            try:
+                if turn and turn.step():
+                    break
+            except Unfit as fault:
+                faults += 1
+                say(f"the rehearsal failed: {fault}")
+                if faults >= _TRIES:
+                    what = f"the rehearsal before the start failed: {fault}"
+                    raise _ends(place, _refused(plan, fault.node, what)) from fault
+                time.sleep(_AGAIN_S)
+            place.changed.wait(_ROUND_S if first else _LOOK_S)
+            place.look()
+    except KeyboardInterrupt:
+        words = f"stopped while it waited{f' ({reason[0]})' if reason[0] else ''}"
+        raise _ends(place, Verdict("stopped", STOPPED, plan["rank"], name, 0, words)) from None
+    finally:
+        _shut(listening)
+    if place.ended or not place.started:
+        raise Ends(place.ended or _refused(plan, name, "the run did not start"))
+    return place.started
+
+
+def _serve(place: Place) -> socket.socket:
+    """Answer the other nodes. For a moment, a passing connection may have the port. Raises OSError."""
+    plan, end = place.plan, time.monotonic() + _PORT_S
+    while True:
+        try:
+            return peers.serve(plan["addresses"][plan["place"]], plan["port"], plan["key"], place.answer)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(_LOOK_S)
+
+
+def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
+    hint = f"muster preflight --hosts {','.join(plan['names'])}"
+    return Verdict("refused", REFUSED, plan["rank"], node, 0, message, hint)
+
+
+def _ends(place: Place, verdict: Verdict) -> Ends:
+    """The run ends here: all nodes learn it, so that none waits for this one."""
+    place.end(verdict)
+    plan, message = place.plan, {"do": "end", "verdict": asdict(verdict)}
+    others = [address for number, address in enumerate(plan["addresses"]) if number != plan["place"]]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda address: peers.ask(address, plan["port"], plan["key"], message), others))
+    return Ends(verdict)
+
+
+def _shut(listening: socket.socket) -> None:
+    with suppress(OSError):
+        listening.shutdown(2)
+    listening.close()

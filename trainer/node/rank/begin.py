@@ -1,0 +1,34 @@
+"""The watcher of this process at its start: whether this is its rank's first process, and which modules to wrap."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import ModuleType
+
+from . import ended, failure, hooks, together
+from .place import Place
+from .steps.doors import patches
+from .steps.watcher import Watcher
+
+
+def watch() -> None:
+    """Watch this process and those that it forks, from now on."""
+    place = Place()
+    # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
+    child = "--multiprocessing-fork" in sys.orig_argv
+    first = not child and place.claim(f"first-{place.local}")
+    if first:
+        failure.arm(place.outcome, place.local)
+    together.ends.append(ended.End(place.outcome, place.life))
+    many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
+    for some in (together.patches(), patches(Watcher(place, first))):
+        for name, patch in some.items():
+            many.setdefault(name, []).append(patch)
+    hooks.patch_on_load(many)
+
+
+def _leave_out(module: ModuleType) -> None:
+    """torch.compile shall not look into what is done here, nor speak of it: as with torch's own files."""
+    module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
+    module._recompile_re()

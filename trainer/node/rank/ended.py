@@ -1,0 +1,134 @@
+"""How this process ends, left behind for the agent where the code that its parent hears may be lost.
+
+A pipe, a shell that goes on, a parent that does not look: the code of a crash ends there. So the process leaves it in
+`end-<pid>-<began>` if it trained, else, as a program of its own, in `last-<life of its rank>`, where the last stays.
+The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
+last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
+process that is killed leaves neither. trainer/node/ending/endings.py judges. Nothing of Muster may be imported here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from _thread import get_ident
+from pathlib import Path
+from typing import Any
+
+from . import hooks, worlds
+from .failure import masked, words
+
+_WORD_MOST = 400
+_DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
+
+
+class End:
+    """The end of this process, or of one that it forked: `name` says which. `trains`: it has stepped, or has peers."""
+
+    def __init__(self, outcome: str, life: str) -> None:
+        self._outcome, self.life, self._hears = outcome, life, False
+        # Python's own helpers end when they are no longer needed, after those that they help.
+        self._program = not any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
+        self._begin()
+        os.register_at_fork(after_in_child=hooks.quiet(self._forked))
+        atexit.register(hooks.quiet(self._python_ends))
+        hooks.wrap(os, "_exit", self._leaves)
+        hooks.wrap(os, "kill", self._kills)
+
+    def _begin(self) -> None:
+        self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
+        self._thread, self._raised = 0, ""
+
+    def _forked(self) -> None:
+        self._program = False
+        self._begin()
+
+    def begins(self) -> dict[str, Any]:
+        """This process trains from now on; what is to be noted of it, the first time."""
+        self._thread = get_ident()
+        if self.trains:
+            return {}
+        self.trains = True
+        if not self._hears:
+            self._hears = True
+            hooks.wrap(threading, "excepthook", self._thread_ends)
+        return {"script": _script(), "managed": _is_managed(), **worlds.command_of(os.getpid())}
+
+    def steps(self) -> None:
+        """This thread has made a step: it trains, whatever another one has raised before."""
+        self._thread = get_ident()
+        if self._raised:
+            self._raised = ""
+
+    def _thread_ends(self, about: Any) -> None:
+        if get_ident() == self._thread and about.exc_type is not SystemExit and about.exc_value is not None:
+            self._raised = words(about.exc_value)
+
+    def _python_ends(self) -> None:
+        path = self._write()
+        if path and not _add_code(path):
+            _append(path, bytes([bool(self._error())]))
+
+    def _leaves(self, status: int) -> None:
+        """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
+        if path := self._write():
+            _append(path, bytes([status & 0xFF]))
+
+    def _kills(self, pid: int, number: int) -> None:
+        """A program ends another process on purpose: multiprocessing and subprocess call this, too."""
+        if number in _DEADLY and pid not in (0, os.getpid()):
+            Path(self._outcome, f"killed-{abs(pid)}").touch()
+
+    def _write(self) -> str:
+        if not self.trains and not self._program:
+            return ""
+        path = os.path.join(self._outcome, f"end-{self.name}" if self.trains else f"last-{self.life}")
+        line = {"t": time.time(), "process": self.name, "script": _script()}
+        line |= {"error": self._error(), "thread": self._raised}
+        line |= {} if self.trains else {"shell": worlds.command_of(os.getpid())["shell"]}
+        Path(path).write_text(json.dumps(line) + "\n")
+        return path
+
+    def _error(self) -> str:
+        value = getattr(sys, "last_value", None)
+        return words(value) if isinstance(value, BaseException) else ""
+
+
+def _append(path: str, data: bytes) -> None:
+    with open(path, "ab") as file:
+        file.write(data)
+
+
+def _add_code(path: str) -> bool:
+    """Have the C library add the exit code to the file: `on_exit` calls `fputc(code, file)`. False where it cannot."""
+    try:
+        import ctypes
+
+        library = ctypes.CDLL(None)
+        library.fopen.restype = ctypes.c_void_p
+        # The byte stays in the stream's buffer until all else that ends with the process has ended well.
+        file = library.fopen(os.fsencode(path), b"ae")
+        return bool(file) and library.on_exit(library.fputc, ctypes.c_void_p(file)) == 0
+    except (ImportError, OSError, AttributeError):  # musl and macOS have no on_exit
+        return False
+
+
+def _script() -> str:
+    """The program of this process, as its user named it."""
+    argv = sys.orig_argv
+    at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
+    named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
+    if named == "-c":  # multiprocessing starts its children so, and gives them the words of their parent
+        named = sys.argv[0] if sys.argv[0] != "-c" else "python -c"
+    return masked(named)[-_WORD_MOST:] if at else "python"
+
+
+def _is_managed() -> bool:
+    """Whether others end this process once they need it no more: multiprocessing a daemon, ray its workers."""
+    process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
+    return "ray" in sys.modules or bool(process and process().daemon)

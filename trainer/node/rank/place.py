@@ -1,0 +1,114 @@
+"""Which rank this process is, and what it may write: each life of a rank is told of by one process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+_DISTRIBUTED = "torch.distributed"
+# The end of a file of events in which the last step is looked for, and how `event` writes one.
+_LAST_BYTES = 256 * 1024
+_STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
+_OWN, _BEGAN = b'"own": true,', b'"kind": "began",'
+
+
+class Place:
+    """The rank as torchrun's variables name it; once it claims its files, as its process group does."""
+
+    def __init__(self) -> None:
+        env = os.environ
+        self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
+        # A run's only rank may have none of torchrun's variables (trainer/node/launch/bare.py).
+        self.rank, self.local = int(env.get("RANK", "0")), int(env.get("LOCAL_RANK", "0"))
+        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or env.get("MUSTER_ATTEMPT", "0"))
+        self.life = env.get("MUSTER_LIFE", str(self.attempt))
+        self.node = env.get("MUSTER_NODE", "")
+        self.pid = os.getpid()
+
+    def world(self) -> tuple[int, str]:
+        """How many ranks train together and by what backend, as torch says; takes this rank's number from there."""
+        torch = sys.modules.get(_DISTRIBUTED)
+        if torch and torch.is_available() and torch.is_initialized():
+            self.rank = int(torch.get_rank())
+            return int(torch.get_world_size()), _backend(torch)
+        self.rank = int(os.environ.get("RANK", "0"))  # a script that starts ranks itself sets it later
+        return int(os.environ.get("WORLD_SIZE", "1")), ""
+
+    @property
+    def _in_run(self) -> int:
+        """Its number among the ranks of all roles of the run."""
+        return self.rank + int(os.environ.get("MUSTER_FIRST_RANK") or 0)
+
+    def claim(self, what: str) -> bool:
+        """Whether this process is the first in its rank's life to be `what`."""
+        path = os.path.join(self.outcome, f".{what}.{self.life}")
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        except OSError:
+            return False
+        return True
+
+    def steps_before(self) -> tuple[int, bool]:
+        """The last step that this rank told of in earlier starts of the run, and whether its optimizer agreed.
+
+        Not one that another node tells of in this start: where each node trains in a world of its own, each has a rank
+        of this number.
+        """
+        own, this_start = f'"node": {json.dumps(self.node)}'.encode(), True
+        with suppress(OSError, ValueError), open(self._events(), "rb") as file:
+            file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
+            for line in reversed(file.read().split(b"\n")):
+                this_start = this_start and _BEGAN not in line
+                if (match := _STEP.search(line)) and not (this_start and own not in line):
+                    return int(match[1]), _OWN in line
+        return 0, False
+
+    def may_be_of_run(self, source: Any) -> bool:
+        """Whether what a script reads there may have been written since the run began, as its first event says."""
+        if not isinstance(source, (str, os.PathLike)):
+            return True
+        try:
+            with open(self._events(), "rb") as file:
+                first = json.loads(file.readline(_LAST_BYTES))
+            return bool(os.stat(source).st_mtime >= first["t"] - 1)
+        except (OSError, ValueError, LookupError, TypeError):
+            return True
+
+    def _events(self) -> str:
+        # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
+        first = os.environ.get("MUSTER_FIRST_RANK_FILE")
+        number = self._in_run if first is None else int(first) + self.local
+        return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
+
+    def event(self, kind: str, **fields: Any) -> None:
+        """Append an event of this rank, as contract.md has it. Raises OSError."""
+        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self._in_run, "node": self.node}
+        append(self._events(), line)
+
+
+def _backend(torch: Any) -> str:
+    """The backend of the group of all, as its user knows it. One that nobody named is one for each kind of device."""
+    name = str(torch.get_backend())
+    if name != "undefined":
+        return name
+    config = str(torch.get_backend_config())  # `cpu:gloo,cuda:nccl`
+    return ", ".join(dict.fromkeys(part.partition(":")[2] for part in config.split(",")))
+
+
+def append(path: str, line: dict[str, Any]) -> int:
+    """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
+
+    Opened each time: a file that somebody moved or that a host was too full for is tried again.
+    """
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,132 @@
+"""The last collectives of a process that makes no step, with the script's own lines: from torch's flight recorder.
+
+torch keeps the recorder for gloo from 2.13 on, for NCCL where TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE)
+says so. It gives its entries as a pickle, which this process makes and reads itself; no other process ever reads one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import sysconfig
+import threading
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+# A dump holds the interpreter for 30 ms: it is made once, where a step takes so much longer than usual. What was last
+# is asked at each look, in 0.1 ms.
+UNUSUAL_SECONDS, _STEPS = 2.0, 20
+_GROUPS, _OF_A_GROUP = 8, 8
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen")
+_TRAINER = os.path.abspath(__file__).rpartition(os.path.join(os.sep, "node", "rank"))[0]
+_OURS = (sysconfig.get_path("stdlib") + os.sep, _TRAINER + os.sep)
+Row = tuple[str, int, str, str, str, int, str]
+
+
+class Recorder:
+    """The last collectives of one process. Each look of the watcher asks for them."""
+
+    def __init__(self) -> None:
+        self._usual = deque([0.0], maxlen=_STEPS)
+        self._step, self._since, self._last = -1, 0.0, ""
+        self._rows: list[Row] = []
+
+    def look(self, step: int, since_s: float) -> list[Row]:
+        """The last collectives of each group, while none was added and no step was made for unusually long.
+
+        A row: the group, the collective's number in it, its name, its size, and the script's file, line and function.
+        """
+        if step != self._step:
+            self._usual.append(self._since)
+            self._step = step
+        self._since, before, self._last = since_s, self._last, _last()
+        if since_s < max(self._usual) + UNUSUAL_SECONDS or self._last != before:
+            self._rows = []
+        elif self._last and not self._rows:
+            self._rows = self.now()
+        return self._rows
+
+    def now(self) -> list[Row]:
+        """The last collectives now, whatever the steps do: a process that fails asks once."""
+        with suppress(Exception):
+            calls = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
+            return calls if not calls or calls[-1][4] else [*calls[:-1], (*calls[-1][:4], *_here())]
+        return []
+
+
+def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
+    """The last entries of each group that is still used, the latest group last; messages between two ranks left out."""
+    groups: dict[str, list[Row]] = {}
+    for entry in entries:
+        number = int(entry["collective_seq_id"])
+        if entry.get("is_p2p"):
+            continue
+        name = str(entry["process_group"][0])
+        known = groups.pop(name, [])
+        if known and known[-1][1] >= number:  # a group of this name was formed again
+            known = []
+        size = _size(entry)
+        what = str(entry["profiling_name"]).rpartition(":")[2]
+        row = (name[:40], number, what[:40], size[:40], *_place(entry.get("frames") or ()))
+        groups[name] = [*known[-_OF_A_GROUP + 1 :], row]
+    return [row for group in list(groups.values())[-_GROUPS:] for row in group]
+
+
+def _size(entry: Mapping[str, Any]) -> str:
+    """The sizes of what a rank gave, with the types that are not torch's default: `5x3+1`, `3 Double`."""
+    sizes, types = entry.get("input_sizes") or (), [str(kind) for kind in entry.get("input_dtypes") or ()]
+    types += ["Float"] * (len(sizes) - len(types))
+    parts = zip(sizes, types, strict=False)
+    return "+".join(("x".join(map(str, of)) or "1") + f" {kind}" * (kind != "Float") for of, kind in parts)
+
+
+def _place(frames: Any) -> tuple[str, int, str]:
+    """The innermost call of the script's own; on a GPU `backward` calls from a thread that has none."""
+    for frame in frames:
+        file = str(frame["filename"])
+        if not file.startswith(_OURS) and not any(name in file for name in _LIBRARIES):
+            return file[-300:], int(frame["line"]), str(frame["name"])[:100]
+    return "", 0, ""
+
+
+def _last() -> str:
+    """The number of each group's last collective; nothing where nothing is recorded."""
+    with suppress(Exception):
+        dumps = [json.loads(dump(False)).get("pg_status", {}) for dump in _of_torch("_json")]
+        groups = {name: status.get("last_enqueued_collective") for entry in dumps for name, status in entry.items()}
+        return json.dumps(groups) if groups else ""
+    return ""
+
+
+def _dumps() -> list[bytes]:
+    """The recorders, with the lines of Python only if torch._inductor is there.
+
+    torch imports it to find them. The main thread may import it as well, with its first optimizer: two threads that
+    import the same packages see half of them, and one fails with an ImportError.
+    """
+    lines = "_inductor" in vars(sys.modules["torch"])
+    return [dump(True, lines, False) for dump in _of_torch("")]
+
+
+def _here() -> tuple[str, int, str]:
+    """The script's own line that the main thread is at, if that waits in a library."""
+    frame = sys._current_frames().get(threading.main_thread().ident or 0)
+    frames = list[dict[str, Any]]()
+    while frame:
+        frames.append({"filename": frame.f_code.co_filename, "line": frame.f_lineno, "name": frame.f_code.co_name})
+        frame = frame.f_back
+    waits = bool(frames) and any(name in frames[0]["filename"] for name in _LIBRARIES)
+    return _place(frames) if waits else ("", 0, "")
+
+
+def _of_torch(ending: str) -> list[Any]:
+    distributed = sys.modules.get("torch.distributed")
+    if not (distributed and distributed.is_available() and distributed.is_initialized()):
+        return []
+    native = sys.modules["torch"]._C._distributed_c10d
+    functions = (getattr(native, f"_dump_{name}_trace{ending}", None) for name in ("fr", "nccl"))
+    return [dump for dump in functions if dump]

@@ -1,0 +1,370 @@
+"""The watcher of one process: what doors.py sees, brought to the run folder by a thread of its own.
+
+The script's thread only counts and copies; it writes no file, so that a slow disk delays no step. If two processes
+train as one rank, the first is reported. A process that was forked begins as a new one.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import sys
+import time
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+from .. import hooks
+from ..failure import masked
+from ..looks import SECONDS as LOOK_SECONDS
+from ..looks import Looks
+from ..place import Place, append
+from ..raised import UncaughtErrors
+from . import waits
+from .losses import Losses
+from .position import Position
+from .recorder import Recorder
+from .steps import FIRST_STEPS, Done, Steps, between
+
+_CLOSER_SECONDS = 0.25
+_NO_WAIT: float | None = 0.0
+# A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0142).
+_GLOO_ENDS_S = 0.05
+# What scripts call the number of their step in a checkpoint.
+_SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
+_PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
+
+
+class Watcher:
+    """One for each process. `trains`: its script has called `backward`, or stepped."""
+
+    def __init__(self, place: Place, first: bool) -> None:
+        self._place, self.steps = place, Steps()
+        self._raised = UncaughtErrors(self._raises)
+        self._fresh()
+        self._first = first
+        before, parent = hooks.quiet(self._forks), hooks.quiet(self._has_forked)
+        child = hooks.quiet(self._forked, self.fails)
+        os.register_at_fork(before=before, after_in_parent=parent, after_in_child=child)
+        atexit.register(hooks.quiet(self._end))
+        if first:
+            self._look(f"{place.local}.stacks")
+
+    def _fresh(self) -> None:
+        self.steps.__init__()  # type: ignore[misc]  # doors.py holds this very object
+        self.steps.off = not self._place.run
+        self.losses = Losses()
+        self.trains = self._armed = self._ends = False
+        self._looks: Looks | None = None
+        self._recorder, self._began = Recorder(), perf_counter()
+        self._last_report: Done | None = None
+        self._before, self._told_before, self._agreed = 0, 0, False
+        self.position, self._placed = Position(), False
+        # How many calls of the script's that read or fill an optimizer's state are under way; whether it loaded a file;
+        # whether its first optimizer had no state as it first stepped; the step that a file of its own names.
+        self.handles_states, self._loaded, self._empty, self._saved = 0, False, False, 0
+        self._told_at, self._usual_wait = 0.0, _NO_WAIT
+        self._started: dict[str, Any] | None = None
+        self._wait: waits.Wait | None = None
+        self._waits: list[waits.Wait] = []
+        self._unseen: dict[str, str] = {}
+        self._unseen_told: set[str] = set()
+        self._metrics_bytes = -1
+        self._wake, self._over = _thread.allocate_lock(), _thread.allocate_lock()
+        self._wake.acquire()
+
+    def _forks(self) -> None:
+        if self._looks:
+            self._looks.pause()
+
+    def _has_forked(self) -> None:
+        if self._looks:
+            self._looks.resume()
+
+    def _forked(self) -> None:
+        """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
+        self._raised.clear()
+        self._first = False
+        self._fresh()
+        self._place = Place()
+
+    def fails(self, fault: Exception) -> None:
+        """A fault of the watcher ends the watching, not the script."""
+        self.steps.off = True
+        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+
+    # What doors.py sees, on the script's thread.
+
+    def backward_begins(self, tensors: Any, plain: bool, now: float) -> None:
+        """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
+        steps, torch = self.steps, sys.modules["torch"]
+        if not self.trains:
+            self._begin(tensors)
+        if steps.backwards == steps.at_step:  # the first since the last step
+            self._armed = now >= steps.closer_at or steps.count < FIRST_STEPS
+            if self._armed:
+                steps.closer_at = now + _CLOSER_SECONDS
+            self._wait = waits.of(torch)
+            steps.attended = self._armed or self._wait is not None
+        if self._wait:
+            self._wait.begin(tensors)
+        if self._armed and self._place.rank == 0:
+            self.losses.root(torch, tensors, plain)
+        elif self.losses.waits:
+            self.losses.settle(torch)
+        steps.due = 0.0 if steps.attended else float("inf")
+
+    def backward_ends(self) -> None:
+        """`backward` ended, well or not."""
+        if self._wait:
+            self._wait.end()
+
+    def loads(self, source: Any = None, *_: Any, **__: Any) -> bool | None:
+        """The script loads what was saved, before its first step. A file from before the run is none of its own."""
+        return True if not self.steps.count and self._place.may_be_of_run(source) else None
+
+    def loaded(self, mark: bool, result: Any, fault: BaseException | None) -> None:
+        """It has loaded that; a checkpoint may have the number of its step."""
+        self._loaded = True
+        if isinstance(result, dict):
+            saved = [result[name] for name in _SAVED_STEPS if type(result.get(name)) is int]
+            self._saved = saved[0] if saved else self._saved
+
+    def first_step(self, optimizer: Any) -> None:
+        """An optimizer is about to make the first step of this process."""
+        self._empty = not optimizer.state
+
+    def stepped(self, optimizer: Any) -> None:
+        """An optimizer of torch's stepped, and gets a closer look."""
+        steps = self.steps
+        if steps.off:
+            return
+        if not self.trains:
+            self._begin(None)
+        if self._wait or self._waits:
+            self._take_waits()
+        first = steps.stepped(optimizer)
+        self.position.look(sys.modules["torch"], optimizer, steps.count)
+        if self._armed and self._place.rank == 0:
+            self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)
+        self._close(first)
+
+    def _close(self, first: bool) -> None:
+        """The next `backward` is of another step."""
+        self._armed = self.steps.attended = False
+        self.steps.at_step = self.steps.backwards
+        if self.losses.waits or not first:
+            self.steps.due = 0.0
+
+    def _take_waits(self) -> None:
+        if self._wait and self._wait.known:
+            self._waits = [*self._waits[-FIRST_STEPS:], self._wait]
+        self._wait = None
+        while self._waits and self._waits[0].come():
+            self.steps.waits += 1
+            self.steps.wait += self._waits.pop(0).seconds()
+
+    def scaled(self, scaler: Any, outputs: Any) -> None:
+        """A GradScaler scaled a loss, or several."""
+        self.losses.scaled(scaler, outputs)
+
+    def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
+        """A GradScaler stepped an optimizer, or passed the step over."""
+        if getattr(optimizer, "_step_supports_amp_scaling", False):
+            self.unseen("skipped", "a fused optimizer skips steps by itself: they are counted as steps")
+        self.steps.skipped += passed_over
+        self.losses.unscaled(passed_over)
+        if passed_over:
+            self._wait = None
+            self._close(False)
+
+    def unseen(self, what: str, message: str) -> None:
+        """What cannot be told of this script, and why."""
+        self._unseen.setdefault(what, masked(message))
+
+    def _begin(self, tensors: Any) -> None:
+        """The first gradient, or step: this process trains."""
+        if not self.steps.begun:
+            self.steps.begin()
+        self.trains, place = True, self._place
+        world, backend = place.world()
+        if not place.claim(f"watch-{place.rank}"):
+            self.steps.off = True
+            return
+        device = str(getattr(getattr(tensors, "device", None), "type", ""))
+        self._usual_wait = None if world > 1 else _NO_WAIT
+        if self._looks is None:
+            self._look(f"{place.local}.{os.getpid()}.stacks")
+        started = {"attempt": place.attempt, "pid": os.getpid(), "host": os.uname().nodename, "world": world}
+        self._started = {**started, "device": device, "backend": backend}
+        with suppress(RuntimeError):
+            self._wake.release()
+
+    # The thread.
+
+    def _look(self, name: str) -> None:
+        with suppress(OSError):
+            self._looks = Looks(os.path.join(self._place.outcome, name))
+        self._over.acquire()
+        _thread.start_new_thread(self._run, ())
+
+    def _run(self) -> None:
+        next_look = 0.0
+        over = self._over
+        try:
+            while not self._ends:
+                now = perf_counter()
+                if self._looks and now >= next_look:
+                    next_look = now + LOOK_SECONDS
+                    with suppress(OSError):
+                        self._looks.take(self._about())
+                        self._looks.arm()
+                if self._started:
+                    self._tell(now)
+                self._wake.acquire(timeout=_CLOSER_SECONDS if self._started else LOOK_SECONDS)
+        except Exception as fault:
+            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+        finally:
+            over.release()
+
+    def _about(self) -> dict[str, Any]:
+        step, clock = self.steps.done[:2] if self.steps.done else (0, 0.0)
+        now = perf_counter()
+        about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
+        about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
+        about |= {"before": self._before} if self._before else {}
+        about |= self._raised.about()
+        rows = self._recorder.look(step, now - (clock or self._began))
+        return {**about, "collectives": rows} if rows else about
+
+    def _tell(self, now: float, last: bool = False) -> None:
+        """Write what is new: at most four times a second, less often in a long run."""
+        self._patience()
+        with suppress(OSError):
+            if self._started and not self._last_report:
+                self._told_before, self._agreed = self._place.steps_before()
+                before = {"step": self._told_before} if self._told_before else {}
+                self._place.event("started", **self._started, **before)
+                self._last_report = self.steps.begun
+            for what, message in list(self._unseen.items()):
+                if what not in self._unseen_told:
+                    self._place.event("unseen", what=what, message=message)
+                    self._unseen_told.add(what)
+            begun = self.steps.begun
+            if last or now - self._told_at >= _pause(now - begun.clock if begun else 0.0):
+                self._told_at = now
+                if self._placed or self._find_place(last):
+                    self._tell_step()
+                    self._tell_losses()
+
+    def _find_place(self, last: bool) -> bool:
+        """Find out at which step this start begins, once its optimizer has shown it; whether that is decided.
+
+        Without an optimizer that counts, the steps come behind those of earlier starts.
+        """
+        position, earlier = self.position, self._told_before
+        if earlier and self._empty and not self._loaded and self.steps.count:
+            self._begins_anew(earlier)
+            return True
+        # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
+        waits = position.offset is None or (self.steps.count < 2 and (earlier or position.offset))
+        if not last and not position.off and not self.steps.several and waits:
+            return False
+        known = position.known and not self.steps.several and (not earlier or (self._agreed and bool(position.offset)))
+        self._before, self._placed = (position.offset or 0) if known else earlier, True
+        if not known and not position.offset and 0 < self._saved <= earlier:
+            known, self._before = True, self._saved
+        if earlier or self._before:
+            empty = {"empty": True} if self._empty and earlier and not known else {}
+            self._place.event("continues", step=self._before, before=earlier, known=known, **empty)
+        return True
+
+    def _begins_anew(self, earlier: int) -> None:
+        """Tell that this start begins where the first one began: it loaded nothing, and its optimizer was empty."""
+        self._before, self._placed = 0, True
+        self._place.event("continues", step=0, before=earlier, known=True, anew=True)
+        self._place.claim("anew")
+
+    def _tell_step(self) -> None:
+        last = self._last_report
+        done = Done(*self.steps.done) if self.steps.done else last
+        if not done or not last or done.step <= last.step:
+            return
+        times = between(last, done, self._usual_wait)
+        agrees = self.position.known and not self.steps.several and self.position.offset == self._before
+        more = {**({"own": True} if agrees else {}), **({"skipped": self.steps.skipped} if self.steps.skipped else {})}
+        self._place.event("step", step=self._before + done.step, count=done.step - last.step, **times, **more)
+        self._last_report, self._usual_wait = done, times.get("wait_ms")
+
+    def _tell_losses(self) -> None:
+        points, self.losses.points = self.losses.points, []
+        path = os.path.join(self._place.run, "metrics.jsonl")
+        for point in points:
+            others = self._metrics_bytes >= 0 and os.path.getsize(path) > self._metrics_bytes
+            if others or _writes_itself(path):
+                self._metrics_bytes = 0
+                self.unseen("loss", "the script writes metrics.jsonl itself")
+                return
+            line = {"t": round(time.time(), 3), **point, "step": self._before + point["step"]}
+            self._metrics_bytes = append(path, line)
+
+    def _patience(self) -> None:
+        """What has not come by now does not come."""
+        steps, losses = self.steps, self.losses
+        if not losses.seen and losses.failures >= _PATIENCE_FAILURES:
+            self.unseen("loss", losses.why_not)
+        if steps.foreign:
+            self.unseen("data", "a thread of the script's fetches batches: what a step waits for is not seen")
+        elif steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
+            of_memory = "muster.training" in sys.modules  # its batches of tensors in memory need no DataLoader
+            why = (
+                "`muster.Training` took the samples from memory"
+                if of_memory
+                else "no DataLoader of torch's gave a batch"
+            )
+            self.unseen("data", f"{why}: waiting for data is part of the rest")
+        late = steps.begun and perf_counter() - steps.begun.clock > _PATIENCE_SECONDS
+        if late and not steps.all and steps.backwards >= _PATIENCE_BACKWARDS:
+            self.unseen("steps", "no optimizer of torch's has stepped")
+
+    def _end(self) -> None:
+        """Python ends: stop the thread, and tell the rest."""
+        self._ends = True
+        with suppress(RuntimeError):
+            self._wake.release()
+        self._over.acquire(timeout=1.0)
+        if self._looks:
+            self._looks.pause()
+            self._tell_failure(self._looks)
+        if self._started:
+            self.losses.settle(sys.modules["torch"])
+            self._tell(perf_counter(), last=True)
+        elif self._first and not self.trains and not self.steps.off and self._place.claim(f"watch-{self._place.rank}"):
+            why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
+            self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+        if "torch.distributed" in sys.modules:
+            time.sleep(_GLOO_ENDS_S)
+
+    def _tell_failure(self, looks: Looks) -> None:
+        """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
+        if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
+            about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
+            looks.take({**about, "collectives": rows})
+
+    def _raises(self) -> None:
+        """The main thread fails: Python may wait for other threads from now on."""
+        if self._looks and not self._ends:
+            self._looks.take(self._about())
+
+
+def _writes_itself(path: str) -> bool:
+    """Whether this process has opened `path` with muster.metrics, as the trainer does; muster.Training has its own."""
+    opened = getattr(sys.modules.get("muster.metrics"), "OPENED", None)
+    # A user's own module of that name may have anything there.
+    return isinstance(opened, set) and os.path.realpath(path) in opened
+
+
+def _pause(age: float) -> float:
+    """Seconds between two reports of a run that has trained for so long."""
+    return _CLOSER_SECONDS if age < 60 else 1.0 if age < 3600 else 2.0

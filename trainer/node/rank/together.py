@@ -1,0 +1,132 @@
+"""Notes who trained with whom: a script that trains alone on every host ends as well as one that trains with all.
+
+What tells them apart is noted in MUSTER_OUTCOME_DIR/together.jsonl: a launcher of the script's own, the process group
+that a rank is about to join and has joined (worlds.py), that an optimizer stepped, that one still steps a while later,
+and that anything went through a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import sys
+import time
+from types import ModuleType
+from typing import Any
+
+from . import ended, hooks, worlds
+
+_NAME, _DISTRIBUTED = "together.jsonl", "torch.distributed.distributed_c10d"
+# NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
+_GPUS = ("/dev/nvidiactl", "/dev/kfd")
+_OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
+# A script may train a little for itself first, and then join the others.
+_LASTING_SECONDS = 20.0
+# How ranks are joined depends on which of these trains.
+_FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
+
+
+def patches() -> dict[str, hooks.Patch]:
+    """What to do to each module once it has been loaded, by the module's name."""
+    _given[:] = [worlds.given()]
+    return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
+
+
+# How this process ends (ended.py): begin.py puts it here.
+ends = list[ended.End]()
+
+
+def _note(**fields: Any) -> None:
+    for end in ends:
+        # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
+        fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
+        fields |= {"life": end.life, "process": end.name}
+    line = json.dumps({"t": time.time(), **worlds.slot(os.environ), **fields}) + "\n"
+    path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.write(descriptor, line.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _groups(module: ModuleType) -> None:
+    """The group of all ranks: any other is of some of them, and tells nothing more."""
+    noted = set[tuple[int, int, str]]()
+
+    def begins(
+        _: Any = None, init_method: str | None = None, __: Any = None, world_size: int = -1, *more: Any, **named: Any
+    ) -> bool:
+        store = named.get("store", more[1] if len(more) > 1 else None)
+        if about := worlds.of_join(init_method, world_size, store):
+            _note(given=_given[0], **about)
+        return True
+
+    def formed(_: Any, __: Any, fault: BaseException | None) -> None:
+        if fault is not None:
+            return
+        size, member, store = module.get_world_size(), module.get_rank(), worlds.store_of(module._get_default_store())
+        if (size, member, store) not in noted:
+            noted.add((size, member, store))
+            _note(size=size, member=member, store=store, **worlds.whose())
+
+    hooks.wrap(module, "init_process_group", begins, formed)
+    hooks.wrap(module, "destroy_process_group", _note_sent)
+    atexit.register(hooks.quiet(_note_sent))
+
+
+def _launches(module: ModuleType) -> None:
+    """A torchrun of the script's own."""
+    hooks.wrap(module, "launch_agent", lambda config, *_, **__: _note(given=_given[0], **worlds.of_launch(config)))
+
+
+def _steps(module: ModuleType) -> None:
+    noted = list[float]()
+
+    def stepped(*_: Any) -> None:
+        for end in ends:
+            end.steps()
+        if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
+            noted.append(time.monotonic())
+            _note_stepped()
+        elif len(noted) == 1 and time.monotonic() - noted[0] >= _LASTING_SECONDS:
+            noted.append(time.monotonic())
+            _note_stepped(lasting=True)
+        if not _sent:
+            _note_sent()
+
+    module.register_optimizer_step_post_hook(hooks.quiet(stepped))
+    os.register_at_fork(after_in_child=noted.clear)
+
+
+def _note_stepped(**more: Any) -> None:
+    loaded = [name for name in _FRAMEWORKS if name in sys.modules]
+    _note(stepped=True, otherwise=_otherwise(), loaded=loaded, **more)
+
+
+_given = list[str]()
+_sent = list[bool]()
+
+
+def _note_sent(*_: Any, **__: Any) -> None:
+    """Note, once, that something went through a process group, or that this is unknown."""
+    if not _sent and _has_sent():
+        _sent.append(True)
+        _note(sent=True)
+
+
+def _has_sent() -> bool:
+    if any(map(os.path.exists, _GPUS)):
+        return True
+    try:
+        groups = list(sys.modules[_DISTRIBUTED]._world.pg_map)
+        return any(group._get_sequence_number_for_group() > 0 for group in groups)
+    except Exception:  # a torch that has it elsewhere, a backend that does not count
+        return True
+
+
+def _otherwise() -> bool:
+    """Whether ranks may be together by other means than a process group of torch's."""
+    rpc = sys.modules.get("torch.distributed.rpc.api")
+    return bool(_OTHER_MEANS & sys.modules.keys()) or bool(rpc and rpc._is_current_rpc_agent_set())

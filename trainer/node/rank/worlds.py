@@ -1,0 +1,118 @@
+"""Notes which world this process starts, or is about to join: where it meets the others, and whose command said so.
+
+A launcher in a shell script, or a script itself, may bring a world of its own. Then each node trains alone, or waits
+where nobody comes. This is noted before anything waits; trainer/node/ending/own_world.py compares it with the plan.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+from .failure import masked
+
+_SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
+_OF_NODE = ".elastic.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
+_ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_OTHERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", os.path.dirname(os.__file__) + os.sep)
+
+
+def given() -> str:
+    """Where the run's own nodes meet, as `host:port`: before a script says something else, so at a process's start."""
+    return _meeting("PET_MASTER_") or _meeting("MASTER_")
+
+
+def of_launch(config: Any) -> dict[str, Any]:
+    """What is to be noted of a torchrun that starts: the least and the most of its nodes, its ranks, where it meets."""
+    # A node of another rank than 0 waits for that one, even where it was told of one node only (--nnodes=1).
+    least = max(int(config.min_nodes), 1 + int(config.rdzv_configs.get("rank") or 0))
+    sizes = [least, max(least, int(config.max_nodes)), int(config.nproc_per_node)]
+    return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
+
+
+def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, Any]:
+    """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group."""
+    url = init_method or "env://"
+    # A rank meets where its torchrun has met: what that one noted says it.
+    if store is None and url.startswith("env:") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        return {}
+    size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
+    # By the run's own variables this is the rank of its node: it waits for those of the others.
+    as_run = world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"])
+    about = {"joins": size, "meets": _address(url) if store is None else store_of(store), **whose()}
+    return {**about, "as_run": True} if as_run else about
+
+
+def store_of(store: Any) -> str:
+    """Where the ranks of a group meet that have this store of torch's: the same for all of them."""
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", "")
+    return f"{host}:{store.port}" if host else str(getattr(store, "path", "") or type(store).__name__)
+
+
+def whose() -> dict[str, Any]:
+    """Who is at work here: the line of the script, and the commands that led to it."""
+    return {"at": _place(), **command_of(os.getpid())}
+
+
+def command_of(pid: int) -> dict[str, list[str]]:
+    """The words of the command that led to a process, and those behind the shell that started it, its folder first.
+
+    Without a shell the command is the topmost one of its rank, and the shell is empty.
+    """
+    command = list[str]()
+    with suppress(OSError, ValueError, IndexError):
+        for _ in range(_ANCESTORS):
+            words = _words(pid)
+            if words[0].lstrip("-").rpartition("/")[2] in _SHELLS:
+                return {"command": command, "shell": [os.readlink(f"/proc/{pid}/cwd"), *words[1:]]}
+            if any(word.endswith(_OF_NODE) for word in words):
+                break
+            command = words
+            with open(f"/proc/{pid}/stat") as file:
+                pid = int(file.read().rpartition(")")[2].split()[1])
+    return {"command": command, "shell": []}
+
+
+def slot(environment: Mapping[str, str]) -> dict[str, int]:
+    """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
+    rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
+    if not (rank.isdecimal() and attempt.isdecimal()):
+        rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return {"rank": int(rank), "attempt": int(attempt), "pid": os.getpid()}
+
+
+def _meeting(names: str) -> str:
+    address = os.environ.get(f"{names}ADDR")
+    return f"{address}:{os.environ.get(f'{names}PORT', '')}" if address else ""
+
+
+def _address(url: str) -> str:
+    """`host:port` of a tcp:// address and of env://; the address itself of a file."""
+    parts = urlsplit(url)
+    return _meeting("MASTER_") if parts.scheme == "env" else parts.netloc or parts.path
+
+
+def _words(pid: int) -> list[str]:
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read().decode(errors="replace").rstrip("\0").split("\0")
+    return [masked(word)[:_WORD_MOST] for word in words[:_WORDS_MOST]]
+
+
+def _place() -> str:
+    """The innermost line of the script's own that is being executed: `train.py:12`; empty if there is none."""
+    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", "") or _HERE)
+    frame = sys._getframe(1)
+    while frame.f_back:
+        frame = frame.f_back
+        path = os.path.abspath(frame.f_code.co_filename)
+        if os.path.exists(path) and not path.startswith((_HERE, torch)) and not any(part in path for part in _OTHERS):
+            own = os.path.relpath(path)
+            return masked(f"{os.path.basename(path) if own.startswith('..') else own}:{frame.f_lineno}")
+    return ""
