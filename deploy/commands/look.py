@@ -101,7 +101,7 @@ def why(options: Options, console: Console) -> int:
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
 )
 def runs(options: Options, console: Console) -> int:
-    """List the runs of this checkout, or those on some hosts, newest last."""
+    """List the runs of this folder, or those on some hosts, newest last."""
     from ..hosts import status as hosts_status
     from ..local import up as launch
 
