@@ -51,7 +51,7 @@ def gpus(options: Options, console: Console) -> int:
     example=command_of("logs", hosts="gpu-a,gpu-b", follow=True),
     codes={
         DONE: f"all lines are printed; with {FLAG.follow}, the run has ended, or you ended the command by Ctrl-C",
-        FAILED: "a host did not answer, or was lost on the way",
+        FAILED: "a host did not answer, or the connection to it was lost",
         STOPPED: f"Ctrl-C before all lines were printed, without {FLAG.follow}",
     },
 )

@@ -148,8 +148,8 @@ class Options:
         again=False,
     )
     role: tuple[str, ...] = option(
-        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings behind "
-        "commas before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings after "
+        "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
         "deploy up",
         (),
         slurm="roles need nodes whose addresses are known before: leave it out",

@@ -171,7 +171,7 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
     if path.parent.resolve() != runs.resolve():
         if script:
             what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
-            raise UsageError(what, "give it that path as an option of its own, behind it")
+            raise UsageError(what, "put the path of that checkpoint after the script, as an option of its own")
         return Choice(None, (*arguments, "--resume", str(path)))
     record.refuse_newer(path)
     refuse_elsewhere(path)
