@@ -1,7 +1,7 @@
 """Hugging Face Accelerate on the ranks that torchrun started; runs under plain torchrun.
 
 torchrun --nproc-per-node 2 accelerate_train.py --epochs 2
-fab deploy --hosts a,b --image muster-examples:cpu --folder examples --script "accelerate_train.py --epochs 2"
+muster deploy -H a,b --folder examples accelerate_train.py --epochs 2
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """A small GPT and its whole training loop in one file, as in nanoGPT: it reads text, learns letters, and resumes.
 
 torchrun --nproc-per-node 2 char_lm.py --steps 200
-muster deploy --hosts a,b --folder examples --requirements no --restarts 3 -- char_lm.py --steps 200
+muster deploy -H a,b --folder examples --requirements no --restarts 3 char_lm.py --steps 200
 """
 
 import argparse

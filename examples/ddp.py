@@ -1,7 +1,7 @@
 """Plain distributed data parallel training, as in the PyTorch tutorials; runs under plain torchrun.
 
 torchrun --nproc-per-node 2 ddp.py --epochs 3
-fab deploy --hosts a,b --folder examples --script "ddp.py --epochs 3"
+muster deploy -H a,b --folder examples --requirements no ddp.py --epochs 3
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """PyTorch Lightning on the ranks that torchrun started; runs under plain torchrun.
 
 torchrun --nproc-per-node 2 lightning_train.py --epochs 2
-fab deploy --hosts a,b --image muster-examples:cpu --folder examples --script "lightning_train.py --epochs 2"
+muster deploy -H a,b --folder examples lightning_train.py --epochs 2
 """
 
 import argparse

@@ -42,7 +42,7 @@ def attach(options: Options, console: Console) -> int:
 
 @command(
     example=command_of("stop", hosts="gpu-a,gpu-b"),
-    codes={DONE: "the run has ended, whatever its end"},
+    codes={DONE: "the run has ended, however it ended"},
 )
 def stop(options: Options, console: Console) -> int:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
@@ -98,7 +98,7 @@ def fetch(options: Options, console: Console) -> int:
     },
 )
 def down(options: Options, console: Console) -> int:
-    """Stop every run of this checkout, or on some hosts, and clean up.
+    """Stop every run of this folder, or on some hosts, and clean up.
 
     What runs wrote stays, unless --delete is given.
     """
@@ -132,7 +132,7 @@ def down(options: Options, console: Console) -> int:
     },
 )
 def leave(options: Options, console: Console) -> int:
-    """Take hosts out of a run with --min-nodes, which goes on.
+    """Take hosts out of a run with --min-nodes; the others keep training.
 
     The others agree at once, and continue from the newest checkpoint;
     a spare takes the place. The host's GPUs are free then, its files
@@ -154,7 +154,7 @@ def leave(options: Options, console: Console) -> int:
     },
 )
 def join(options: Options, console: Console) -> int:
-    """Bring hosts back into a run with --min-nodes, which goes on.
+    """Bring hosts back into a run with --min-nodes; the others keep training.
 
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.

@@ -133,7 +133,7 @@ class Command(click.Command):
         own = typed[: len(typed) - len(program)]
         if given.get("hosts", "").endswith(",") and not dashed:
             again = shlex.join(["muster", *own[:-1], own[-1] + program[0], *program[1:]])
-            raise UsageError(f"{own[-1]} {program[0]}: no blank stands behind a comma", again)
+            raise UsageError(f"{own[-1]} {program[0]}: leave out the blank after the comma", again)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
         given["script"] = shlex.join(program)

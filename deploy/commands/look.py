@@ -52,7 +52,7 @@ def gpus(options: Options, console: Console) -> int:
     example=command_of("logs", hosts="gpu-a,gpu-b", follow=True),
     codes={
         DONE: f"all lines are printed; with {FLAG.follow}, the run has ended, or you ended the command by Ctrl-C",
-        FAILED: "a host did not answer, or was lost on the way",
+        FAILED: "a host did not answer, or the connection to it was lost",
         STOPPED: f"Ctrl-C before all lines were printed, without {FLAG.follow}",
     },
 )
@@ -102,7 +102,7 @@ def why(options: Options, console: Console) -> int:
     codes={DONE: "listed", FAILED: "a host did not answer; the others are shown"},
 )
 def runs(options: Options, console: Console) -> int:
-    """List the runs of this checkout, or those on some hosts, newest last."""
+    """List the runs of this folder, or those on some hosts, newest last."""
     from ..hosts import status as hosts_status
     from ..local import up as launch
 

@@ -111,7 +111,7 @@ def up(options: Options, console: Console) -> int:
 @command(
     example=("muster resume", "muster resume 2026-11-28-0930-train"),
     codes={
-        DONE: f"the run is done; with {FLAG.detach}, it goes on",
+        DONE: f"the run is done; with {FLAG.detach}, it continues",
         FAILED: "the run failed, or a host did",
         USAGE: "an option was refused, or there is no such run: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
@@ -122,8 +122,8 @@ def up(options: Options, console: Console) -> int:
 def resume(options: Options, console: Console) -> int:
     """Continue a run where its files are: on its hosts, on Slurm or here.
 
-    Without RUN it is the newest. What it ran, and its options, are as the
-    record in runs/ has them.
+    Without RUN it takes the newest. Script and options are those of the
+    run's record in runs/.
     """
     from ..hosts import recorded
     from ..run import folders, record

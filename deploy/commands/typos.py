@@ -138,7 +138,7 @@ def refusal(
         at = list(typed).index(name)
         return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     if behind and not meant:
-        return UsageError(where, f"an option of the script stands behind it: {behind}; or {help}")
+        return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
 
 

@@ -53,7 +53,7 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     """Open a shell in a run's container. The run is not disturbed.
 
     It runs as the run's user, in the folder where the script works.
-    A command behind the options is started instead of the shell.
+    A command after the options is started instead of the shell.
     """
     from ..hosts import recorded, within
     from ..local import within as local_within

@@ -120,7 +120,7 @@ class Master:
         while self.is_open and time.monotonic() < end:
             time.sleep(0.01)
         if self.is_open:
-            return "the host ended it without an exit code, and the connection stands"
+            return "the host ended it without an exit code, and the connection is still open"
         if self._closed:
             return "this side closed it"
         words = self._words.text(_LAST_WORDS_S) if self._words else ""

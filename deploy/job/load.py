@@ -90,7 +90,7 @@ def read_what_runs(options: Options, demo: bool = False) -> Options:
     asked = script.once_a_node(options.each, options.script)
     if asked and options.args:
         raise UsageError(
-            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options behind it in {FLAG.script}"
+            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options after it in {FLAG.script}"
         )
     if options.role and not options.args:
         texts, asked = cast.with_script(options.role, asked)

@@ -21,7 +21,7 @@ _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", 
 _SECRET_FILE = (
     "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
 )
-_WAITED = "how long the run waits for a host that is lost, or a link that is cut, before it ends: 90s, 10m, 1h "
+_WAITED = "how long to wait for a lost host or a broken link before the run ends: 90s, 10m, 1h "
 _RECORDED = "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"
 _BESIDE = "beside this rank"
 _SLURMS_REQUEUE = "Slurm requeues a job that lost a node: leave it out"
@@ -42,7 +42,7 @@ class Options:
             "why": "where the run is: user@a:port,b (default: what the run's record here says)",
             "tensorboard": "where the run is: user@a:port,b (default: what the run's record here says; once it "
             "has ended, here)",
-            "runs": "list the runs on these hosts instead: user@a:port,b (default: this checkout's)",
+            "runs": "list the runs on these hosts instead: user@a:port,b (default: this folder's)",
             "down": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
             "--delete takes none by itself)",
             "attach resume exec fetch logs port shell status stop": _RECORDED,
@@ -59,7 +59,7 @@ class Options:
         of={
             "why": "where the run is: a file like cluster.toml (default: this machine)",
             "tensorboard": "where the run is: a file like cluster.toml (default: as for --hosts)",
-            "runs": "list the runs on the hosts of this cluster.toml (default: this checkout's)",
+            "runs": "list the runs on the hosts of this cluster.toml (default: this folder's)",
             "down": "clean up the hosts of this cluster.toml (default: this machine)",
         },
         python=None,
@@ -77,12 +77,12 @@ class Options:
             "no end yet)",
             "fetch": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest "
             "on hosts)",
-            "join leave": "the run's id, or latest (default: the only run that is going on there)",
+            "join leave": "the run's id, or latest (default: the only run that has not ended there)",
             "why": "the run's id, or latest (default: on named hosts the only run, else the latest)",
-            "tensorboard": "the run's id, or latest (default: on named hosts the only run that is going on, else "
+            "tensorboard": "the run's id, or latest (default: on named hosts the only run that has not ended, else "
             "the latest)",
             "down": "this run only (default: all of yours)",
-            "attach exec logs port shell": "the run's id, or latest (default: the only run that is going on; "
+            "attach exec logs port shell": "the run's id, or latest (default: the only run that has not ended; "
             "without hosts, the latest on "
             "hosts)",
             "agent": "the run folder's name in runs/ (default: slurm-JOB below Slurm)",
@@ -120,18 +120,18 @@ class Options:
         slurm_alone=True,
     )
     setup: tuple[str, ...] = option(
-        'with --slurm: a line of a shell before the run: "source venv/bin/activate"; the job ends if it fails; '
+        'with --slurm: a shell command to run first: "source venv/bin/activate"; the job ends if it fails; '
         "repeatable (default: none)",
         "deploy",
         (),
         slurm_alone=True,
         of={
-            "export": 'a line of a shell before it: "source venv/bin/activate"; the job ends if it fails; repeatable '
+            "export": 'a shell command to run first: "source venv/bin/activate"; the job ends if it fails; repeatable '
             "(default: none)"
         },
     )
     shared: str = option(
-        "with --slurm: a folder that login node and nodes share, for the run's files (default: the home there)",
+        "with --slurm: a folder that the login node and the nodes share, for the run's files (default: the home there)",
         "deploy",
         slurm_alone=True,
         of={
@@ -157,14 +157,14 @@ class Options:
         python=None,
     )
     each: str = option(
-        "a command that runs once on each node and starts its ranks itself, as mp.spawn does, with {node_rank}, "
-        "{nodes}, {ranks}, {master} and {port} (default: none)",
+        "run this once on each node instead of once per rank: a command that starts its ranks itself, as mp.spawn "
+        "does; {node_rank}, {nodes}, {ranks}, {master} and {port} are filled in (default: none)",
         "deploy up agent export",
         again=False,
     )
     role: tuple[str, ...] = option(
-        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings behind "
-        "commas before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings after "
+        "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
         "deploy up",
         (),
         slurm="roles need nodes whose addresses are known before: leave it out",
@@ -236,7 +236,7 @@ class Options:
         hint="{command} ... --restarts 3",
     )
     restart_with: str = option(
-        'more words for the script wherever it is started again, of one that continues only then: "--resume", '
+        'arguments to add when the script starts again, if it resumes only with them: "--resume", '
         '"--init_from=resume" (default: none)',
         "deploy up agent export",
         read=values.words_of_shell,
@@ -256,8 +256,8 @@ class Options:
         letter="g",
     )
     wait: bool = option(
-        "let the nodes wait on the hosts until these, or enough of their GPUs, are free: this machine may sleep "
-        "(without it, the deploy is refused then)",
+        "if the hosts, or enough of their GPUs, are not free, let the nodes wait there until they are; this machine "
+        "may sleep (without it, the deploy is refused)",
         "deploy",
         False,
         slurm="a job waits in Slurm's queue anyway: leave it out",
@@ -298,8 +298,7 @@ class Options:
         key=Key("min_nodes", values.whole_text(1, 9999), "a number of nodes, from 1", FREE),
     )
     spare: str = option(
-        "hosts that are prepared like the others, and wait; with --min-nodes, one of them takes the place of a lost "
-        "host (default: none)",
+        "standby hosts: with --min-nodes, one of them takes the place of a lost host (default: none)",
         "deploy",
         slurm=_SLURMS_REQUEUE,
     )
@@ -310,14 +309,14 @@ class Options:
         slurm=_SLURMS_REQUEUE,
     )
     on_end: str = option(
-        "a command to run once in the run's image after the run's end, whatever the end; it gets MUSTER_END and more; "
-        "or a URL that gets a JSON POST (default: none)",
+        "a command to run once in the run's image when the run has ended, however it ended; it gets MUSTER_END and "
+        "more; or a URL that gets a JSON POST (default: none)",
         "deploy up",
         slurm="Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
     )
     folder_limit: str = option(
-        "the most that the folder may have, such as 4g (default: 256m, because more is usually data, for --mount)",
+        "the largest folder to send, such as 4g (default: 256m, because more is usually data, for --mount)",
         "deploy ray up push",
         read=values.size,
         refusal="not a size",
@@ -427,7 +426,7 @@ class Options:
         key=Key("cache", values.yes_or_no, "true or false", FREE, negates=True),
     )
     separate: bool = option(
-        "let each rank train alone on purpose: without this, ranks that train alone count as failed",
+        "let the ranks train alone, without a process group; without this option, such a run fails",
         "deploy up",
         False,
         key=Key("separate", values.yes_or_no, "true or false", FREE),
@@ -595,7 +594,7 @@ class Options:
     )
     follow: bool = option("continue until the run ends, or Ctrl-C", "logs", False, again=False, letter="f")
     grep: str = option(
-        "only lines that this extended regular expression (grep -E) finds, on the hosts (default: all lines)",
+        "only lines that match this extended regular expression (grep -E), searched on the hosts (default: all lines)",
         "logs",
         again=False,
     )
@@ -608,8 +607,8 @@ class Options:
     end: bool = option("close the connections", "login", False, again=False)
     shell: str = option("bash or zsh (default: that of this login, $SHELL)", "completion", again=False)
     allow_folder: bool = option(
-        "allow what the folder's files ask for, such as hosts, secrets and mounts, without a question; this is kept "
-        "like an answer",
+        "allow what the folder's files ask for, such as hosts, secrets and mounts, without asking; it is remembered "
+        "like a yes",
         "deploy ray up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight "
         "runs shell status stop tensorboard trust unlock why",
         False,
@@ -715,7 +714,7 @@ SECTIONS: Mapping[str, str] = {
     "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "
     "python separate no_observe no_cache",
     "What it gets": "env secret mount | env_file secret_file keep",
-    "How it goes on": "resume restarts | restart_with min_nodes wait_lost max_hours grace on_end run",
+    "Restarts and limits": "resume restarts | restart_with min_nodes wait_lost max_hours grace on_end run",
     "This command": "to detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint "
     "port collectives",
 }

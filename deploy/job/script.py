@@ -224,7 +224,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        _refuse_variables(words, "a variable stands before the command", option)
+        _refuse_variables(words, "there is a variable before the command", option)
     if name == "env" and words[1:] and _VARIABLE.match(words[1]):
         _refuse_variables(words[1:], "variables are given to the run", option)
     if name in launchers.RUNNERS:

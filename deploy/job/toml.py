@@ -22,7 +22,7 @@ KeyPath = tuple[str | int, ...]
 # Bytes: ten thousand hosts with an address each.
 _MOST, _MOST_ELEMENTS = 1 << 20, 10_000
 SHAPE = (
-    'texts stand in quotes: hosts = ["gpu-a", "me@gpu-b:2222"]; or a table for each: [[hosts]], then name = "gpu-a"'
+    'put texts in quotes: hosts = ["gpu-a", "me@gpu-b:2222"]; or a table for each: [[hosts]], then name = "gpu-a"'
     " below it"
 )
 

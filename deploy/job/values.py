@@ -34,7 +34,7 @@ _TAKEN = re.compile(r"/|/muster(/.*)?")
 
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
-MOUNT = '"/source:/target", with ":ro" or ":create" behind it, absolute paths both, the target not / nor in /muster'
+MOUNT = '"/source:/target", with ":ro" or ":create" after it, both paths absolute, the target not / nor in /muster'
 
 
 class Mount(NamedTuple):

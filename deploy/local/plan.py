@@ -122,5 +122,5 @@ def choose_port(wanted: int, busy: Collection[int]) -> int:
             return port
     raise DeployError(
         f"this machine: ports {wanted} to {wanted + PORTS_TO_TRY - 1} are all in use",
-        "`muster down` stops the runs of this checkout",
+        "`muster down` stops the runs of this folder",
     )

@@ -167,11 +167,11 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
     if not path.is_dir() and "/" not in resume:
         refuse_unknown(resume, runs)
     if not path.is_dir():
-        raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this checkout")
+        raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this folder")
     if path.parent.resolve() != runs.resolve():
         if script:
             what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
-            raise UsageError(what, "give it that path as an option of its own, behind it")
+            raise UsageError(what, "put the path of that checkpoint after the script, as an option of its own")
         return Choice(None, (*arguments, "--resume", str(path)))
     record.refuse_newer(path)
     refuse_elsewhere(path)

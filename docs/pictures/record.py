@@ -2,8 +2,9 @@
 
 python docs/pictures/record.py FOLDER 'COMMAND' 'COMMAND' ...  ->  docs/pictures/recording.svg
 
-The one in the README: the script of docs/tutorial/laptop.md with 60 steps, in which rank 1 kills itself once, and
-'muster up --backend processes --nproc 2 --restarts 1 --rank 1 train.py' 'muster explain latest | head -3'.
+The one in the README: docs/pictures/recorded.py as train.py, in which rank 1 kills itself once, on two hosts of a rack
+(gpu-a and gpu-b are other names for them in the file that MUSTER_SSH_CONFIG names). Before it, on gpu-a:
+sudo iptables -I INPUT -p tcp --syn --dport 32768:60999 -j DROP. The commands are those of the picture.
 
 Runs the commands in the folder, one after the other. A wait of more than a second is shown as a second.
 """

@@ -1,11 +1,11 @@
 #!/bin/sh
 # The pictures of pages in the README: docs/pictures/report.sh runs/<id>  ->  docs/pictures/report.png
-#   fab preflight --hosts a,b --html preflight.html; HEIGHT=1200 docs/pictures/report.sh preflight.html  ->  .../preflight.png
+#   muster preflight a,b --html preflight.html; HEIGHT=1200 docs/pictures/report.sh preflight.html  ->  .../preflight.png
 # Needs chromium (or CHROMIUM=its command). The height cuts the page below the step times.
 set -eu
 page="$(realpath "${1:?usage: docs/pictures/report.sh RUN_FOLDER|PAGE}")"
 [ ! -d "$page" ] || page="$page/report.html"
-[ -f "$page" ] || { echo "error: no report at $page" >&2; echo "hint: \`make up\` writes one at its end" >&2; exit 2; }
+[ -f "$page" ] || { echo "error: no report at $page" >&2; echo "hint: a run writes one at its end" >&2; exit 2; }
 picture="$(dirname "$0")/$(basename "$page" .html).png"
 profile=$(mktemp -d)
 trap 'rm -rf "$profile"' EXIT

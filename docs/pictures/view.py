@@ -37,8 +37,10 @@ def main() -> None:
         if state.step >= step:
             break
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, theme=report.THEME)
-    console.print(report.view(state, environment.recipe_name(record["arguments"]), record["why"], WIDTH, HEIGHT))
-    picture = console.export_svg(title="make up")
+    words = record["arguments"]
+    name = words[0] if record.get("script") else environment.recipe_name(words)
+    console.print(report.view(state, name, record["why"], WIDTH, HEIGHT))
+    picture = console.export_svg(title="muster deploy")
     # Without rich's web fonts: a picture asks no server for anything.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)
     Path(__file__).with_name("view.svg").write_text(picture)

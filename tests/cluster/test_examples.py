@@ -18,7 +18,15 @@ from tests.cluster.control import BASE
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 IMAGE = "muster-examples:cpu"
-SCRIPTS = ("ddp.py", "ddp_that_resumes.py", "fsdp2.py", "char_lm.py", "lightning_train.py", "accelerate_train.py")
+SCRIPTS = (
+    "ddp.py",
+    "ddp_that_resumes.py",
+    "fsdp2.py",
+    "char_lm.py",
+    "lightning_train.py",
+    "accelerate_train.py",
+    "hf_trainer.py",
+)
 CUT, RECIPE = ("pipeline.py", "context.py"), "my_recipe.py"
 
 

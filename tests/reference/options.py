@@ -19,7 +19,6 @@ those of a command, with an example and its exit codes.
   for `-`.
 - **on Slurm**: what does the same there, where a run cannot have it.
 """
-BEGIN, END = "<!-- from the table of options: python -m tests.reference -->", "<!-- end of the table -->"
 _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
 
 
@@ -68,10 +67,3 @@ def split(help: str) -> tuple[str, str]:
     found = _DEFAULT.search(help)
     meaning, default = (help[: found.start()] + found[2], found[1]) if found else (help, "")
     return re.split(r"; (?:several|repeatable)", meaning)[0], default
-
-
-def with_table(page: str) -> str:
-    """The page of cluster.toml with the table between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{keys_table()}\n{END}{after}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from . import causes, commands, exit_codes, figures, options, python_api
+from . import causes, commands, exit_codes, figures, names, options, python_api
 
 HOME = Path(__file__).resolve().parents[2]
 FOLDER = HOME / "docs/reference"
@@ -35,6 +35,10 @@ def _make(page: Callable[[], str]) -> Callable[[], str]:
     return lambda: place_links(page())
 
 
+def _fill(name: str, source: str, table: Callable[[], str]) -> Callable[[], str]:
+    return lambda: names.fill_in((FOLDER / name).read_text(), source, table())
+
+
 MAKERS: Mapping[Path, Callable[[], str]] = {
     FOLDER / "causes.md": _make(causes.causes_page),
     FOLDER / "options.md": _make(options.options_page),
@@ -42,5 +46,7 @@ MAKERS: Mapping[Path, Callable[[], str]] = {
     FOLDER / "exit-codes.md": _make(exit_codes.exit_codes_page),
     FOLDER / "python-api.md": _make(python_api.python_page),
     HOME / "docs/evidence/benchmarks.md": figures.figures_page,
-    FOLDER / "cluster-file.md": lambda: options.with_table((FOLDER / "cluster-file.md").read_text()),
+    FOLDER / "cluster-file.md": _fill("cluster-file.md", "options", options.keys_table),
+    FOLDER / "variables.md": _fill("variables.md", "variables", names.variables_table),
+    FOLDER / "run-folder.md": _fill("run-folder.md", "events", names.events_table),
 }

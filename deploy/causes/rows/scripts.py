@@ -210,8 +210,8 @@ SECTIONS = (
                 by_hand="print `torch.distributed.get_world_size()`",
                 fix=(
                     "what the run's hint says for Lightning, Accelerate or plain torch, or for the line of a shell "
-                    "script that it names (`--standalone`, `--nnodes=1`, a `MASTER_ADDR`); `--separate` if it is "
-                    "meant so."
+                    "script that it names (`--standalone`, `--nnodes=1`, a `MASTER_ADDR`); the lines that a script for "
+                    "one GPU lacks: `muster docs several-gpus`; `--separate` if it is meant so."
                 ),
                 ends=Cause.ALONE,
             ),

@@ -79,7 +79,7 @@ def read(text: str) -> Role:
         if text[match.end()] == ":":
             break
     else:
-        raise UsageError(f"{flag}: no command stands behind a colon", _EXAMPLE)
+        raise UsageError(f"{flag}: no command after a colon", _EXAMPLE)
     name, equals, where = parts[0].partition("=")
     if not equals:
         raise UsageError(f"{flag}: not NAME=N:COMMAND, nor NAME=HOST+HOST:COMMAND", _EXAMPLE)

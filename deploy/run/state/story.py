@@ -223,10 +223,10 @@ class Story(list[Happening]):
             self._tell(event, f"{text}, so repeated steps are counted twice", bool(event.get("empty")))
         if int(event["rank"]) == 0 and event.get("anew"):
             why = "it loaded no checkpoint, and its optimizer is empty"
-            text = f"the script starts over from the beginning: {why}; steps 1 to {before} come again"
-            self._tell(event, f"{text} ({FLAG.restart_with} gives a restart other words)", True)
+            text = f"the script starts over from the beginning: {why}; steps 1 to {before} are repeated"
+            self._tell(event, f"{text} ({FLAG.restart_with} adds words to the script when it starts again)", True)
         elif int(event["rank"]) == 0 and event["known"]:
-            repeated = f", so steps {step + 1} to {before} come again" if step < before else ""
+            repeated = f", so steps {step + 1} to {before} are repeated" if step < before else ""
             self._tell(event, f"the script continues after step {step}{repeated}")
 
     def _on_metrics(self, event: Event, run: Evidence) -> None:

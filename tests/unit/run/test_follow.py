@@ -472,7 +472,7 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
         assert state.training.losses == ([(60, 2.0)] if known else [(60, 2.0), (73, 1.0)])
         assert state.ranks.step_words == ("step 70" if known else "step 73 (including repeated steps)")
         (line,) = state.story
-        assert ("steps 71 to 73 come again" in line.text) == known
+        assert ("steps 71 to 73 are repeated" in line.text) == known
 
 
 def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
@@ -483,7 +483,7 @@ def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
     (line,) = state.story
     assert line.grave
     assert line.text.startswith("the script starts over from the beginning: it loaded no checkpoint")
-    assert "steps 1 to 50 come again (--restart-with gives a restart other words)" in line.text
+    assert "steps 1 to 50 are repeated (--restart-with adds words to the script when it starts again)" in line.text
     assert state.training.losses == []
     state.apply({"t": 4.0, "kind": "step", "rank": 0, "node": "master", "step": 3})
     assert state.ranks.step_words == "step 3"

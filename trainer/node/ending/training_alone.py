@@ -35,7 +35,7 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 
 _TORCH = (
     "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
-    "own: torchrun's variables say them"
+    "own, because torchrun's variables have them; `muster docs several-gpus` shows the lines"
 )
 
 

@@ -1,0 +1,31 @@
+"""What the code's own tables of names are on a page: variables of a node, events of a run."""
+
+from __future__ import annotations
+
+from deploy.run.variables import VARIABLES
+from trainer.events import EVENTS
+
+END = "<!-- end of the table -->"
+
+
+def fill_in(page: str, source: str, table: str) -> str:
+    """The page with this table between the marks that name its source."""
+    before, begin, rest = page.partition(f"<!-- from the table of {source}: python -m tests.reference -->")
+    _, _, after = rest.partition(END)
+    return f"{before}{begin}\n{table}\n{END}{after}"
+
+
+def variables_table() -> str:
+    """A row a variable."""
+    rows = [f"| {_spans(names.split(', '))} | {meaning} |" for names, meaning in VARIABLES.items()]
+    return "\n".join(["| name | meaning |", "|---|---|", *rows])
+
+
+def events_table() -> str:
+    """A row an event."""
+    rows = [f"| `{kind}`{f' ({who})' * bool(who)} | {fields} |" for kind, (who, fields) in EVENTS.items()]
+    return "\n".join(["| kind | more fields |", "|---|---|", *rows])
+
+
+def _spans(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
