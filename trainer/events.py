@@ -157,6 +157,11 @@ EVENTS: Mapping[str, tuple[str, str]] = {
             "`downloads`: bytes that can be had again, `place`: their folder"
         ),
     ),
+    "put_aside": (
+        "agent",
+        "a start begins anew; `files`, `bytes` of earlier starts are kept in `place` (`earlier/N`; empty: nowhere); "
+        "`message`: why",
+    ),
     "outside": (
         "agent, at the end",
         "`paths` of the largest `files` written where nothing is kept or shared, and `bytes`",

@@ -77,9 +77,9 @@ def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
             return {"files": len(files), "bytes": size, "place": "", "message": "the disk has too little space"}
         goal = home / f"{len(made) + 1}"
         goal.mkdir(parents=True)
-    kept = list(_copied(run_folder, goal, files))
-    whole = {"files": len(kept), "bytes": sum(kept), "place": f"{EARLIER}/{goal.name}"}
-    missed = len(files) - len(kept)
+    sizes = list(_copied(run_folder, goal, files))
+    whole = {"files": len(sizes), "bytes": sum(sizes), "place": f"{EARLIER}/{goal.name}"}
+    missed = len(files) - len(sizes)
     return {**whole, "message": f"{missed} of them were written over meanwhile"} if missed else whole
 
 
