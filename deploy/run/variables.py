@@ -83,8 +83,9 @@ VARIABLES: Mapping[str, str] = {
     "MUSTER_WAIT": "with `--wait`: what a node that waits has to know. Taken",
     "MUSTER_OVERLAY": "with `--overlay`: the socket that keeps the host's end of the run's network alive. Taken",
     "MUSTER_ON_END": "for the witness of a run's end alone",
-    "MUSTER_ROLE_HOST, MUSTER_ROLE_PORT, MUSTER_ROLE_GPUS, MUSTER_ROLE_SECRET": (
-        "with roles: a node's own address, port and number of GPUs, and the secret of the run's programs"
+    "MUSTER_ROLE_HOST, MUSTER_ROLE_PORT, MUSTER_ROLE_GPUS, MUSTER_ROLE_SECRET, MUSTER_HEAD_ADDRESSES": (
+        "with roles: a node's own address, port and number of GPUs, the secret of the run's programs, and where the "
+        "role `head` listens"
     ),
     "MUSTER_FIRST_RANK": (
         "with roles, what is added to this node's ranks in events, verdicts and names of logs: each role counts "
