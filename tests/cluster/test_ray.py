@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -84,6 +85,8 @@ def test_a_killed_worker_comes_back_and_the_loop_goes_on(ray):
         ray.rack.root(killed, "pkill", "-9", "-x", "raylet")
         at = log(ray).count("round ")
         waiting.until(lambda: log(ray).count("round ") > at + 50, "the loop goes on", 120)
+        events = f"cat ~/.muster/runs/{ray.id}/ranks/*.jsonl"
+        waiting.until(lambda: re.search(r'"again": ?true', ray.rack.on(killed, events)), "the worker starts again", 60)
         waiting.until(lambda: has_all(ray), "all three hosts are in the cluster again", 120)
     finally:
         stopped = ray("stop")
