@@ -142,6 +142,7 @@ class _Request(BaseHTTPRequestHandler):
     def _send(self, answer: Reply) -> None:
         self.send_response(answer.code)
         own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Connection": "close"}
+        own |= {"ETag": answer.mark} if answer.mark else {}
         for name, value in {**_HEADERS, "Content-Security-Policy": answer.policy or _POLICY, **own}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -131,8 +131,8 @@
       try {
         const answer = await fetch(`runs.json?have=${mark}`);
         if (answer.status === 200) {
-          const { mark: newer, list } = await answer.json();
-          [mark, rows] = [newer, list.rows];
+          const list = await answer.json();
+          [mark, rows] = [answer.headers.get("ETag"), list.rows];
           find(".folder").textContent = list.folder;
           show();
         } else if (answer.status !== 204) throw new Error();
