@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 
 import pytest
 
-from deploy.report.board import answers, runs
+from deploy.report.board import answers, runs, server
+from deploy.report.console import Console
 from deploy.run import code
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
@@ -117,3 +119,25 @@ def test_the_page_of_a_run_is_the_frozen_page_with_what_keeps_it_new(tmp_path):
     assert "connect-src 'self'" in live.policy
     assert "connect-src" not in frozen
     assert "98.9 %" in live.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("opens", "terminal", "screen", "opened"),
+    [(True, True, ":0", 1), (False, True, ":0", 0), (True, False, ":0", 0), (True, True, "", 0)],
+)
+def test_it_opens_a_browser_only_where_there_is_a_screen(
+    tmp_path, monkeypatch, capsys, opens, terminal, screen, opened
+):
+    """A terminal of another machine would be taken by a text browser, and a pipe waits for the address alone."""
+    seen = []
+    for name in ("WAYLAND_DISPLAY", "BROWSER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DISPLAY", screen)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setattr(Console, "asks", property(lambda console: terminal))
+    monkeypatch.setattr(server.webbrowser, "open", seen.append)
+    monkeypatch.setattr(server.Server, "serve_forever", lambda board: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert server.serve(tmp_path, 0, opens, Console()) == 0
+    assert len(seen) == opened
+    assert capsys.readouterr().out.startswith("http://127.0.0.1:")
