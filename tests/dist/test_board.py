@@ -107,6 +107,19 @@ def test_a_run_that_goes_on_is_live_in_the_list_and_on_its_page(page, board, tmp
     page.locator(".runs .failed").wait_for()
 
 
+def test_the_log_of_a_rank_is_searched_and_followed(page, board, tmp_path):
+    run = going_on(tmp_path / "runs/first")
+    page.goto(f"{board}run/first/")
+    page.get_by_label("log", exact=True).select_option("logs/rank-1.log")
+    log = page.locator("#logs pre")
+    log.get_by_text("hello from 1").wait_for()
+    with open(run / "logs/rank-1.log", "a") as file:
+        file.write("<b>loss</b> 0.5\nloss 0.25\n")
+    log.get_by_text("<b>loss</b> 0.5").wait_for()
+    page.get_by_label("search this log").fill("0.25")
+    assert log.inner_text() == "loss 0.25"
+
+
 def test_the_list_is_searched_and_sorted(page, board, tmp_path):
     sample(tmp_path / "runs/long", 900)
     plain_run(tmp_path / "runs/broken", 1)

@@ -65,7 +65,7 @@ def test_its_own_page_gets_the_list_and_each_run(board):
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "'unsafe-inline'" not in headers["Content-Security-Policy"].partition("script-src")[2]
     assert "Runs" in page
-    rows = json.loads(board.ask("runs.json", Sec_Fetch_Site="same-origin")[2])["list"]["rows"]
+    rows = json.loads(board.ask("runs.json", Sec_Fetch_Site="same-origin")[2])["rows"]
     assert {row["id"] for row in rows} == {"first", "second"}
     assert board.ask("run/first/")[0] == 200
     assert "hello from 0" in board.ask("run/second/logs/rank-0.log")[2]
@@ -162,7 +162,7 @@ def test_a_link_in_the_place_of_a_run_a_folder_or_a_file_shows_nothing(board, tm
     seen = [board.ask(path)[2] for path in ("runs.json", "run/third/", "run/fourth/", "run/fourth/logs/rank-0.log")]
     seen += [board.ask("run/fourth/outcome.json")[2], board.ask("compare.json?run=first&run=fourth")[2]]
     assert not [text for text in seen if SECRET in text]
-    assert {row["id"] for row in json.loads(seen[0])["list"]["rows"]} == {"first", "second", "fourth"}
+    assert {row["id"] for row in json.loads(seen[0])["rows"]} == {"first", "second", "fourth"}
 
 
 @pytest.mark.holds("board-is-ones-own")

@@ -29,22 +29,23 @@ from ..page.charts import thin
 from ..page.data import MOST_READ
 from .runs import FRESH_S, Runs, Signature, newest, whole_signature
 
-# What a live page may take of a core, and of a run's lines; what is shown of a file, and how many pages are kept.
-MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 4
+# What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
+# how many pages are kept.
+MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 256 << 10, 4
 _EVERY_S, _LIST_EVERY_S = 0.8, 0.5
 _JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)")
-_MARK = re.compile(r"[0-9a-f]{1,64}")
 
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, a body and its kind; `policy`: what the page may do, nothing if it is empty."""
+    """A status, a body and its kind; `policy`: what the page may do, empty: nothing; `mark`: of what it shows."""
 
     code: int
     body: bytes = b""
     kind: str = _TEXT
     policy: str = ""
+    mark: str = ""
 
 
 _SAME = Reply(204)
@@ -55,7 +56,6 @@ class _Page:
     seen: Signature
     going_on: bool
     answer: Reply
-    mark: str
     next_at: float
 
 
@@ -65,33 +65,35 @@ class Board:
     def __init__(self, folder: Path) -> None:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
-        self._list, self._list_at = (Reply(200), ""), 0.0
+        self._list, self._list_at = Reply(200), 0.0
 
     def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         """The answer to an address below the token; None if nothing is there."""
-        have = asked.get("have", [""])[0]
+        reply = self._reply(path, asked, now)
+        return _SAME if reply and reply.mark and asked.get("have") == [reply.mark] else reply
+
+    def _reply(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         match [*path]:
             case []:
                 return page_of_list()
             case ["runs.json"]:
                 with self._listing:
-                    return self._rows(have, now)
+                    return self._rows(now)
             case ["compare.json"]:
                 with self._reading:
                     return self._comparison(asked.get("run", []))
-            case ["run", name, *rest] if run_dir := self.runs.find(name):
+            case ["run", name] if run_dir := self.runs.find(name):
                 with self._reading:
-                    return _file(run_dir, rest) if rest else self._page(run_dir, have, now)
+                    return self._page(run_dir, now)
+            case ["run", name, *rest] if run_dir := self.runs.find(name):
+                return _file(run_dir, rest, MOST_LOOK if "look" in asked else MOST_FILE)
         return None
 
-    def _rows(self, have: str, now: float) -> Reply:
+    def _rows(self, now: float) -> Reply:
         if abs(now - self._list_at) >= _LIST_EVERY_S:
-            rows = self.runs.rows(now)
-            body = json.dumps({"folder": str(self.runs.folder), "rows": rows}).encode()
-            mark = _mark(body)
-            self._list = Reply(200, b'{"mark": "%s", "list": %s}' % (mark.encode(), body), _JSON), mark
-            self._list_at = now
-        return _SAME if have == self._list[1] else self._list[0]
+            body = json.dumps({"folder": str(self.runs.folder), "rows": self.runs.rows(now)}).encode()
+            self._list, self._list_at = Reply(200, body, _JSON, mark=_mark(body)), now
+        return self._list
 
     def _comparison(self, names: Sequence[str]) -> Reply | None:
         folders = [self.runs.find(name) for name in dict.fromkeys(names)]
@@ -103,8 +105,8 @@ class Board:
             curve["runs"] = [thin(points) for points in curve["runs"]]
         return Reply(200, json.dumps(compared).encode(), _JSON)
 
-    def _page(self, run_dir: Path, have: str, now: float) -> Reply:
-        """The page of a run; without a new one, that it is the same as the browser's."""
+    def _page(self, run_dir: Path, now: float) -> Reply:
+        """The page of a run, as old as its cost asks for."""
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
             seen = whole_signature(run_dir)
@@ -115,7 +117,7 @@ class Board:
                 self._pages[run_dir.name] = known
                 while len(self._pages) > MOST_PAGES:
                     self._pages.pop(next(iter(self._pages)))
-        return _SAME if _MARK.fullmatch(have) and have == known.mark else known.answer
+        return known.answer
 
 
 def page_of_list() -> Reply:
@@ -132,20 +134,20 @@ def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
 def _made(run_dir: Path, seen: Signature, going_on: bool) -> _Page:
     began = time.thread_time()
     body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE, going_on=going_on).encode()
-    cost, mark = time.thread_time() - began, _mark(body)
-    body = body.replace(b"<main>", b'<main data-mark="%s">' % mark.encode(), 1)
-    answer, rest = Reply(200, *_html(body, run.LIVE)), max(_EVERY_S, cost / MOST_SHARE)
-    return _Page(seen, going_on, answer, mark, time.monotonic() + rest)
+    cost = time.thread_time() - began
+    answer, rest = Reply(200, *_html(body, run.LIVE), _mark(body)), max(_EVERY_S, cost / MOST_SHARE)
+    return _Page(seen, going_on, answer, time.monotonic() + rest)
 
 
-def _file(run_dir: Path, parts: Sequence[str]) -> Reply | None:
+def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
     if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError), own_files.open_to_read(run_dir, "/".join(parts)) as file:
-        start = file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_FILE))
+        about = os.fstat(file.fileno())
+        start = file.seek(max(0, about.st_size - most))
         cut = f"[the first {amount(start)} are left out]\n".encode() if start else b""
-        return Reply(200, cut + file.read(MOST_FILE), _TEXT)
+        return Reply(200, cut + file.read(most), _TEXT, mark=f"{about.st_size}-{about.st_mtime_ns}")
     return None
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hmac
 import io
+import os
 import secrets
 import socket
+import sys
 import threading
 import time
 import webbrowser
@@ -86,11 +88,16 @@ def serve(folder: Path, port: int, opens: bool, console: Console) -> int:
         console.line(server.url, {"kind": "board", "url": server.url})
         if console.asks:
             console.note("Ctrl-C ends it")
-            if opens and not webbrowser.open(server.url):
-                console.note("no browser was found here: open that address")
+            if opens and sys.stdout.isatty() and _has_screen():
+                webbrowser.open(server.url)
         with suppress(KeyboardInterrupt):
             server.serve_forever()
     return DONE
+
+
+def _has_screen() -> bool:
+    """Whether a browser can show itself: without a screen, a text browser would take this terminal."""
+    return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -142,6 +149,7 @@ class _Request(BaseHTTPRequestHandler):
     def _send(self, answer: Reply) -> None:
         self.send_response(answer.code)
         own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Connection": "close"}
+        own |= {"ETag": answer.mark} if answer.mark else {}
         for name, value in {**_HEADERS, "Content-Security-Policy": answer.policy or _POLICY, **own}.items():
             self.send_header(name, value)
         self.end_headers()

@@ -45,6 +45,8 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
     run = load(run_dir, own, live or MOST_READ)
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
+    listed = files.listed(run_dir)
+    logs = [link for name, link, _ in listed[0] if name.startswith("logs/")]
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
@@ -70,7 +72,8 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
-        files=files.listed(run_dir),
+        files=listed,
+        logs=json.dumps(logs) if logs else "",
     )
 
 

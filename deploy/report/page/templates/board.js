@@ -37,12 +37,12 @@
       link.href = `run/${encodeURIComponent(row.id)}/`;
       cell.append(link);
     }],
-    ["Script", (row) => row.script, (cell, row) => { cell.className = "script"; cell.textContent = row.script; }],
-    ["Hosts", (row) => row.hosts, (cell, row) => { cell.className = "less"; cell.textContent = row.hosts; }],
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
     ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
     ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.live && row.started ? Date.now() / 1000 - row.started : row.seconds); }],
+    ["Script", (row) => row.script, (cell, row) => { cell.className = "script"; cell.textContent = row.script; }],
+    ["Hosts", (row) => row.hosts, (cell, row) => { cell.className = "less"; cell.textContent = row.hosts; }],
     ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = row.started ? new Date(row.started * 1000).toLocaleString() : ""; }],
     ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
   ];
@@ -53,7 +53,7 @@
     COLUMNS.forEach(([title, by], place) => {
       const cell = made("th"), button = made("button", "", title);
       cell.scope = "col";
-      cell.className = place === 3 || place === 6 || place > 7 ? "less" : "";
+      cell.className = place === 4 || place > 6 ? "less" : "";
       button.type = "button";
       button.onclick = () => { order = [title, order[0] === title ? -order[1] : 1]; heads(); show(); };
       if (by) cell.append(button);
@@ -131,8 +131,8 @@
       try {
         const answer = await fetch(`runs.json?have=${mark}`);
         if (answer.status === 200) {
-          const { mark: newer, list } = await answer.json();
-          [mark, rows] = [newer, list.rows];
+          const list = await answer.json();
+          [mark, rows] = [answer.headers.get("ETag"), list.rows];
           find(".folder").textContent = list.folder;
           show();
         } else if (answer.status !== 204) throw new Error();

@@ -3,12 +3,11 @@
 {
   const main = document.querySelector("main"), told = document.querySelector(".told");
   const sources = new Map([...main.children].map((part) => [part.id, part.outerHTML]));
-  let mark = main.dataset.mark;
+  let mark = "";
 
   const take = (source) => {
     const other = new DOMParser().parseFromString(source, "text/html").querySelector("main");
     const parts = [...other.children], ids = new Set(parts.map((part) => part.id));
-    mark = other.dataset.mark;
     for (const old of [...main.children]) if (!ids.has(old.id)) { sources.delete(old.id); old.remove(); }
     parts.forEach((part, place) => {
       const old = [...main.children].find((each) => each.id === part.id), text = part.outerHTML;
@@ -20,6 +19,7 @@
       const behind = [...(old?.querySelectorAll("pre") || [])].map((each) => each.scrollHeight - each.clientHeight - each.scrollTop > 4 ? each.scrollTop : null);
       if (old) old.replaceWith(part); else main.insertBefore(part, main.children[place] || null);
       enhance(part);
+      addLogs(part);
       part.querySelectorAll("pre").forEach((each, at) => { if (typeof behind[at] === "number") each.scrollTop = behind[at]; });
       if (focus >= 0) part.querySelectorAll(".plot")[focus]?.focus();
     });
@@ -28,7 +28,7 @@
     if (!document.hidden) {
       try {
         const answer = await fetch(`?have=${mark}`);
-        if (answer.status === 200) take(await answer.text());
+        if (answer.status === 200) { mark = answer.headers.get("ETag"); take(await answer.text()); }
         else if (answer.status !== 204) throw new Error();
         told.textContent = "";
       } catch { told.textContent = "The board has ended: this is what it showed last."; }
@@ -36,4 +36,45 @@
     setTimeout(look, 1000);
   };
   setTimeout(look, 1000);
+
+  // One log at a time: the rank that is chosen, its lines with a word, and the newest of them while it is followed.
+  const log = { file: "", mark: "", text: "", word: "", follow: true };
+  const showLog = () => {
+    const home = document.querySelector("#logs pre"), word = log.word.toLowerCase();
+    if (!home) return;
+    home.hidden = !log.file;
+    home.textContent = word ? log.text.split("\n").filter((line) => line.toLowerCase().includes(word)).join("\n") : log.text;
+    if (log.follow) home.scrollTop = home.scrollHeight;
+  };
+  const readLog = async () => {
+    const file = log.file;
+    if (!file) return;
+    try {
+      const answer = await fetch(`${file}?look&have=${log.mark}`);
+      if (answer.status === 200 && file === log.file) { log.mark = answer.headers.get("ETag"); log.text = await answer.text(); showLog(); }
+    } catch { /* the look above says that the board has ended */ }
+  };
+  function addLogs(part) {
+    const home = part.querySelector("#logs .choice") || part.closest?.("#logs")?.querySelector(".choice");
+    if (!home) return;
+    const choose = made("select"), word = made("input"), follow = made("input"), followed = made("label", "", " follow");
+    choose.setAttribute("aria-label", "log");
+    choose.append(made("option", "", ""), ...JSON.parse(home.dataset.logs).map((name) => made("option", "", name)));
+    Object.assign(word, { type: "search", placeholder: "search", value: log.word });
+    word.setAttribute("aria-label", "search this log");
+    Object.assign(follow, { type: "checkbox", checked: log.follow });
+    followed.prepend(follow);
+    choose.value = log.file;
+    choose.onchange = () => { Object.assign(log, { file: choose.value, mark: "", text: "" }); showLog(); readLog(); };
+    word.oninput = () => { log.word = word.value; showLog(); };
+    follow.onchange = () => { log.follow = follow.checked; showLog(); };
+    home.append(choose, word, followed);
+    showLog();
+  }
+  const readLogs = async () => {
+    if (!document.hidden && log.follow) await readLog();
+    setTimeout(readLogs, 1000);
+  };
+  addLogs(document);
+  readLogs();
 }
