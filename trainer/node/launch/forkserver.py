@@ -2,7 +2,7 @@
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process forks
 the server before it makes threads or looks for GPUs; the server itself does neither. If the server cannot start a rank
-exactly as a new Python would, torchrun starts that rank in its usual way: as where the script sets variables that torch
+exactly as a new Python would, that rank gets one (ranks.py): as where the script sets variables that torch
 reads when it is imported (early.py).
 """
 
