@@ -42,7 +42,7 @@ class Epochs:
     `sharing`: the nodes of a script share its files before each epoch.
     """
 
-    # A rank that waits for a lost one in native code hears no SIGTERM: it is killed, and nobody waits for it.
+    # Whether ranks are killed where others have begun again: one that waits in native code hears no SIGTERM.
     at_once = True
 
     def __init__(self, outcome: Path, address: str, run: str, ranks: int, sharing: Sharing | None = None) -> None:

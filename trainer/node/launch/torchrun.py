@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -30,7 +30,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.launcher.api import LaunchConfig
 
-from muster.errors import TrainError
+from muster.errors import Refused, TrainError
 
 from ... import NAME
 from ...verdict import failed, publish
@@ -47,26 +47,9 @@ _STRANGER = (
     "Muster executed none of that data. Anyone who can reach a run's ports can end the run: keep the ports inside a "
     "private network"
 )
+Meeting = epochs.Epochs | rounds.Rounds
 # torch's defaults: how long ranks have to end, and which signals end torchrun.
 _END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
-
-
-class Meeting(Protocol):
-    """How this node meets the others. `at_once`: ranks that others do not wait for are killed, not asked."""
-
-    at_once: bool
-
-    def next(self) -> Generation:
-        """Wait for the next generation."""
-
-    def waiting(self) -> bool:
-        """Whether other nodes wait for the next generation."""
-
-    def is_closed(self) -> bool:
-        """Whether there is no other generation."""
-
-    def close(self) -> None:
-        """Let there be no other generation."""
 
 
 def main() -> None:
@@ -94,8 +77,10 @@ def main() -> None:
 @record
 def _launch(server: forkserver.Server | None, listener: socket.socket | None, sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
-    told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
-    if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
+    static = asked.rdzv_backend == "static"
+    if static and run.parse_min_max_nnodes(asked.nnodes)[1] > 1:
+        raise Refused("several nodes need a place to meet", "--rdzv-backend c10d --rdzv-endpoint HOST:PORT")
+    if asked.standalone or (static and not asked.rdzv_endpoint and asked.master_port is None):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
     config, program, words = run.config_from_args(asked)
     meets: Meeting
@@ -111,7 +96,11 @@ class Launch:
     """This node from its first rank to the end."""
 
     def __init__(
-        self, config: LaunchConfig, command: Sequence[str], meets: Meeting, server: forkserver.Server | None
+        self,
+        config: LaunchConfig,
+        command: Sequence[str],
+        meets: epochs.Epochs | rounds.Rounds,
+        server: forkserver.Server | None,
     ) -> None:
         self._config, self._command, self._meeting, self._server = config, command, meets, server
         # torch has had these two since 2.10.
