@@ -7,8 +7,8 @@ ranks get a store of their own for each round. No clock is compared with another
 
 from __future__ import annotations
 
-import os
 import re
+import secrets
 import socket
 import sys
 import time
@@ -59,11 +59,13 @@ class Rounds:
         self._run, self._sharing, self._held = config.run_id, sharing, listener
         self._pause_s = _PAUSE_S if self._nodes < _MANY else _PAUSE_OF_MANY_S
         self._join_s = float(asked.get("join_timeout", _JOIN_S))
-        # Nodes are sorted by their labels.
-        self._label = ascii(config.local_addr or f"{socket.getfqdn()}-{os.getpid()}")[1:-1]
+        place = asked.get("rank")  # of torch's static rendezvous
+        label = config.local_addr or socket.getfqdn() if place is None else f"node-{place:05d}"
+        # Nodes are sorted by their labels; two may have the same.
+        self._label = f"{ascii(label)[1:-1]} {secrets.token_hex(8)}"
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=_PORT)
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
-        self._port = port if config.rdzv_backend == "static" else 0
+        self._port = 0 if place is None or self._nodes > 1 else port
         self._address = address = meeting.resolve(host, _RESOLVE_S)
         stores.keep_ranks_on_loopback(address)
         self._store: Store = HashStore()
@@ -72,9 +74,9 @@ class Rounds:
         self._standing: Standing | None = None
         if self._nodes == 1:
             return
-        if asked.get("is_host") == "1":
+        if asked.get("is_host") == "1" or place == 0:
             self._held = listener or stores.listen(address, port)
-        elif "is_host" not in asked:  # it is the first process that can bind the address
+        elif place is None and "is_host" not in asked:  # it is the first process that can bind the address
             with suppress(OSError):
                 self._held = meeting.listen(address, port)
         if not self._held:
@@ -118,12 +120,14 @@ class Rounds:
     def _meet(self) -> Generation:
         end = time.monotonic() + self._join_s
         while True:
-            self._number = self._open_round()
-            store = PrefixStore(f"{self._run}/{self._number}", self._store)
-            if store.add(self._label, 1) == 1:  # else this node has been in it, or the process before this one
-                store.set(str(store.add("came", 1) - 1), f"{self._ranks} {self._label}")
-                if generation := self._agreed(store, end):
-                    return generation
+            if (number := self._open_round()) > self._number:
+                self._number = number
+                store = PrefixStore(f"{self._run}/{number}", self._store)
+                before = store.add("came", 1) - 1
+                if before < self._nodes:  # else all were here, and one of them is gone
+                    store.set(str(before), f"{self._ranks} {self._label}")
+                    if generation := self._agreed(store, end):
+                        return generation
             self._store.compare_set(KEY, str(self._number), str(self._number + 1))
 
     def _agreed(self, store: Store, end: float) -> Generation | None:
@@ -136,8 +140,9 @@ class Rounds:
             return None
         rows = sorted((label, ranks) for ranks, label in map(node_of, store.multi_get(keys)))
         labels, counts = [label for label, _ in rows], [ranks for _, ranks in rows]
-        place = labels.index(self._label) if self._label in labels else self._nodes
-        if place == 0:
+        if self._label not in labels:
+            return None
+        if (place := labels.index(self._label)) == 0:
             self._ranks_store = None  # its port may be asked for once more
             self._ranks_store = stores.open_store(stores.listen(self._address, self._port), "", 0, _RANKS_STORE_S)
             store.set("store", f"{self._ranks_store.port} {self._address}")

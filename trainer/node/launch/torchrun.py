@@ -30,7 +30,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.launcher.api import LaunchConfig
 
-from muster.errors import Refused, TrainError
+from muster.errors import TrainError
 
 from ... import NAME
 from ...verdict import failed, publish
@@ -48,8 +48,8 @@ _STRANGER = (
     "private network"
 )
 Meeting = epochs.Epochs | rounds.Rounds
-# torch's defaults: how long ranks have to end, and which signals end torchrun.
-_END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+# torch's defaults: where one meets; how long ranks have to end, and which signals end torchrun.
+_PORT, _END_S, _SIGNALS = 29500, 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
@@ -77,11 +77,10 @@ def main() -> None:
 @record
 def _launch(server: forkserver.Server | None, listener: socket.socket | None, sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
-    static = asked.rdzv_backend == "static"
-    if static and run.parse_min_max_nnodes(asked.nnodes)[1] > 1:
-        raise Refused("several nodes need a place to meet", "--rdzv-backend c10d --rdzv-endpoint HOST:PORT")
-    if asked.standalone or (static and not asked.rdzv_endpoint and asked.master_port is None):
+    told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
+    if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
     meets: Meeting
     if config.rdzv_backend == group.BACKEND:
