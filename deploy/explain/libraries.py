@@ -23,6 +23,9 @@ _PACKAGES = {
     "libxml2": "libxml2",
     "libz": "zlib1g",
 }
+# OpenCV's wheel misses these one after the other: who brings one of them brings both, or meets the next after a build.
+# The first needs libxcb1.
+_OPENCV = ("libgl1", "libglib2.0-0")
 
 
 def missing(words: str) -> str:
@@ -47,5 +50,7 @@ def package(library: str) -> str:
 
 
 def install(library: str) -> str:
-    """The command that installs its package, as root, on Debian and Ubuntu."""
-    return f"apt-get update && apt-get install -y {package(library)}"
+    """The command that installs its package, as root, on Debian and Ubuntu, and what is missed next."""
+    own = package(library)
+    packages = _OPENCV if own in (*_OPENCV, "libxcb1") else (own,)
+    return f"apt-get update && apt-get install -y {' '.join(packages)}"

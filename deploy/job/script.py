@@ -142,10 +142,20 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     # A Python file needs no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
-    read_command = _command(words, option)
+    read_command = _command(_shell_script(words, folder), option)
     _refuse_mistyped(read_command.words, folder, option)
     notes = (*read_command.notes, *_own_address(read_command.words))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
+
+
+def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...]:
+    """A shell script of the folder as a node can start it: `run.sh` is found in no PATH, and may lack its right."""
+    first = words[0] if words else ""
+    if not folder or not first.endswith(".sh") or not os.path.isfile(folder / first):
+        return words
+    if not os.access(folder / first, os.X_OK):
+        return ("bash", *words)
+    return words if "/" in first else (f"./{first}", *words[1:])
 
 
 def once_a_node(each: str, script: str) -> str:

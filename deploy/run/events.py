@@ -66,6 +66,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
     "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {"anew": flag, "empty": flag}),
+    "put_aside": (
+        {**_OF_RANK, "files": _STEP, "bytes": _STEP, "place": text(40, r"(?:earlier/\d+)?")},
+        {"message": words(200)},
+    ),
     "unseen": ({"what": text(50)}, {"message": words()}),
     "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
     "copied": ({"step": _STEP}, {"write_ms": _MS, "bytes": _STEP}),

@@ -115,22 +115,24 @@ def test_where_a_start_continues_is_right_or_it_is_said_that_it_starts_over(tmp_
 
 
 OWN_FLAG = """
-import os, signal, sys, torch
+import os, signal, sys, time, torch
 model = torch.nn.Linear(4, 1); o = torch.optim.AdamW(model.parameters(), 0.01); begin = 0
 print("words", sys.argv[1:], flush=True)
 if "--resume" in sys.argv:
     saved = torch.load("last.pt")
     model.load_state_dict(saved["m"]); o.load_state_dict(saved["o"]); begin = saved["step"]
 for step in range(begin + 1, 31):
-    o.zero_grad(); model(torch.randn(8, 4)).square().mean().backward(); o.step()
-    if step == 20: torch.save({"m": model.state_dict(), "o": o.state_dict(), "step": step}, "last.pt")
+    o.zero_grad(); model(torch.randn(8, 4)).square().mean().backward(); o.step(); time.sleep(0.1)
+    if step == 20:
+        torch.save({"m": model.state_dict(), "o": o.state_dict(), "step": step}, "last.pt")
+        if not os.path.exists("died"): torch.save(torch.load("last.pt"), "same.pt")
     if step == 25 and not os.path.exists("died"):
         open("died", "w").close(); __import__("time").sleep(1); os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
 @pytest.mark.parametrize("more", [(), ("--restart-with=--resume",)], ids=["with the same words", "with other words"])
-def test_a_restart_that_starts_over_is_said_at_once_and_one_with_other_words_continues(tmp_path, more):
+def test_a_restart_that_starts_over_is_said_at_once_and_keeps_what_was_there_and_other_words_continue(tmp_path, more):
     (tmp_path / "train.py").write_text(OWN_FLAG)
     up = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--requirements", "no", "--run", "r1"]
     line = [*up, "--restarts", "1", *more, "--script", "train.py --lr 1"]
@@ -145,6 +147,12 @@ def test_a_restart_that_starts_over_is_said_at_once_and_one_with_other_words_con
         "the script starts over from the beginning: it loaded no checkpoint, and its optimizer is empty; steps 1 to 25"
     )
     assert (over in done.stdout) == (not more)
+    earlier = tmp_path / "runs/r1/earlier/1/work"
+    assert sorted(path.name for path in earlier.glob("*")) == ([] if more else ["died", "last.pt", "same.pt"])
+    if not more:
+        assert (earlier / "last.pt").read_bytes() != (tmp_path / "runs/r1/work/last.pt").read_bytes()
+        assert "3 files (" in done.stdout
+        assert "of earlier starts on master are kept in earlier/1/" in done.stdout
     assert ("the script continues after step 20" in done.stdout) == bool(more)
     assert "done" in done.stdout
     assert "step 30" in done.stdout

@@ -144,7 +144,10 @@ SECTIONS = (
                     "use, and the image has no compiler."
                 ),
                 by_hand="`which gcc nvcc ninja`",
-                fix="Use a `devel` image, or install the packages.",
+                fix=(
+                    "Use a `devel` image, or install the packages (`RUN apt-get update && apt-get install -y g++` in a "
+                    "Dockerfile). `--env TORCHDYNAMO_DISABLE=1` runs the script without `torch.compile`."
+                ),
             ),
             Row(
                 "disk-quota",

@@ -123,7 +123,8 @@ GPU = (
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),
     several(r"(CUDA|HIP) error: (.{1,60})", "a {0} call failed: {1}", BLOCKING),
-    sign("compiler-missing", r"Failed to find C compiler|CUDA_HOME (?:does not exist|environment variable is not set)|"
+    sign("compiler-missing", r"Failed to find C compiler|No working C\+\+ compiler|"
+         r"CUDA_HOME (?:does not exist|environment variable is not set)|"
          r"Ninja is required|Unable to find (?:the )?nvcc|"
          r"Command '\['which', '(?:[cg]\+\+|gcc|cc|clang\S*|nvcc|ninja)'|"
          r"/(?:nvcc|[cg]\+\+|gcc|cc|ninja)\b.{0,9}: (?:not found|No such file)|"

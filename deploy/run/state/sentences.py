@@ -27,6 +27,8 @@ def sentence_of(event: Event) -> tuple[str, bool] | None:
         case "shared":
             what = f"{several(event['files'], 'file')} ({amount(event['bytes'])})"
             return f"copying {what} from {event['source']} to {event['node']}", False
+        case "put_aside":
+            return _put_aside(event)
         case "evaluated":
             return _evaluated(event), False
         case "outside":
@@ -43,6 +45,15 @@ def _of_role(event: Event) -> tuple[str, bool] | None:
     if event["phase"] == "ready":
         return f"{who} is ready", False
     return (f"{who} starts again", True) if event.get("again") else None
+
+
+def _put_aside(event: Event) -> tuple[str, bool]:
+    """What earlier starts wrote, where a start begins anew."""
+    files = several(event["files"], "file") if event["files"] else "files"
+    what, why = f"{files} ({amount(event['bytes'])}) of earlier starts on {event['node']}", event.get("message", "")
+    if not event["place"]:
+        return f"{what} are not put aside, and this start may write over them: {why}", True
+    return f"{what} are kept in {event['place']}/" + f" ({why})" * bool(why), False
 
 
 def _evaluated(event: Event) -> str:

@@ -354,7 +354,8 @@ def hint(words: str) -> str:
     low = words.lower()
     if "excludes" in low and low.find(" of the base") > low.find("excludes"):
         loosen = f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
-        return f"--requirements pyproject.toml, if that allows it; {loosen}" if "uv.lock:" in low else loosen
+        narrow = "uv.lock:" in low and "pyproject.toml:" not in low
+        return f"--requirements pyproject.toml, if that allows it; {loosen}" if narrow else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if "must have torchvision itself" in low:

@@ -291,3 +291,22 @@ def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path,
 )
 def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, file):
     assert script_file.file_of(script.read(typed, None).words) == file
+
+
+@pytest.mark.parametrize(
+    ("typed", "mode", "started"),
+    [
+        ("run.sh --lr 1", 0o644, ["bash", "run.sh", "--lr", "1"]),
+        ("./run.sh", 0o644, ["bash", "./run.sh"]),
+        ("run.sh", 0o755, ["./run.sh"]),
+        ("tools/run.sh", 0o755, ["tools/run.sh"]),
+        ("other.sh", 0o644, ["other.sh"]),
+    ],
+)
+def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mode, started):
+    """A node would say `no such program: run.sh` only after its packages are there."""
+    (tmp_path / "tools").mkdir()
+    for name in ("run.sh", "tools/run.sh"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(mode)
+    assert list(script.read(typed, tmp_path).words) == ["--per-node", *started]

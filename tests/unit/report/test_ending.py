@@ -113,9 +113,9 @@ LACKS = "ended with code 1: ImportError: {}: cannot open shared object file: No 
 @pytest.mark.parametrize(
     ("library", "package"),
     [
-        ("libxcb.so.1", "libxcb1"),
-        ("libGL.so.1", "libgl1"),
-        ("libgthread-2.0.so.0", "libglib2.0-0"),
+        ("libxcb.so.1", "libgl1 libglib2.0-0"),
+        ("libGL.so.1", "libgl1 libglib2.0-0"),
+        ("libgthread-2.0.so.0", "libgl1 libglib2.0-0"),
         ("libX11.so.6", "libx11-6"),
         ("libsndfile.so.1", "libsndfile1"),
         ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
@@ -148,7 +148,7 @@ def test_a_library_that_this_machine_lacks_is_installed_here(folder):
     (folder.parent / RUN).mkdir()
     record.write_record(folder.parent / RUN, {"id": RUN, "backend": "processes"})
     text = hint(folder, LACKS.format("libxcb.so.1"), fetch="")
-    assert text.endswith("sudo apt-get update && sudo apt-get install -y libxcb1")
+    assert text.endswith("sudo apt-get update && sudo apt-get install -y libgl1 libglib2.0-0")
     assert "docker" not in text.lower()
 
 

@@ -140,6 +140,11 @@ class Diary:
         if folder := self._folder(first):
             folder.event("asked", grace_s=grace_s)
 
+    def tell_put_aside(self, about: Mapping[str, Any]) -> None:
+        """Tell what earlier starts wrote, and where it is kept, or why it is not."""
+        if folder := self._folder(min((life.rank for life in self.lives), default=0)):
+            folder.event("put_aside", **about)
+
     def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
         """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
         if folder := self._folder(rank):

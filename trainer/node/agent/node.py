@@ -25,7 +25,7 @@ from ...verdict import Verdict, failed, publish, read_verdict
 from .. import torch_names
 from ..ending import training_alone
 from ..ending.why import UNOBSERVED
-from ..files import work
+from ..files import earlier, work
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stillness import Stillness
@@ -159,6 +159,7 @@ class Node:
         folder = self.diary.run_folder
         still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
+        before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
             if watch_input and _input_closed():
@@ -170,6 +171,7 @@ class Node:
             for rank, about in still.look(self.diary.lives):
                 self.diary.tell_still(rank, about)
             self._mend(still)
+            before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.tell_links(rank, ends)
             for rank, held in throttle.look(self.diary.lives):
@@ -199,6 +201,7 @@ class Node:
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
+        before.finish()
 
     def _give_up(self, of: training_alone.Alone) -> None:
         """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""

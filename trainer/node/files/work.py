@@ -217,22 +217,14 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
 
 def written(run_folder: Path) -> FileTotals:
     """What the script has written so far on this host; what can be had again is no file of these."""
-    sent, copies, sizes = _manifest(run_folder), _known_copies(run_folder), list[int]()
-    downloads, places, tops = 0, set[str](), set[str]()
-    for top in (WORK, HOME, KEEP):
-        for path, status in _files(run_folder / top):
-            if f"{top}/{path}" in copies:
-                continue
-            if top == WORK and path in sent and _digest(run_folder / top / path) == sent[path]:
-                continue
-            size = None if stat.S_ISLNK(status.st_mode) else status.st_size
-            if kind := replaceable.kind_of(f"{top}/{path}", size):
-                if size and kind == replaceable.DOWNLOAD:
-                    downloads += size
-                    places.add(os.path.dirname(f"{top}/{path}"))
-            else:
-                sizes.append(status.st_size)
-                tops.add(top)
+    downloads, sizes, places, tops = 0, list[int](), set[str](), set[str]()
+    for path, status, kind in _wrote(run_folder):
+        if not kind:
+            sizes.append(status.st_size)
+            tops.add(path.partition("/")[0])
+        elif kind == replaceable.DOWNLOAD and not stat.S_ISLNK(status.st_mode) and status.st_size:
+            downloads += status.st_size
+            places.add(os.path.dirname(path))
     place = os.path.commonpath(places) if places else ""
     return FileTotals(len(sizes), sum(sizes), tops.pop() if len(tops) == 1 else "", downloads, place)
 
@@ -246,6 +238,22 @@ def written_since(run_folder: Path, since: float) -> list[str]:
         if status.st_mtime >= since and not replaceable.kind_of(f"{top}/{path}", status.st_size)
     ]
     return [path for _, path in sorted(dated, reverse=True)]
+
+
+def own_files(run_folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The files that the script wrote or changed on this host, by their paths in the run folder."""
+    return ((path, status) for path, status, kind in _wrote(run_folder) if not kind)
+
+
+def _wrote(run_folder: Path) -> Iterator[tuple[str, os.stat_result, str]]:
+    """What the script wrote, and for what can be had again its kind: neither as it was sent, nor from another node."""
+    sent, copies = _manifest(run_folder), _known_copies(run_folder)
+    for top in (WORK, HOME, KEEP):
+        for path, status in _files(run_folder / top):
+            as_sent = top == WORK and path in sent and _digest(run_folder / top / path) == sent[path]
+            if f"{top}/{path}" not in copies and not as_sent:
+                size = None if stat.S_ISLNK(status.st_mode) else status.st_size
+                yield f"{top}/{path}", status, replaceable.kind_of(f"{top}/{path}", size)
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:

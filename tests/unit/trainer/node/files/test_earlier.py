@@ -1,0 +1,78 @@
+"""What a script wrote in earlier starts is kept where a later one begins anew."""
+
+import os
+import shutil
+import time
+from collections import namedtuple
+
+import pytest
+
+from trainer.node.files import earlier
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / "work/ckpt").mkdir(parents=True)
+    (tmp_path / "home").mkdir()
+    for path, words in (("work/ckpt/last.pt", "step 900"), ("home/best.pt", "best"), ("work/new.txt", "new")):
+        (tmp_path / path).write_text(words)
+    began = time.time() - 100
+    for path in ("work/ckpt/last.pt", "home/best.pt"):
+        os.utime(tmp_path / path, (began - 60, began - 60))
+    return tmp_path, began
+
+
+def kept(folder):
+    home = folder / "earlier"
+    return {f"{path.relative_to(home)}": path.read_text() for path in home.rglob("*") if path.is_file()}
+
+
+def test_what_was_there_before_this_start_is_copied_and_what_is_new_is_not(run):
+    folder, began = run
+    assert earlier.put_aside(folder, began) == {"files": 2, "bytes": 12, "place": "earlier/1"}
+    assert kept(folder) == {"1/work/ckpt/last.pt": "step 900", "1/home/best.pt": "best"}
+    assert (folder / "work/ckpt/last.pt").read_text() == "step 900"
+
+
+def test_nodes_that_share_the_folder_copy_it_once_and_each_later_start_has_a_number(run):
+    folder, began = run
+    earlier.put_aside(folder, began)
+    assert earlier.put_aside(folder, began) == {}
+    assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/2"
+
+
+def test_a_disk_with_too_little_space_is_left_to_the_script_and_that_is_said(run, monkeypatch):
+    folder, began = run
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(20))
+    about = earlier.put_aside(folder, began)
+    assert (about["files"], about["place"], about["message"]) == (2, "", "the disk has too little space")
+    assert kept(folder) == {}
+
+
+def test_a_file_that_is_written_over_meanwhile_is_no_copy(run, monkeypatch):
+    folder, began = run
+    copy = shutil.copy2
+
+    def late(source, goal, **more):
+        copy(source, goal, **more)
+        if source.name == "last.pt":
+            source.write_text("step 1")
+
+    monkeypatch.setattr(shutil, "copy2", late)
+    about = earlier.put_aside(folder, began)
+    assert (about["files"], about["message"]) == (1, "1 of them were written over meanwhile")
+    assert kept(folder) == {"1/home/best.pt": "best"}
+
+
+def test_a_folder_without_files_of_the_script_has_nothing_to_keep(tmp_path):
+    (tmp_path / "work").mkdir()
+    assert earlier.put_aside(tmp_path, time.time()) == {}
+    assert not (tmp_path / "earlier").exists()
+
+
+def test_a_link_is_kept_as_a_link_and_leads_nowhere(run):
+    folder, began = run
+    os.symlink("/etc/passwd", folder / "work/link")
+    os.utime(folder / "work/link", (began - 9, began - 9), follow_symlinks=False)
+    earlier.put_aside(folder, began)
+    assert os.readlink(folder / "earlier/1/work/link") == "/etc/passwd"

@@ -1,0 +1,96 @@
+"""What earlier starts of a script wrote, put aside where a later start begins anew and would write over it.
+
+A start that loads nothing is noticed at its first step (trainer/node/rank/steps/watcher.py), long before most scripts
+save again. The copies lie in `earlier/<number>/` of the run folder, out of the script's sight. Standard library only.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..ending.ends import Life
+from . import work
+
+EARLIER, ANEW = "earlier", ".anew.*"
+_LOOK_SECONDS = 0.5
+# So much of the free disk stays the script's own: it is about to save again.
+_SHARE = 0.5
+
+
+class Earlier:
+    """Looks whether a start begins anew, and copies what earlier ones left. `tell` gets the fields of an event."""
+
+    def __init__(self, outcome: Path, run_folder: Path | None, tell: Callable[[Mapping[str, Any]], None]) -> None:
+        self._outcome, self._run_folder, self._tell = outcome, run_folder, tell
+        self._seen, self._next = set[str](), 0.0
+        self._copying: threading.Thread | None = None
+
+    def look(self, lives: Sequence[Life]) -> None:
+        """Begin to copy if a rank of this start has begun anew since the last look."""
+        now = time.monotonic()
+        if not self._run_folder or now < self._next or (self._copying and self._copying.is_alive()):
+            return
+        self._next = now + _LOOK_SECONDS
+        notes = {path.name for path in self._outcome.glob(ANEW)} - self._seen
+        running = [life.began for life in lives if life.code is None]
+        if notes and running:
+            self._seen |= notes
+            self._copying = threading.Thread(target=self._copy, args=(self._run_folder, min(running)), daemon=True)
+            self._copying.start()
+
+    def finish(self) -> None:
+        """Wait for a copy that is under way."""
+        if self._copying:
+            self._copying.join()
+
+    def _copy(self, run_folder: Path, began: float) -> None:
+        try:
+            about = put_aside(run_folder, began)
+        except OSError as fault:
+            about = {"files": 0, "bytes": 0, "place": "", "message": fault.strerror or str(fault)}
+        if about:
+            self._tell(about)
+
+
+def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
+    """Copy what the script had written before `began`, in unix seconds; the fields of the event `put_aside`.
+
+    Empty if there is nothing, or if another node of this machine has copied it. Raises OSError.
+    """
+    with work.alone(run_folder):
+        home = run_folder / EARLIER
+        made = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime) if home.is_dir() else []
+        if made and made[-1].stat().st_mtime >= began:
+            return {}
+        files = [(path, status) for path, status in work.own_files(run_folder) if status.st_mtime < began]
+        size = sum(status.st_size for _, status in files)
+        if not files:
+            return {}
+        if size > _SHARE * shutil.disk_usage(run_folder).free:
+            return {"files": len(files), "bytes": size, "place": "", "message": "the disk has too little space"}
+        goal = home / f"{len(made) + 1}"
+        goal.mkdir(parents=True)
+    kept = list(_copied(run_folder, goal, files))
+    whole = {"files": len(kept), "bytes": sum(kept), "place": f"{EARLIER}/{goal.name}"}
+    missed = len(files) - len(kept)
+    return {**whole, "message": f"{missed} of them were written over meanwhile"} if missed else whole
+
+
+def _copied(run_folder: Path, goal: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[int]:
+    """Copy each file; yields the size of each that nobody wrote to meanwhile, and removes the others' copies."""
+    for path, before in files:
+        (goal / path).parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            shutil.copy2(run_folder / path, goal / path, follow_symlinks=False)
+            now = (run_folder / path).lstat()
+            if (now.st_mtime_ns, now.st_size, now.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino):
+                yield before.st_size
+                continue
+        (goal / path).unlink(missing_ok=True)
