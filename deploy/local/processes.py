@@ -21,7 +21,7 @@ import psutil
 from ..core.errors import DeployError
 from ..core.facts import NodeState
 from ..run import own_files
-from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, TORCH_RENDEZVOUS, NodeSpec
+from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, NodeSpec
 from ..run.folders import with_muster
 
 MOST_RESTARTS = 3
@@ -118,7 +118,7 @@ class LocalNodes:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if name in (TORCH_RENDEZVOUS, PLAIN_TORCHRUN) or not (name.startswith(_FOREIGN) or name in _FOREIGN_NAMES)
+            if name == PLAIN_TORCHRUN or not (name.startswith(_FOREIGN) or name in _FOREIGN_NAMES)
         }
         with own_files.open_to_append(log.parent.parent, f"{log.parent.name}/{log.name}") as output:
             try:

@@ -20,13 +20,9 @@ VARIABLES: Mapping[str, str] = {
         "a new store for each generation of ranks, in the first node's torchrun: in a shared one, a restarted rank "
         "finds the dead generation's addresses and hangs"
     ),
-    "MUSTER_TORCH_RENDEZVOUS=1": (
-        "torch's own rendezvous, which listens on every address and unpickles what it receives; only for a torch "
-        "with other names ([decision 0011](../decisions/0011-an-agent-around-torchrun.md))"
-    ),
     "MUSTER_PLAIN_TORCHRUN=1": (
-        "torch's own torchrun, unpatched (`trainer/node/torch_names.py` lists the patches): each rank imports "
-        "torch, the rendezvous is torch's, and only its report says why a script failed"
+        "torch's own torchrun, and nothing is watched: each rank imports torch, and only its report says why a "
+        "script failed. Its rendezvous listens on every address and unpickles what it receives"
     ),
     "MUSTER_LISTEN_FD": "agent to torchrun: the descriptor that listens on the rendezvous address",
     "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME": "one exact interface name (`=` in front for NCCL)",

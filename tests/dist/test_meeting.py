@@ -31,9 +31,9 @@ while not os.path.exists("enough"):
 class Agents:
     """Nodes that run TRAIN in `folder`, each with an agent of its own."""
 
-    def __init__(self, folder, count, ranks, **variables):
+    def __init__(self, folder, count, ranks, script=TRAIN, **variables):
         self.folder, self.world = folder, count * ranks
-        (folder / "train.py").write_text(TRAIN)
+        (folder / "train.py").write_text(script)
         shared = environment(PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables)
         del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # nobody said: as in a plain `docker run`
         command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
@@ -96,6 +96,31 @@ def test_ranks_meet_again_after_a_restart_in_a_store_that_is_new(agents, tmp_pat
     assert first == second == [{"sum": 10.0, "address": "::1"}] * 4
     assert run.addresses() == {"::1", "127.0.0.1"}, "gloo takes its interface's first address"
     assert run.ended() == [0, 0]
+
+
+# Rank 1 is killed once rank 0 has ended well, in the first of its lives.
+UNEVEN = """
+import os, signal, time, torch, torch.distributed as dist
+dist.init_process_group()
+dist.all_reduce(torch.ones(1))
+rank, is_first = dist.get_rank(), not os.path.exists("killed")
+open(f"life-{rank}-{os.getpid()}", "w").close()
+dist.barrier()
+(other,) = [int(name[7:]) for name in os.listdir() if name.startswith("life-0-")] if is_first else (0,)
+while rank == 1 and is_first and os.path.exists(f"/proc/{other}"):
+    time.sleep(0.05)
+if rank == 1 and is_first:
+    open("killed", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("restarts", "codes", "lives"), [("1", [0, 0], 2), ("0", [0, 1], 1)])
+def test_a_rank_that_is_killed_after_another_nodes_ranks_ended_well_holds_nobody_up(agents, restarts, codes, lives):
+    variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}"}
+    run = agents(2, 1, UNEVEN, PET_MAX_RESTARTS=restarts, **variables)
+    assert run.ended() == codes, "torch's own exit barrier waits for five minutes"
+    assert [len(list(run.folder.glob(f"life-{rank}-*"))) for rank in (0, 1)] == [lives, lives]
 
 
 @pytest.mark.parametrize("variables", [{}, {"PET_MASTER_PORT": str(free_port())}])

@@ -90,7 +90,7 @@ def test_a_script_is_started_again_as_often_as_asked_and_not_once_more(up):
     assert "bad sample 7" in done.stderr
     assert [text.partition(":")[0] for text in told(up.folder)] == [
         "the script starts again (restart 1)",
-        "nothing tells at which step the script continues",  # SGD does not count its steps
+        "the script starts over from the beginning",  # as its file of steps is gone
     ]
 
 

@@ -43,6 +43,12 @@ while not over:
     dist.broadcast(over, 0)
     step += 1
     time.sleep(0.02)
+open(sys.argv[1] + f"/over-{rank}", "w").close()
+if rank == 2 and os.path.exists(sys.argv[1] + "/late"):
+    while not all(os.path.exists(sys.argv[1] + f"/over-{other}") for other in (0, 1)):
+        time.sleep(0.05)
+    os.remove(sys.argv[1] + "/late")
+    os.kill(os.getpid(), 9)
 """
 
 
@@ -131,6 +137,14 @@ def test_a_script_that_fails_by_itself_is_started_again_as_often_as_asked(hosts,
     assert [host.agent.wait(60) for host in hosts] == [1, 1, 1]
     verdicts = [json.loads(path.read_text()) for host in hosts for path in (host.folder / "outcome").glob("*.json")]
     assert [(verdict["node"], "as asked" in verdict["message"]) for verdict in verdicts] == [("worker-1", True)]
+
+
+def test_a_rank_that_is_killed_after_the_others_ended_well_has_all_begin_again(hosts, tmp_path):
+    until_begun(hosts, 3)
+    for word in ("late", "end"):
+        (tmp_path / "told" / word).touch()
+    assert [host.agent.wait(60) for host in hosts] == [0, 0, 0]
+    assert [len(host.begins()) for host in hosts] == [2, 2, 2]
 
 
 def test_a_stop_is_no_failure(hosts):

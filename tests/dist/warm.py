@@ -9,12 +9,26 @@ import os
 import socket
 import subprocess
 import sys
+import time
 
 from trainer.node.launch import forkserver
 
 OURS = "muster.trainer.node.launch.torchrun"
 # What torchrun imports, and what the server of its ranks imports.
 _MODULES = (OURS, "muster.trainer.train.run", "torch._dynamo")
+
+
+class Started(forkserver.Rank):
+    """A torchrun that was forked."""
+
+    def wait(self, timeout=float("inf")):
+        """Its exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        end = time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired(f"torchrun {self.pid}", timeout)
+            time.sleep(0.02)
+        return code
 
 
 class Warm:
@@ -29,7 +43,7 @@ class Warm:
     def start(self, arguments, folder, environment, output):
         """Fork a torchrun with these arguments, which prints into the file `output`."""
         place = {"folder": str(folder), "environment": environment, "output": str(output)}
-        return forkserver.Rank(self, self._ask(do="fork", arguments=["-m", OURS, *arguments], **place)["pid"])
+        return Started(self, self._ask(do="fork", arguments=["-m", OURS, *arguments], **place)["pid"])
 
     def code(self, pid):
         """The exit code of a torchrun, None while it runs."""

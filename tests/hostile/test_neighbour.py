@@ -1,26 +1,23 @@
 """A neighbour on the network, without credentials, against the ports of a run: nothing of theirs is ever run."""
 
 import ast
-import base64
 import json
 import os
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import psutil
 import pytest
 import torch
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous, rendezvous_handler_registry
+from torch.distributed.elastic.rendezvous import RendezvousStateError
 
 from deploy.local import processes
 from lab import waiting
 from lab.ports import free_port
 from muster import exchange
-from muster.errors import Refused
 from tests.dist.conftest import HOME, Nodes
-from trainer.node.launch import rendezvous, rendezvous_state
-from trainer.node.launch.local_times import LocalTimes
+from trainer.node.launch import rounds
 from trainer.node.membership import meeting
 
 
@@ -65,10 +62,10 @@ class Neighbour:
         self.store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=10))
 
     def overwrite(self, data, *names):
-        """Put `data` wherever something lies, plain and as torch packs a state."""
+        """Put `data` wherever something lies."""
         keys = {*names, *(self.store.list_keys() if hasattr(self.store, "list_keys") else ())}
         for key in keys:
-            self.store.set(key, base64.b64encode(data) if "torch.rendezvous." in key else data)
+            self.store.set(key, data)
         return keys
 
 
@@ -93,8 +90,7 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     assert len(ports) >= 5, "both stores, and each rank's gloo"
 
     Neighbour(*stores).overwrite(payload, "muster/muster/verdict", "muster/group/0/0")
-    key = f"torch.rendezvous.{run.spec.nodes[0].environment['PET_RDZV_ID']}"
-    assert key in Neighbour(meets).overwrite(payload, key, f"{key}.0/muster/ranks-store")
+    assert rounds.KEY in Neighbour(meets).overwrite(payload, rounds.KEY)
 
     codes = waiting.until(
         lambda: None not in (connections := run.codes()).values() and connections, "the end of all nodes"
@@ -107,43 +103,23 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     assert all("Traceback" not in each or "RendezvousConnectionError" in each for each in logs), logs
 
 
-def states(payload):
-    """What a stranger may leave where a state belongs."""
-    state = pickle.dumps(dynamic_rendezvous._RendezvousState())
-    yield from (payload, base64.b64encode(payload), state, b"", b"\xff", b"null", b"[]", b"{}", b"9" * 9999)
-    yield from (b"[" * 100_000, b" " * (2 << 20), b'{"round": 1e999}')
-    good = json.loads(rendezvous_state.to_json(state, LocalTimes(1.0)))
-    for name in good:
-        for odd in (
-            "x",
-            {"a": 1},
-            [[1]],
-            1.5,
-            "2026-01-01T00:00:00",
-            [["\x1b]52;c;x\x07", 1, 0]],
-            [[["a", 1, 0], 1, 1]],
-        ):
-            yield json.dumps({**good, name: odd}).encode()
+# What may lie in the store of the rounds, and who reads it.
+WRITTEN = [
+    (rounds.round_of, b"3", (3, False)),
+    (rounds.round_of, b"3 closed", (3, True)),
+    (rounds.node_of, b"8 node-00001", (8, "node-00001")),
+    (rounds.meeting_place, b"4711 fd00::1", (4711, "fd00::1")),
+]
 
 
-def test_whatever_lies_where_a_state_belongs_is_refused_in_words(payload):
-    tried = list(states(payload))
-    assert len(tried) > 60
-    for stored in tried:
+@pytest.mark.parametrize(("read", "written", "value"), WRITTEN)
+def test_what_lies_in_the_store_of_the_rounds_is_read_or_refused_in_words(read, written, value, payload):
+    assert read(written) == value
+    odd = (payload, b"", b"\xff", b"null", b"{}", b"9" * 9999, b"1" * (2 << 20), b" " + written)
+    odd += (written + b"\n", b"-" + written, b"1 \x1b]52;c;x\x07", b"9999999999 x")
+    for stored in odd:
         with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-            rendezvous_state.to_pickle(stored, LocalTimes(1.0))
-
-
-def test_a_state_comes_back_as_it_was():
-    state, node = dynamic_rendezvous._RendezvousState(), dynamic_rendezvous._NodeDesc("fd00::1", 7, 3)
-    state.round, state.complete, state.deadline = 2, True, datetime.now(UTC)
-    state.participants[node], state.last_heartbeats[node] = 4, datetime.now(UTC)
-    state.wait_list.add(dynamic_rendezvous._NodeDesc("node-00001", 8, 0))
-    written = rendezvous_state.to_json(pickle.dumps(state), LocalTimes(1.0))
-    times = LocalTimes(1.0)
-    back = pickle.loads(rendezvous_state.to_pickle(written, times))
-    assert rendezvous_state.to_json(pickle.dumps(back), times) == written
-    assert {**vars(back), "deadline": 0, "last_heartbeats": 0} == {**vars(state), "deadline": 0, "last_heartbeats": 0}
+            read(stored)
 
 
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
@@ -167,12 +143,3 @@ def test_the_port_is_held_from_the_first_look_on():
         claimed = meeting.claim(variables)
         assert (claimed.getsockname(), variables) == (("127.0.0.1", port), {})
         claimed.close()
-
-
-@pytest.mark.parametrize("moved", ["_registry", "_RendezvousState", "_NodeDesc"])
-def test_a_torch_that_has_other_names_is_refused_in_words(moved, monkeypatch):
-    where = rendezvous_handler_registry if moved == "_registry" else dynamic_rendezvous
-    monkeypatch.delattr(where, moved)
-    with pytest.raises(Refused, match="has another rendezvous") as refused:
-        rendezvous.install()
-    assert f"{rendezvous.TORCHS_OWN}=1" in refused.value.hint

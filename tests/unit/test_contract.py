@@ -73,7 +73,6 @@ def test_compose_gives_a_node_what_the_builder_gives_on_every_other_backend(serv
     by_script = {"PET_NNODES"} | ({"MUSTER_NODE", "PET_NODE_RANK"} if service == "worker" else set())
     wanted = {name: value for name, value in promised_to(service, rank).items() if name not in by_script}
     names = (
-        "TORCH_RENDEZVOUS",
         "PLAIN_TORCHRUN",
         "SENT",
         "OBSERVE",

@@ -10,19 +10,8 @@ from collections.abc import Mapping
 
 # Set to 1, torchrun is torch's own: ranks that import torch each for themselves, its pauses, its rendezvous.
 PLAIN = "MUSTER_PLAIN_TORCHRUN"
-_ELASTIC = "torch.distributed.elastic"
-_DYNAMIC = f"{_ELASTIC}.rendezvous.dynamic_rendezvous"
 # Where each is found, and what is lost without it.
 NAMES = {
-    f"{_ELASTIC}.multiprocessing.subprocess_handler:SubprocessHandler._popen": "ranks that are forked",
-    f"{_ELASTIC}.agent.server.local_elastic_agent:LocalElasticAgent._stop_workers": "fewer nodes continue at once",
-    f"{_ELASTIC}.multiprocessing.api:SubprocessContext._poll": "how each rank ended, at first hand",
-    f"{_DYNAMIC}:_delay": "shorter pauses",
-    f"{_DYNAMIC}:_BackendRendezvousStateHolder.__init__": "shorter pauses",
-    f"{_DYNAMIC}:_RendezvousState": "a rendezvous at one address",
-    f"{_DYNAMIC}:_NodeDesc": "a rendezvous at one address",
-    f"{_ELASTIC}.rendezvous:rendezvous_handler_registry._registry": "a rendezvous at one address",
-    f"{_ELASTIC}.rendezvous.api:get_free_port": "a rendezvous on hosts without a localhost",
     "torch._C:DisableTorchFunction": "modes and tensor classes of a script hear nothing of what watches it",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
     "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",

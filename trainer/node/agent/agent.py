@@ -1,8 +1,8 @@
 """`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
 
-torchrun sorts nodes by the text of their addresses, restarts ranks whose fault is final, waits five minutes for nodes
-that will never finish, and turns every exit code into 1. This process gives it addresses that sort as planned, ends it
-once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
+torchrun (launch/torchrun.py) restarts ranks whose fault is final, waits for nodes that will never finish, and turns
+every exit code into 1. This process gives it addresses that sort as planned, ends it once the ranks' verdict is known,
+and exits with that verdict's code. Standard library only.
 
 `python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
 a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
@@ -364,9 +364,9 @@ def torchrun_environment(
 ) -> dict[str, str]:
     """`environment` with what torchrun needs made certain: an IP literal to meet at, an address that sorts as planned.
 
-    torchrun gives rank 0 to the agent whose `--local-addr` sorts first as text (`sorted(state.participants)` in torch's
-    dynamic_rendezvous), and only that one's address is ever connected to. So the master passes its IP literal and
-    the others labels, which sort behind any IP literal and among themselves by node rank. Raises TrainError.
+    The node whose `--local-addr` sorts first as text has rank 0, and only that one's address is ever connected to, as
+    in torchrun. So the master passes its IP literal and the others labels, which sort behind any IP literal and among
+    themselves by node rank. Raises TrainError.
 
     A rank whose NCCL has timed out waits before it ends, four times as long as _DUMP_WAIT says: one minute by default
     (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.

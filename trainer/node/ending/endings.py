@@ -283,11 +283,6 @@ class Judged:
                 self.returncode = DONE
         return self.returncode
 
-    def wait(self, timeout: float | None = None) -> int | None:
-        """Wait for the exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
-        self._process.wait(timeout)
-        return self.poll()
-
     def _judge(self) -> None:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:

@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,6 @@ from typing import Any
 from muster.files import is_number, parse, surely
 
 _NAME = "ends.jsonl"
-_TORCHRUN_ENDS_BY = (signal.SIGTERM, signal.SIGKILL)
 _CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -43,49 +42,21 @@ class Life:
         return bool(self.code)
 
 
-def write_down(context: Any) -> None:
-    """Make torchrun's SubprocessContext note in MUSTER_OUTCOME_DIR which ranks began and which ended."""
-    look, outcome = getattr(context, "_poll", None), os.environ.get("MUSTER_OUTCOME_DIR")
-    if not look or not outcome:
-        return
-    path = Path(outcome) / _NAME
-
-    def noting(self: Any) -> Any:
-        # We look before torchrun does: on a failure it ends the other ranks at once, and these are not at fault.
-        with suppress(OSError, AttributeError, KeyError, ValueError):
-            _note(self, path, self.subprocess_handlers)
-        result = look(self)
-        # A rank that died between our look and torchrun's. We note nothing about ranks that torchrun ended.
-        with suppress(OSError, AttributeError, KeyError, ValueError):
-            own = [rank for rank, failure in result.failures.items() if -failure.exitcode not in _TORCHRUN_ENDS_BY]
-            if len(own) == 1 and not any(self.__dict__["_muster_noted"].values()):
-                _note(self, path, own)
-        return result
-
-    context._poll = noting
+def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> None:
+    """Note that a rank has begun with this environment."""
+    place = {"rank": "RANK", "world": "WORLD_SIZE", "attempt": "TORCHELASTIC_RESTART_COUNT"}
+    _note({"local_rank": local_rank, "pid": pid, **{name: int(environment[key]) for name, key in place.items()}})
 
 
-def _note(context: Any, path: Path, local_ranks: Collection[int]) -> None:
-    noted: dict[int, bool] = context.__dict__.setdefault("_muster_noted", {})
-    lines = []
-    for local_rank, handler in context.subprocess_handlers.items():
-        if local_rank not in local_ranks:
-            continue
-        about = {"local_rank": local_rank, "pid": handler.proc.pid, "t": time.time()}
-        if local_rank not in noted:
-            environment = {**os.environ, **context.envs[local_rank]}
-            place = {
-                "rank": environment["RANK"],
-                "world": environment["WORLD_SIZE"],
-                "attempt": environment["TORCHELASTIC_RESTART_COUNT"],
-            }
-            lines.append({**about, **{name: int(value) for name, value in place.items()}})
-            noted[local_rank] = False
-        if not noted[local_rank] and (code := handler.proc.poll()) is not None:
-            lines.append({**about, "code": getattr(handler.proc, "noted", code)})
-            noted[local_rank] = True
-    if lines:
-        surely(partial(_append, path, "".join(json.dumps(line) + "\n" for line in lines)), path.parent)
+def note_end(local_rank: int, pid: int, code: int) -> None:
+    """Note that a rank has ended by itself. Of those that torchrun ended there is no note: they are not at fault."""
+    _note({"local_rank": local_rank, "pid": pid, "code": code})
+
+
+def _note(about: Mapping[str, int]) -> None:
+    if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
+        line = json.dumps({**about, "t": time.time()}) + "\n"
+        surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
 
 
 def _append(path: Path, text: str) -> None:

@@ -9,7 +9,7 @@ tells a hang from a pause for certain, so nothing is ended unless all of this is
 - the rank has made a step before: what comes first may take its time, a download for example;
 - a restart is left: `--restarts` for a script, always for Muster's own trainer.
 
-The nodes tell each other through torchrun's store (elastic/standing.py). Nodes that may go on without each other have
+The nodes tell each other through torchrun's store (launch/standing.py). Nodes that may go on without each other have
 no such store, and say it in the answers that they give each other anyhow (group.py); there a rank that SIGSTOP holds is
 ended after STOPPED_SECONDS, whatever the others do. Standard library only.
 """

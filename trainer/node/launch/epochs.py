@@ -1,15 +1,13 @@
-"""torchrun's rendezvous where nodes may be lost (`--min-nodes`): the agents have agreed, and this takes what they say.
+"""How nodes meet that may be lost (`--min-nodes`): the agents have agreed, and this takes what they say.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
-(node/group.py). The first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch
-makes torchrun end its ranks and start them again, as torch's own elastic rendezvous does when a node joins.
+(membership/group.py). The first node of an epoch opens a new store for the ranks; all others connect to it. A newer
+epoch makes torchrun end its ranks and start them again.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import sys
 import time
@@ -18,36 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic import rendezvous as torch_rendezvous
-from torch.distributed.elastic.agent.server import local_elastic_agent
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
 from muster.files import parse, read, replace
 
 from ..files.share import Sharing
-from ..membership.group import BACKEND, EPOCH, SAYS
+from ..membership.group import EPOCH, SAYS
 from ..membership.link import LinkLost
 from . import stores
+from .generation import Generation
 
 _POLL_S, _REACH_S, _STORE_S = 0.03, 1.0, 5.0
-_FIRST = "muster/share"
-
-
-def install(outcome: Path, address: str, sharing: Sharing | None = None) -> None:
-    """Make torchrun in this process use this rendezvous: with the private folder and the address of its node.
-
-    `sharing`: the nodes of a script share its files before each epoch.
-    """
-    registry = torch_rendezvous.rendezvous_handler_registry
-    registry.register(BACKEND, lambda parameters: _Epochs(outcome, address, parameters.run_id, sharing))
-    # All nodes have as many ranks: torchrun needs no store to number them, and none that a lost node holds.
-    os.environ["TORCH_ELASTIC_WORKER_IDENTICAL"] = "1"
-    stores.keep_ranks_on_loopback(address)
-    local_elastic_agent.LocalElasticAgent._stop_workers = _kill_ranks  # type: ignore[method-assign]
-
-
-def _kill_ranks(self: Any, worker_group: Any) -> None:
-    """A rank that waits for a lost one in native code hears no SIGTERM, and torchrun would wait 30 s for it."""
-    self._shutdown(signal.SIGKILL)
 
 
 def _answers(address: str, port: int) -> bool:
@@ -57,11 +36,18 @@ def _answers(address: str, port: int) -> bool:
     return False
 
 
-class _Epochs(torch_rendezvous.RendezvousHandler):
-    """The epochs of this node, one after the other."""
+class Epochs:
+    """The epochs of this node, one after the other. `outcome`: its private folder; `ranks`: as many as each node has.
 
-    def __init__(self, outcome: Path, address: str, run: str, sharing: Sharing | None = None) -> None:
+    `sharing`: the nodes of a script share its files before each epoch.
+    """
+
+    # Whether ranks are killed where others have begun again: one that waits in native code hears no SIGTERM.
+    at_once = True
+
+    def __init__(self, outcome: Path, address: str, run: str, ranks: int, sharing: Sharing | None = None) -> None:
         self._outcome, self._address, self._run, self._sharing = outcome, address, run, sharing
+        self._ranks = ranks
         self._number = 0
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
         self._is_in_line = False
@@ -69,52 +55,40 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
         self._lost = set[str]()
         self._store: TCPStore | None = None
         self._where = ""
+        stores.keep_ranks_on_loopback(address)
 
-    @property
-    def use_agent_store(self) -> bool:
-        """Return True: every rank is a client of the store, and no rank listens."""
-        return True
-
-    def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
+    def next(self) -> Generation:
         """Wait for an epoch above the last one that this node has a part in, and until its store answers."""
         self._say(after=self._number)
         while True:
             epoch = self._epoch()
-            if epoch["number"] > self._number and epoch["place"] >= 0 and (info := self._enter(epoch)):
+            if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]
                 self._is_in_line = self._is_in_line and epoch["stayed"]
                 self._lost |= {*epoch["lost"]}
-                if self._share(info, before, not self._is_in_line):
+                if self._share(generation, before, not self._is_in_line):
                     self._say(after=None, store=self._where)
-                    return info
+                    return generation
                 self._say(after=self._number)
             time.sleep(_POLL_S)
 
-    def _share(self, info: torch_rendezvous.RendezvousInfo, before: int, stale: bool) -> bool:
+    def _share(self, generation: Generation, before: int, stale: bool) -> bool:
         """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
         if not self._sharing:
             return True
         self._say(after=before, store=self._where)  # the others find the store, and we are not stuck
-
-        def first(where: str) -> str:
-            if info.rank == 0:
-                info.store.set(_FIRST, where)
-            return str(info.store.get(_FIRST).decode())
-
+        place, nodes = generation.place, generation.nodes
         try:
-            self._sharing.attempt(info.rank, info.world_size, self._address, first, self._is_over, stale, self._lost)
+            self._sharing.attempt(place, nodes, self._address, generation.first, self.waiting, stale, self._lost)
         except (LinkLost, DistError) as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             return False
         self._is_in_line, self._lost = True, set()
         return True
 
-    def _is_over(self) -> bool:
-        return bool(self.num_nodes_waiting())
-
-    def _enter(self, epoch: dict[str, Any]) -> torch_rendezvous.RendezvousInfo | None:
+    def _enter(self, epoch: dict[str, Any]) -> Generation | None:
         number, place = epoch["number"], epoch["place"]
-        with suppress(torch_rendezvous.RendezvousConnectionError):
+        with suppress(RendezvousConnectionError):
             if place == 0:
                 self._store = stores.open_store(stores.listen(self._address, 0), "", 0, _STORE_S)
                 address, port = self._address, self._store.port
@@ -127,9 +101,8 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
             else:
                 return None
             self._where = f"{address} {port}"
-            endpoint = torch_rendezvous.RendezvousStoreInfo(address, port)
-            store = PrefixStore(f"{self._run}/{number}", self._store)
-            return torch_rendezvous.RendezvousInfo(store, place, epoch["nodes"], endpoint)
+            store, nodes, ranks = PrefixStore(f"{self._run}/{number}", self._store), epoch["nodes"], self._ranks
+            return Generation(place, nodes, place * ranks, nodes * ranks, address, port, store)
         return None
 
     def _say(self, after: int | None, store: str = "") -> None:
@@ -141,25 +114,13 @@ class _Epochs(torch_rendezvous.RendezvousHandler):
             return dict(parse(read(self._outcome / EPOCH)))
         return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
 
-    def get_backend(self) -> str:
-        """The name of this rendezvous. It and the methods below are those that torch's interface asks for."""
-        return BACKEND
+    def waiting(self) -> bool:
+        """Whether there is a newer epoch."""
+        return bool(self._epoch()["number"] > self._number)
 
     def is_closed(self) -> bool:
         """Return False: the agents say when the run is over."""
         return False
 
-    def set_closed(self) -> None:
+    def close(self) -> None:
         """Do nothing: the agents say when the run is over."""
-
-    def num_nodes_waiting(self) -> int:
-        """Whether there is a newer epoch."""
-        return int(self._epoch()["number"] > self._number)
-
-    def get_run_id(self) -> str:
-        """The id of this start of the run."""
-        return self._run
-
-    def shutdown(self) -> bool:
-        """Do nothing: the agents say when the run is over."""
-        return True

@@ -2,7 +2,7 @@
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process forks
 the server before it makes threads or looks for GPUs; the server itself does neither. If the server cannot start a rank
-exactly as a new Python would, torchrun starts that rank in its usual way: as where the script sets variables that torch
+exactly as a new Python would, that rank gets one (ranks.py): as where the script sets variables that torch
 reads when it is imported (early.py).
 """
 
@@ -17,9 +17,7 @@ import random
 import runpy
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,7 +31,6 @@ from ..parent_death import die_with_parent
 from ..rank.site import sitecustomize
 from . import early
 
-_POLL_SECONDS = 0.02
 _MOST_BYTES = 1 << 20
 # Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
@@ -41,7 +38,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Rank:
-    """A rank that the server forked, with the methods of subprocess.Popen that torchrun uses."""
+    """A rank that the server forked, as subprocess.Popen has one."""
 
     returncode: int | None = None
 
@@ -53,15 +50,6 @@ class Rank:
         if self.returncode is None:
             self.returncode = self._server.code(self.pid)
         return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
-        end = time.monotonic() + (float("inf") if timeout is None else timeout)
-        while (code := self.poll()) is None:
-            if time.monotonic() > end:
-                raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout or 0.0)
-            time.sleep(_POLL_SECONDS)
-        return code
 
 
 class Server:

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from torch.distributed import Store  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousInfo
 
 from muster.files import replace
 
 from ..hang.mend import ALL, MOVES, OWN, joined
+from .generation import Generation
 
 _LOOK_S = 2.0
 _KEY = "muster/standing"
@@ -24,17 +24,17 @@ _KEY = "muster/standing"
 class Standing:
     """The nodes of one generation of ranks. `outcome`: the private folder of this one."""
 
-    def __init__(self, outcome: Path, info: RendezvousInfo) -> None:
-        self._outcome, self._store = outcome, info.store
-        self._place, self._nodes = info.rank, info.world_size
+    def __init__(self, outcome: Path, generation: Generation) -> None:
+        self._outcome, self._store = outcome, generation.store
+        self._place, self._nodes = generation.place, generation.nodes
         self._next, self._last_state = 0.0, MOVES
         self._write(MOVES)
 
     @classmethod
-    def of(cls, info: RendezvousInfo) -> Standing | None:
+    def of(cls, generation: Generation) -> Standing | None:
         """None where an agent does not listen, or there is no other node."""
         outcome = os.environ.get("MUSTER_OUTCOME_DIR")
-        return cls(Path(outcome), info) if outcome and info.world_size > 1 else None
+        return cls(Path(outcome), generation) if outcome and generation.nodes > 1 else None
 
     def look(self) -> None:
         """Tell the others what the agent says of this node's ranks; tell the agent what is true of all nodes."""

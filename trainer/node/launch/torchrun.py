@@ -1,9 +1,8 @@
-"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun, its pauses short, its ranks forked, at one address.
+"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun, its ranks forked, its nodes at one address.
 
-A node of torch's c10d rendezvous checks once a second whether the other nodes have joined, and each start and restart
-of a run waits for that check: 1.1 s on three nodes that start together, 0.3 to 0.7 s with five checks a second. torch
-2.13 has no setting for these pauses, nor for the way it starts ranks (forkserver.py forks them). So this module patches
-private names of torch, which node/torch_names.py lists. If a torch has other names, that part of torchrun is unchanged.
+It has torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files. What
+is between them is ours, of public names of torch alone: torchrun starts each rank as a new Python, meets at every
+address of a machine, and waits five minutes for nodes that begin again.
 """
 
 from __future__ import annotations
@@ -14,45 +13,47 @@ if __name__ == "__main__":
     # An import of torch makes half a million objects and no garbage. To look for some takes a sixth of its time.
     gc.disable()
 
-import importlib
 import os
 import re
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import time
+import uuid
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.distributed import run
-from torch.distributed.elastic.multiprocessing import api
-from torch.distributed.elastic.rendezvous import RendezvousStateError, dynamic_rendezvous
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure, record
+from torch.distributed.elastic.rendezvous import RendezvousStateError
+from torch.distributed.launcher.api import LaunchConfig
 
 from muster.errors import TrainError
 
 from ... import NAME
 from ...verdict import failed, publish
 from .. import torch_names
-from ..agent import program
-from ..ending import endings, ends
 from ..files import share
 from ..membership import group, meeting
-from . import bare, epochs, forkserver, rank_pipe, rendezvous, style
+from . import epochs, forkserver, rounds
+from .generation import Generation
+from .ranks import Ranks
 
-# Between two checks of a node. They cost its machine nothing; the store that many nodes ask at once they would cost.
-PAUSE_SECONDS, PAUSE_OF_MANY_SECONDS, MANY_NODES = 0.03, 0.1, 16
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
 _STRANGER = (
     "Muster executed none of that data. Anyone who can reach a run's ports can end the run: keep the ports inside a "
     "private network"
 )
-_HANDLER = "torch.distributed.elastic.multiprocessing.subprocess_handler"
+Meeting = epochs.Epochs | rounds.Rounds
+# torch's defaults: where one meets; how long ranks have to end, and which signals end torchrun.
+_PORT, _END_S, _SIGNALS = 29500, 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
-    """Run torchrun's own main function, with its arguments from the command line."""
+    """Run what the command line says, as torchrun would."""
     listener, sharing = meeting.claim(os.environ), share.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -67,21 +68,99 @@ def main() -> None:
         return
     server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), listener)
     gc.enable()
-    with suppress(ImportError):  # another torch may have this module elsewhere
-        _start_ranks(importlib.import_module(_HANDLER).SubprocessHandler, server)
-    _shorten_pauses(dynamic_rendezvous, pause(os.environ.get("PET_NNODES", "1")))
-    ends.write_down(getattr(api, "SubprocessContext", None))
     try:
-        if os.environ.get("PET_RDZV_BACKEND") == group.BACKEND:
-            epochs.install(Path(os.environ["MUSTER_OUTCOME_DIR"]), os.environ["PET_LOCAL_ADDR"], sharing)
-        elif os.environ.get(rendezvous.TORCHS_OWN) == "1":
-            if listener:
-                listener.close()
-        else:
-            rendezvous.install(listener, sharing)
-        run.main()
+        _launch(server, listener, sharing)
     except (TrainError, RendezvousStateError) as fault:
         sys.exit(_report(fault))
+
+
+@record
+def _launch(server: forkserver.Server | None, listener: socket.socket | None, sharing: share.Sharing | None) -> None:
+    asked = run.parse_args(sys.argv[1:])
+    told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
+    if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
+        asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    asked.master_port = _PORT if asked.master_port is None else asked.master_port
+    config, program, words = run.config_from_args(asked)
+    meets: Meeting
+    if config.rdzv_backend == group.BACKEND:
+        outcome, address = Path(os.environ["MUSTER_OUTCOME_DIR"]), str(config.local_addr)
+        meets = epochs.Epochs(outcome, address, config.run_id, config.nproc_per_node, sharing)
+    else:
+        meets = rounds.Rounds(config, listener, sharing)
+    Launch(config, [str(program), *map(str, words)], meets, server).run()
+
+
+class Launch:
+    """This node from its first rank to the end."""
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        command: Sequence[str],
+        meets: epochs.Epochs | rounds.Rounds,
+        server: forkserver.Server | None,
+    ) -> None:
+        self._config, self._command, self._meeting, self._server = config, command, meets, server
+        # torch has had these two since 2.10.
+        self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
+        self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
+
+    def run(self) -> None:
+        """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
+        attempt = 0
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
+        try:
+            while (failures := self._live(attempt)) != {}:
+                if failures and attempt == self._config.max_restarts:
+                    raise ChildFailedError(self._name(), failures)
+                attempt += bool(failures)
+        except SignalException:  # another process may yet take this node's place
+            raise
+        except BaseException:
+            self._meeting.close()
+            raise
+
+    def _live(self, attempt: int) -> dict[int, ProcessFailure] | None:
+        """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
+        generation = self._meeting.next()
+        ranks = Ranks(self._config, self._command, generation, attempt)
+        self._hear(_raise)
+        try:
+            ranks.start(self._server)
+            failures = self._follow(ranks, generation)
+            killed = failures is None and self._meeting.at_once
+            all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
+            return all_failures if failures else failures
+        except BaseException as fault:
+            self._hear(signal.SIG_IGN)
+            ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
+            raise
+
+    def _follow(self, ranks: Ranks, generation: Generation) -> dict[int, ProcessFailure] | None:
+        while True:
+            time.sleep(self._config.monitor_interval)
+            if failures := ranks.look():
+                return failures
+            if ranks.have_ended and (generation.is_over() or self._meeting.is_closed()):
+                return {}
+            if self._meeting.waiting():
+                return None
+
+    def _hear(self, handler: Any) -> None:
+        for name in self._signals.split(","):
+            number = getattr(signal, name.strip(), None)
+            if number and signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, handler)
+
+    def _name(self) -> str:
+        """What torchrun calls its program in the table of failures."""
+        program, *words = self._command
+        return next((word for word in words if word[:1] != "-"), "") if program == sys.executable else program
+
+
+def _raise(number: int, _: object) -> NoReturn:
+    raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
 
 
 def _report(fault: Exception) -> int:
@@ -94,58 +173,6 @@ def _report(fault: Exception) -> int:
     publish(failed(rank, node, 0, known), Path(folder) if folder else None, f"{node}-agent")
     print(known.report(), file=sys.stderr)
     return known.code
-
-
-def _start_ranks(handler: Any, server: forkserver.Server | None) -> None:
-    """Make torchrun ask the server for its ranks, and give each rank the pipe that the agent reads, if there is one.
-
-    torch itself starts a rank whose output goes to a file (--redirects, --tee). A rank's code is the one that counts.
-    """
-    start: Callable[..., Any] | None = getattr(handler, "_popen", None)
-    if not start:
-        return
-
-    def started(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        env = {**env, **style.variables(env), rank_pipe.LIFE: rank_pipe.new_life(env)}
-        args = tuple(program.words_of_start(args, env))
-        return endings.judged(forked(self, args, env), env, stops=args[2:4] != ("-m", NAME))
-
-    def forked(self: Any, args: tuple[str, ...], env: dict[str, str]) -> Any:
-        if self._stdout is not None or self._stderr is not None:
-            return start(self, args, env)
-        pipe = rank_pipe.claim(env)
-        env = bare.environment(env)
-        if server and (rank := server.launch(args, env, str(pipe or ""))):
-            return rank
-        if pipe:
-            self._stdout = self._stderr = pipe.open("wb", buffering=0)
-        return start(self, args, env)
-
-    handler._popen = started
-
-
-def pause(nodes: str) -> float:
-    """Seconds between two checks whether the other nodes have joined; `nodes` as torchrun's --nnodes has them."""
-    most = nodes.rpartition(":")[2]
-    return PAUSE_SECONDS if most.isdecimal() and int(most) < MANY_NODES else PAUSE_OF_MANY_SECONDS
-
-
-def _shorten_pauses(module: Any, pause_s: float) -> None:
-    delay: Callable[[Any], None] | None = getattr(module, "_delay", None)
-    holder = getattr(module, "_BackendRendezvousStateHolder", None)
-    if not delay or not holder:
-        return
-    init = holder.__init__
-
-    def init_with_short_cache(self: Any, backend: Any, settings: Any, cache_duration: float = pause_s / 2) -> None:
-        init(self, backend, settings, cache_duration)
-
-    def delay_shorter(seconds: Any) -> None:
-        # One second is the pause between two checks. A range spreads the first checks of the nodes, at the start and
-        # again at the first restart: a store of a few hundred nodes needs no third of a second for that.
-        delay(pause_s if seconds == 1 else (0, pause_s))
-
-    holder.__init__, module._delay = init_with_short_cache, delay_shorter
 
 
 if __name__ == "__main__":

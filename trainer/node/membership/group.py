@@ -2,7 +2,7 @@
 
 Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
 decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
-private folder, and says there what it waits for (elastic/epochs.py).
+private folder, and says there what it waits for (launch/epochs.py).
 """
 
 from __future__ import annotations

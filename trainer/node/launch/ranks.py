@@ -1,0 +1,130 @@
+"""The ranks of this node in one generation: started as torchrun starts them, looked at, and ended.
+
+Each is forked where the fork server can run it faithfully, and a process of its own else. The agent reads who began
+and who ended (ending/ends.py), and what they print, from the pipe of each rank.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+from torch.distributed.elastic.utils.api import macros
+from torch.distributed.elastic.utils.logging import get_logger
+from torch.distributed.launcher.api import LaunchConfig
+
+from ... import NAME
+from ..agent import program
+from ..ending import endings, ends
+from . import bare, forkserver, rank_pipe, style
+from .generation import Generation
+
+_POLL_S, _KILLED_S = 0.02, 30.0
+_logger = get_logger(__name__)
+
+
+class Ranks:
+    """`attempt`: how often this node's ranks have failed before. `command`: as torchrun would start it."""
+
+    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, attempt: int) -> None:
+        self._config, self._command, self._generation = config, command, generation
+        self._attempt = attempt
+        self._processes, self._running = dict[int, Any](), set[int]()
+        self._failures = dict[int, ProcessFailure]()
+        self._error_files = dict[int, str]()
+
+    def start(self, server: forkserver.Server | None) -> None:
+        """Start them all."""
+        environments = {local: self._environment(local) for local in range(self._config.nproc_per_node)}
+        assert self._config.logs_specs
+        files = self._config.logs_specs.reify(environments)  # this also names each rank's error file
+        self._error_files = files.error_files
+        for local, own in environments.items():
+            given = {**os.environ, **own}
+            given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
+            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given)
+            process = _started(words, given, [files.stdouts[local], files.stderrs[local]], server)
+            is_own = words[2:4] == ["-m", NAME]
+            self._processes[local] = endings.judged(process, given, stops=not is_own)
+            self._running.add(local)
+            ends.note_begin(local, process.pid, given)
+
+    def look(self) -> dict[int, ProcessFailure]:
+        """Those that have failed, by their rank."""
+        for local in sorted(self._running):
+            process = self._processes[local]
+            if (code := process.poll()) is not None:
+                ends.note_end(local, process.pid, getattr(process, "noted", code))
+                self._ended(local, code)
+        if first := min(self._failures.values(), key=lambda each: each.timestamp, default=None):
+            words = (first.exitcode, first.local_rank, first.pid, self._command[0])
+            _logger.error("failed (exitcode: %s) local_rank: %s (pid: %s) of binary: %s", *words)
+        return dict(self._failures)
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether none runs any more."""
+        return not self._running
+
+    def end(self, number: int, seconds: float) -> dict[int, ProcessFailure]:
+        """End those that run with this signal, and with SIGKILL after so many seconds; returns all that have failed."""
+        for sent, patience in ((number, seconds), (signal.SIGKILL, _KILLED_S)):
+            for local in self._running:
+                with suppress(ProcessLookupError):
+                    os.killpg(self._processes[local].pid, sent)
+            end = time.monotonic() + patience
+            while self._running and time.monotonic() < end:
+                for local in sorted(self._running):
+                    if (code := self._processes[local].poll()) is not None:
+                        self._ended(local, code)
+                time.sleep(_POLL_S if self._running else 0)
+        return dict(self._failures)
+
+    def _ended(self, local: int, code: int) -> None:
+        self._running.discard(local)
+        if code:
+            failure = ProcessFailure(local, self._processes[local].pid, code, self._error_files[local])
+            self._failures[self._generation.first_rank + local] = failure
+
+    def _environment(self, local: int) -> dict[str, str]:
+        """What torchrun gives a rank beside its own variables."""
+        config, generation = self._config, self._generation
+        rank, world = str(generation.first_rank + local), str(generation.world)
+        return {
+            "LOCAL_RANK": str(local),
+            "RANK": rank,
+            "ROLE_RANK": rank,
+            "ROLE_NAME": config.role,
+            "GROUP_RANK": str(generation.place),
+            "LOCAL_WORLD_SIZE": str(config.nproc_per_node),
+            "WORLD_SIZE": world,
+            "ROLE_WORLD_SIZE": world,
+            "GROUP_WORLD_SIZE": str(generation.nodes),
+            "MASTER_ADDR": generation.address,
+            "MASTER_PORT": str(generation.port),
+            "TORCHELASTIC_RESTART_COUNT": str(self._attempt),
+            "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
+            "TORCHELASTIC_RUN_ID": config.run_id,
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # every rank is a client of the store, and no rank listens
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+        }
+
+
+def _started(
+    words: Sequence[str], given: Mapping[str, str], files: Sequence[str], server: forkserver.Server | None
+) -> Any:
+    """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
+    if not any(files):
+        pipe, given = rank_pipe.claim(given), bare.environment(given)
+        if server and (rank := server.launch(words, given, str(pipe or ""))):
+            return rank
+        files = [str(pipe or "")] * 2
+    with ExitStack() as opened:
+        out, err = (opened.enter_context(open(file, "wb")) if file else None for file in files)
+        return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True)
