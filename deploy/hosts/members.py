@@ -74,7 +74,7 @@ def leave(options: Options, console: Console) -> int:
             if not _wait(partial(_ended_well, session, run), _END_S):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
-            text = f": {subject(rest, 'trains', 'train', len(rest))} on" if rest else ""
+            text = f": {subject(rest, 'continues', 'continue', len(rest))}" if rest else ""
             row = {"kind": "left", "host": host, "run": run, "members": list(rest)}
             console.line(f"{host} has left {run}{text}", row)
     return DONE
