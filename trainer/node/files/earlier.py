@@ -22,6 +22,8 @@ EARLIER, ANEW = "earlier", ".anew.*"
 _LOOK_SECONDS = 0.5
 # So much of the free disk stays the script's own: it is about to save again.
 _SHARE = 0.5
+# A disk that hangs holds up no run's end.
+_FINISH_SECONDS = 10.0
 
 
 class Earlier:
@@ -46,23 +48,24 @@ class Earlier:
             self._copying.start()
 
     def finish(self) -> None:
-        """Wait for a copy that is under way."""
+        """Wait a while for a copy that is under way; a file is there whole or not at all."""
         if self._copying:
-            self._copying.join()
+            self._copying.join(_FINISH_SECONDS)
 
     def _copy(self, run_folder: Path, began: float) -> None:
         try:
             about = put_aside(run_folder, began)
         except OSError as fault:
             about = {"files": 0, "bytes": 0, "place": "", "message": fault.strerror or str(fault)}
-        if about:
-            self._tell(about)
+        with suppress(OSError):
+            if about:
+                self._tell(about)
 
 
 def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
     """Copy what the script had written before `began`, in unix seconds; the fields of the event `put_aside`.
 
-    Empty if there is nothing, or if another node of this machine has copied it. Raises OSError.
+    Empty if there is nothing, or if another node of this machine has copied it. Raises OSError, and leaves nothing.
     """
     with work.alone(run_folder):
         home = run_folder / EARLIER
@@ -77,20 +80,25 @@ def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
             return {"files": len(files), "bytes": size, "place": "", "message": "the disk has too little space"}
         goal = home / f"{len(made) + 1}"
         goal.mkdir(parents=True)
-    sizes = list(_copied(run_folder, goal, files))
+    try:
+        sizes = list(_copied(run_folder, goal, files))
+    except OSError:
+        shutil.rmtree(goal, ignore_errors=True)
+        raise
     whole = {"files": len(sizes), "bytes": sum(sizes), "place": f"{EARLIER}/{goal.name}"}
     missed = len(files) - len(sizes)
     return {**whole, "message": f"{missed} of them were written over meanwhile"} if missed else whole
 
 
 def _copied(run_folder: Path, goal: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[int]:
-    """Copy each file; yields the size of each that nobody wrote to meanwhile, and removes the others' copies."""
+    """Copy each file, whole or not at all; yields the size of each that nobody wrote to meanwhile."""
+    part = goal / ".part"
     for path, before in files:
-        (goal / path).parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
-            shutil.copy2(run_folder / path, goal / path, follow_symlinks=False)
+            shutil.copy2(run_folder / path, part, follow_symlinks=False)
             now = (run_folder / path).lstat()
             if (now.st_mtime_ns, now.st_size, now.st_ino) == (before.st_mtime_ns, before.st_size, before.st_ino):
+                (goal / path).parent.mkdir(parents=True, exist_ok=True)
+                os.replace(part, goal / path)
                 yield before.st_size
-                continue
-        (goal / path).unlink(missing_ok=True)
+        part.unlink(missing_ok=True)

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import threading
 import time
 from collections import namedtuple
 
 import pytest
 
+from trainer.node.ending.ends import Life
 from trainer.node.files import earlier
 
 
@@ -76,3 +78,31 @@ def test_a_link_is_kept_as_a_link_and_leads_nowhere(run):
     os.utime(folder / "work/link", (began - 9, began - 9), follow_symlinks=False)
     earlier.put_aside(folder, began)
     assert os.readlink(folder / "earlier/1/work/link") == "/etc/passwd"
+
+
+def test_a_disk_that_fills_meanwhile_gets_its_space_back(run, monkeypatch):
+    folder, began = run
+    copy = shutil.copy2
+
+    def full(source, goal, **more):
+        if source.name == "best.pt":
+            raise OSError(28, "No space left on device")
+        copy(source, goal, **more)
+
+    monkeypatch.setattr(shutil, "copy2", full)
+    with pytest.raises(OSError, match="No space left"):
+        earlier.put_aside(folder, began)
+    assert kept(folder) == {}
+
+
+def test_a_disk_that_hangs_holds_up_no_end_of_a_node(run, monkeypatch):
+    folder, _ = run
+    hangs, over = threading.Event(), threading.Event()
+    monkeypatch.setattr(earlier, "put_aside", lambda *where: (hangs.set(), over.wait(), {})[-1])
+    monkeypatch.setattr(earlier, "_FINISH_SECONDS", 0.1)
+    (folder / ".anew.1").touch()
+    looks = earlier.Earlier(folder, folder, lambda about: None)
+    looks.look([Life(0, 0, 1, 1, 7, time.time())])
+    assert hangs.wait(30)
+    looks.finish()
+    over.set()
