@@ -22,8 +22,10 @@ from typing import Any
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
 from .core.names import RunId, asked_run
 from .core.text import in_seconds
-from .hosts import attach, delete, deploy, fetch, logs, preflight, status, stop
-from .hosts.logs import Choice
+from .hosts.act import delete, stop
+from .hosts.look import attach, fetch, logs, status
+from .hosts.look.logs import Choice
+from .hosts.start import deploy, preflight
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
 from .job.load import environment_of
@@ -31,7 +33,7 @@ from .job.options import FLAG, Options, options_of, row_of
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
-from .run import folders, record
+from .run.files import folders, record
 from .slurm import known
 from .slurm import runs as slurm_runs
 from .slurm.known import Known

@@ -62,7 +62,7 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
 
 
 def _as_muster(host, place, meet, at):
-    """The variables of hosts/container.py, with the address that trainer/node/agent/agent.py adds."""
+    """The variables of hosts/node/container.py, with the address that trainer/node/agent/agent.py adds."""
     route = json.loads(host.run("ip", "-j", "route", "get", meet).stdout or "[{}]")[0].get("dev", "eth0")
     interface = "eth0" if route == "lo" else route
     return {

@@ -47,8 +47,8 @@ HEAD = """\
 
 Made by `python -m tests.coverage_map {folders}`; do not edit by hand. A number is the percentage of the statements in a
 module's functions that a folder of tests executes, in its own processes and in those that it starts on this machine.
-What runs in containers is not seen. Executed is not checked: the test that states what `deploy/hosts/plan.py` does is
-`tests/unit/hosts/test_plan.py`.
+What runs in containers is not seen. Executed is not checked: the test that states what `deploy/hosts/start/plan.py`
+does is `tests/unit/hosts/test_plan.py`.
 """
 
 

@@ -134,7 +134,7 @@ def _do(words: list[str], folder: str, out: int) -> None:
 def _look_again() -> None:
     """Let each module have what it reads, when it is loaded, from the command line and from the current folder."""
     from deploy.core import program
-    from deploy.run import folders
+    from deploy.run.files import folders
 
     folders.RUNS, loaded = Path.cwd() / "runs", program.COMMAND
     command = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray", "agent", "export")), "deploy")

@@ -19,7 +19,7 @@ from benchmarks.drills import BATCH, RECIPE, Hit, hit_often, options, rows
 from benchmarks.figure import Row, result, say, spread
 from benchmarks.venv import HOME
 from deploy.run.environment import STOP_ON_EOF, local_spec
-from deploy.run.folders import with_muster
+from deploy.run.files.folders import with_muster
 from deploy.send.image import commands
 from lab.network import PORT, Lab, missing
 from muster.checkpoint import store

@@ -30,8 +30,8 @@ def attach(options: Options, console: Console) -> int:
     secrets, attach hands them in again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
-    from ..hosts import attach as hosts_attach
     from ..hosts import recorded
+    from ..hosts.look import attach as hosts_attach
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
@@ -47,7 +47,7 @@ def attach(options: Options, console: Console) -> int:
 def stop(options: Options, console: Console) -> int:
     """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
     from ..hosts import recorded
-    from ..hosts import stop as hosts_stop
+    from ..hosts.act import stop as hosts_stop
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
@@ -68,10 +68,10 @@ def fetch(options: Options, console: Console) -> int:
 
     It does not copy again what is here already.
     """
-    from ..hosts import fetch as hosts_fetch
     from ..hosts import recorded
+    from ..hosts.look import fetch as hosts_fetch
     from ..local import one_file
-    from ..run import folders
+    from ..run.files import folders
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
@@ -102,9 +102,9 @@ def down(options: Options, console: Console) -> int:
 
     What runs wrote stays, unless --delete is given.
     """
-    from ..hosts import attach as hosts_attach
-    from ..hosts import delete as hosts_delete
     from ..hosts import recorded
+    from ..hosts.act import delete as hosts_delete
+    from ..hosts.look import attach as hosts_attach
     from ..local import delete as local_delete
     from ..local import up as launch
 
@@ -138,7 +138,8 @@ def leave(options: Options, console: Console) -> int:
     a spare takes the place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
-    from ..hosts import members, recorded
+    from ..hosts import recorded
+    from ..hosts.act import members
 
     members.refuse_unnamed(options, "leave")
     return members.leave(recorded.filled(options, console), console)
@@ -159,7 +160,8 @@ def join(options: Options, console: Console) -> int:
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.
     """
-    from ..hosts import members, recorded
+    from ..hosts import recorded
+    from ..hosts.act import members
 
     members.refuse_unnamed(options, "join")
     return members.join(recorded.filled(options, console), console)

@@ -26,7 +26,7 @@ from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..report.console import Console
-from ..run import folders, record
+from ..run.files import folders, record
 from ..run.own_run import OwnRun, of_run
 
 SHOWN, _MOST_NAMED = 240, 20

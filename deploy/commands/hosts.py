@@ -93,7 +93,7 @@ def trust(options: Options, console: Console) -> int:
 )
 def push(options: Options, console: Console) -> int:
     """Send an image and a folder to real hosts. Starts nothing."""
-    from ..hosts import push as hosts_push
+    from ..hosts.start import push as hosts_push
 
     return hosts_push.push(options, console)
 
@@ -144,7 +144,7 @@ def clean(options: Options, console: Console) -> int:
     Nothing that a run uses is removed, and nothing of another user.
     """
     from ..host import leftovers
-    from ..hosts import clean as hosts_clean
+    from ..hosts.act import clean as hosts_clean
 
     named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
     wanted = leftovers.Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)

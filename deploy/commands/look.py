@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def status(options: Options, console: Console) -> int:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
     from ..hosts import recorded
-    from ..hosts import status as hosts_status
+    from ..hosts.look import status as hosts_status
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
@@ -43,7 +43,7 @@ def status(options: Options, console: Console) -> int:
 )
 def gpus(options: Options, console: Console) -> int:
     """Show who holds which GPU on each host: memory, process, user, container."""
-    from ..hosts import status as hosts_status
+    from ..hosts.look import status as hosts_status
 
     return hosts_status.gpus(load_cluster(options), console)
 
@@ -61,8 +61,8 @@ def logs(options: Options, console: Console) -> int:
 
     Without hosts: what the ranks of a run on this machine wrote.
     """
-    from ..hosts import logs as hosts_logs
     from ..hosts import recorded
+    from ..hosts.look import logs as hosts_logs
     from ..local import within as local_within
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
@@ -89,7 +89,7 @@ def why(options: Options, console: Console) -> int:
     It does not disturb the run.
     """
     from ..hosts import recorded
-    from ..hosts import why as hosts_why
+    from ..hosts.look import why as hosts_why
 
     asked = recorded.or_here(options, console)
     if asked.hosts or asked.cluster:
@@ -103,7 +103,7 @@ def why(options: Options, console: Console) -> int:
 )
 def runs(options: Options, console: Console) -> int:
     """List the runs of this folder, or those on some hosts, newest last."""
-    from ..hosts import status as hosts_status
+    from ..hosts.look import status as hosts_status
     from ..local import up as launch
 
     if options.hosts or options.cluster:
@@ -133,7 +133,7 @@ def board(options: Options, console: Console, folder: str | None) -> int:
     changes nothing, and ends with this command.
     """
     from ..report.board import server
-    from ..run import folders
+    from ..run.files import folders
 
     port = int(value_of(options, "port") or 0)
     return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
@@ -146,7 +146,7 @@ def board(options: Options, console: Console, folder: str | None) -> int:
 def report(options: Options, console: Console) -> int:
     """Build report.html of a run again."""
     from ..report.page import run as page
-    from ..run import folders, record
+    from ..run.files import folders, record
 
     path = page.write(record.find(folders.RUNS, options.run or "latest"))
     console.line(folders.display_path(path))
@@ -164,7 +164,7 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     `muster board` draws the curves over each other.
     """
     from ..report import compare as comparing
-    from ..run import folders, record
+    from ..run.files import folders, record
 
     if not 2 <= len(run) <= comparing.MOST_RUNS:
         number = several(len(run), "run")

@@ -1,4 +1,4 @@
-"""What `muster preflight` refuses and prints. hosts/preflight.py does the work; check.py has its help."""
+"""What `muster preflight` refuses and prints. hosts/start/preflight.py does the work; check.py has its help."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from ..core.near import near
-from ..hosts import preflight as preflight_launch
-from ..hosts.preflight import PreflightOptions
+from ..hosts.start import preflight as preflight_launch
+from ..hosts.start.preflight import PreflightOptions
 from ..job.cluster import find_cluster
 from ..job.load import value_of
 from ..job.options import FLAG, Options

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import UsageError
-from ..hosts import push as deploy_push
+from ..hosts.start import push as deploy_push
 from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
 from ..job.load import (
@@ -24,8 +24,9 @@ from ..job.load import (
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read
 from ..report.console import Console
-from ..run import environment, resumable, sbatch_options
-from ..run.resumable import Asked
+from ..run import environment, sbatch_options
+from ..run.files import resumable
+from ..run.files.resumable import Asked
 from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy

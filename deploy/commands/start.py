@@ -45,7 +45,7 @@ def deploy(options: Options, console: Console) -> int:
     Ctrl-C leaves the run, which continues; muster attach comes back to it.
     With --slurm, it submits a job instead, and follows that.
     """
-    from ..hosts import deploy as hosts_deploy
+    from ..hosts.start import deploy as hosts_deploy
     from . import slurm as on_slurm
 
     if options.slurm:
@@ -126,7 +126,7 @@ def resume(options: Options, console: Console) -> int:
     run's record in runs/.
     """
     from ..hosts import recorded
-    from ..run import folders, record
+    from ..run.files import folders, record
 
     run_dir = record.find(folders.RUNS, options.run or "latest")
     own = record.own(run_dir)
@@ -181,7 +181,7 @@ def agent(options: Options, console: Console) -> int:
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """
-    from ..run import folders
+    from ..run.files import folders
     from ..send.image import commands
     from ..slurm.planned import planned
 

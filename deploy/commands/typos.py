@@ -89,7 +89,7 @@ def _is_run(word: str) -> bool:
     """Whether a word is a run's name: one that Muster gives, or one of this folder's runs."""
     if _RUN_ID.fullmatch(word):
         return True
-    from ..run import record
+    from ..run.files import record
 
     return "/" not in word and word[:1] not in ("", ".") and record.path_of(RunId(word)).is_dir()
 

@@ -35,7 +35,8 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     It runs as the run's user, in the folder where the script works.
     For a run on this machine: once, beside a rank.
     """
-    from ..hosts import recorded, within
+    from ..hosts import recorded
+    from ..hosts.act import within
     from ..local import within as local_within
 
     asked = recorded.or_here(options, console)
@@ -55,7 +56,8 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     It runs as the run's user, in the folder where the script works.
     A command after the options is started instead of the shell.
     """
-    from ..hosts import recorded, within
+    from ..hosts import recorded
+    from ..hosts.act import within
     from ..local import within as local_within
 
     asked = recorded.or_here(options, console)
@@ -77,8 +79,8 @@ def port(options: Options, console: Console, number: str) -> int:
 
     It listens on 127.0.0.1 alone, and ends with this command.
     """
-    from ..hosts import port as hosts_port
     from ..hosts import recorded
+    from ..hosts.look import port as hosts_port
 
     asked = recorded.filled(options, console)
     return hosts_port.port(load_cluster(asked), asked.run, options.rank, number, console)
@@ -98,9 +100,9 @@ def tensorboard(options: Options, console: Console) -> int:
     On hosts it runs in the run's container, and this machine gets its
     port; else it runs here, on the run's folder.
     """
-    from ..hosts import port as hosts_port
     from ..hosts import recorded
-    from ..run import folders, record
+    from ..hosts.look import port as hosts_port
+    from ..run.files import folders, record
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
     asked = options if recorded.ended_here(options) else recorded.or_here(options, console)

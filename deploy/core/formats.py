@@ -8,7 +8,7 @@ from .errors import UsageError
 # of the answers that `preflight --keep FILE` writes, and of what a user has allowed a folder (job/allowed.py).
 # Raise a number if today's reader would misread what a new writer writes; tests/golden/ has a folder of each format.
 # Containers of format 1 have the agent as `trainer`, and not as `muster.trainer` (host/commands.py: node_program).
-# Run folders of format 1 call the run's backend `ground` in their record (run/record.py).
+# Run folders of format 1 call the run's backend `ground` in their record (run/files/record.py).
 RUN_FOLDER, LABELS, CLUSTER_FILE, ANSWERS, ALLOWED = 2, 2, 1, 1, 1
 _UPDATE = "update Muster here: `git pull` in its checkout, or `pip install --upgrade` from it"
 

@@ -1,7 +1,7 @@
 """The facts of a host, as frozen values, and the readers of its answers. Pure.
 
-hosts/observe.py asks (`commands.look`); hosts/plan.py and hosts/container.py decide by the facts. A host answers in
-lines of a word, a blank and a value; some values are JSON. The readers skip lines with other words.
+hosts/start/observe.py asks (`commands.look`); hosts/start/plan.py and hosts/node/container.py decide by the facts.
+A host answers in lines of a word, a blank and a value; some values are JSON. The readers skip lines with other words.
 """
 
 from __future__ import annotations

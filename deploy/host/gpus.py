@@ -1,7 +1,7 @@
 """A host's GPUs and the processes that hold them, as frozen values, and the reader of nvidia-smi's answers. Pure.
 
-hosts/status.py asks (`commands.gpus`, and `commands.status` for the GPUs alone). An unknown state is a fault, and never
-counts as "no GPU" or "free".
+hosts/look/status.py asks (`commands.gpus`, and `commands.status` for the GPUs alone). An unknown state is a fault, and
+never counts as "no GPU" or "free".
 """
 
 from __future__ import annotations

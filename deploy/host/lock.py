@@ -3,8 +3,8 @@
 `take` the lock before any change; `release` it, or leave the `with`, afterwards. A small script on the host
 (scripts/lock.sh) keeps the lock as long as our connection lives. Ctrl-C and SIGKILL release it at once; a cut cable or
 a sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
-then calls it silent, and `muster unlock` removes it. docs/decisions/0139 says why it is not `flock` alone. run/locks.py
-has the locks of this machine.
+then calls it silent, and `muster unlock` removes it. docs/decisions/0139 says why it is not `flock` alone. run/files/
+locks.py has the locks of this machine.
 """
 
 from __future__ import annotations

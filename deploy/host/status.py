@@ -1,6 +1,6 @@
 """The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/status.py asks the engine, and the host (scripts status and runs); report/tables.py makes the tables.
+hosts/look/status.py asks the engine, and the host (scripts status and runs); report/tables.py makes the tables.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from ..run.output import ConsoleLines
 from ..run.progress import WAIT_LOST_S, State
 from ..run.state.story import Happening
 from . import nodes
-from . import secrets as deploy_secrets
-from .container import container_name
 from .mirror import Mirror
+from .node import secrets as deploy_secrets
+from .node.container import container_name
 from .signs import AFTER_S, BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
 
 EVERY_S = 0.5

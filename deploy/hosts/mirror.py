@@ -16,9 +16,9 @@ from ..core.facts import NodeState
 from ..core.fields import digits
 from ..core.names import NodeName
 from ..host import facts, logs
-from ..host.folder_copy import FolderCopy, allowed_path, growing
+from ..host.files.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
-from ..run import apart, own_files
+from ..run.files import apart, own_files
 from .signs import Signs
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.

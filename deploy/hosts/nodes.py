@@ -13,8 +13,8 @@ from ..door.session import Session, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
 from ..host import audit, commands, facts
-from . import observe
-from .container import NodeContainer
+from .node.container import NodeContainer
+from .start import observe
 
 _START_S = 180.0
 _END_S = 90.0

@@ -14,7 +14,7 @@ from ..core.names import RunId
 from ..job.load import read_run
 from ..job.options import FLAG, Options
 from ..report.console import Console
-from ..run import folders, record, resumable
+from ..run.files import folders, record, resumable
 
 _MOST_NAMES = 5
 

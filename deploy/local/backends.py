@@ -22,7 +22,6 @@ from ..core.text import in_seconds
 from ..engine import client
 from ..job.options import FLAG
 from ..report.console import Console
-from ..run import folders, own_files, record
 from ..run.backend import Backend
 from ..run.environment import (
     BARE_RANK,
@@ -46,6 +45,7 @@ from ..run.environment import (
     mounts_file,
 )
 from ..run.events import Event
+from ..run.files import folders, own_files, record
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State

@@ -12,8 +12,8 @@ from ..engine import client
 from ..job.again import command_of
 from ..job.options import FLAG, flag_of
 from ..report.console import Console
-from ..run import folders, locks, record
-from ..run.folders import display_path
+from ..run.files import folders, locks, record
+from ..run.files.folders import display_path
 from . import backends
 
 

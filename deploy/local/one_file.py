@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..job.options import FLAG
-from ..run import folders
+from ..run.files import folders
 from . import script
 
 

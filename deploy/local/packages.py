@@ -12,9 +12,9 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..report import packages as packages_shown
 from ..report.console import Console
-from ..run import locks
 from ..run.environment import IMAGE_USER, Packages
-from ..run.folders import cache_folder
+from ..run.files import locks
+from ..run.files.folders import cache_folder
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
 from ..send.packages.here import Here

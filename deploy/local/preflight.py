@@ -19,7 +19,7 @@ from ..preflight.probe import rehearsal, text
 from ..preflight.probe.conversation import examine
 from ..preflight.rehearsal import Scene, findings, summary
 from ..run import environment as spec
-from ..run import folders
+from ..run.files import folders
 from . import backends, plan, up
 from . import machine as observe
 from .probe import LocalProbe

@@ -20,9 +20,9 @@ import psutil
 
 from ..core.errors import DeployError
 from ..core.facts import NodeState
-from ..run import own_files
 from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, NodeSpec
-from ..run.folders import with_muster
+from ..run.files import own_files
+from ..run.files.folders import with_muster
 
 MOST_RESTARTS = 3
 _AFTER_GRACE_S = 10.0

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from ..core.errors import USAGE, DeployError, UsageError
 from ..job import values as values
-from ..run import folders, own_files
+from ..run.files import folders, own_files
 from ..send.folder import folder_look
 from ..send.folder.content import WORKSPACE
 from ..send.folder.credentials import Choice

@@ -41,9 +41,10 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import environment, folders, follow, locks, record, resumable, roles
+from ..run import environment, follow, roles
 from ..run.events import Event
-from ..run.folders import display_path
+from ..run.files import folders, locks, record, resumable
+from ..run.files.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
 from ..run.start import Start, asked_ends, start_run

@@ -19,8 +19,8 @@ from ..engine import client
 from ..host import commands
 from ..job.options import FLAG
 from ..report.console import Console
-from ..run import folders, own_files, record
 from ..run.environment import NODE
+from ..run.files import folders, own_files, record
 from . import backends, processes
 
 _LOOK_EVERY_S, _PIECE = 0.3, 1 << 20

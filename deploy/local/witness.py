@@ -9,7 +9,7 @@ import sys
 
 from ..core.errors import DeployError
 from ..run.environment import ON_END, RunSpec
-from ..run.folders import with_muster
+from ..run.files.folders import with_muster
 from ..send.image import commands
 
 

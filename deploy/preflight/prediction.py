@@ -243,7 +243,7 @@ def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
 
 
 def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) -> dict[str, str]:
-    """What hosts/container.py gives a node: the interface that leads to its peers."""
+    """What hosts/node/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""
     name = own or next((interface for source in ways if (interface := interface_of(facts, source))), "")

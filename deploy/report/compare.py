@@ -15,8 +15,8 @@ from statistics import mean
 from ..core import text
 from ..core.printable import one_line
 from ..job.script import as_typed
-from ..run import code
-from ..run.record import backend_of
+from ..run.files import code
+from ..run.files.record import backend_of
 from .page import head, steps
 from .page.charts import Point
 from .page.data import MOST_READ, Fields, RunData, load, number

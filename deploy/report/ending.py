@@ -14,8 +14,8 @@ from ..causes.ends import Cause
 from ..explain import libraries
 from ..job.again import read_again
 from ..job.options import FLAG
-from ..run import record
-from ..run.folders import display_path
+from ..run.files import record
+from ..run.files.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
 from ..run.state.ranks import RankView

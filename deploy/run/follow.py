@@ -18,10 +18,10 @@ from ..core.errors import BadAnswer
 from ..core.facts import NodeState
 from ..core.fields import document
 from ..core.text import amount
-from . import apart
 from . import events as run_events
 from .backend import Backend
 from .events import Event
+from .files import apart
 from .outcome import Result, all_ended, concluded, final, judge, killed, left_early, stopped
 from .progress import State
 

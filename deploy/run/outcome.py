@@ -13,9 +13,9 @@ from ..causes.ends import Cause
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
-from .blame import MOST_NAMES, cause_of_error
-from .causes import Finding
 from .events import Event
+from .inquest.blame import MOST_NAMES, cause_of_error
+from .inquest.causes import Finding
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last

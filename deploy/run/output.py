@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..core.printable import plain, without_redraws
-from . import own_files
 from .events import Event
+from .files import own_files
 
 # Between two looks; a person does not read faster.
 MOST_LINES = 200

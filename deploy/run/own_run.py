@@ -15,7 +15,7 @@ from ..causes.table import end_of
 from ..core.text import several
 from ..explain.cause import Explanation, explain
 from ..explain.words import compiled
-from .causes import Finding
+from .inquest.causes import Finding
 from .state.story import Happening
 
 # Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.

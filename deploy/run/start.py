@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ..core.errors import DONE, UsageError
-from . import code, environment, record
+from . import environment
 from .backend import Backend
-from .code import Code
+from .files import code, record
+from .files.code import Code
 
 B = TypeVar("B", bound=Backend)
 

@@ -20,7 +20,7 @@ from ..job.script import PER_NODE
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
-from ..run import record
+from ..run.files import record
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
 from . import ends, follow, known, plan

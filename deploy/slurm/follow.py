@@ -20,7 +20,8 @@ from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
-from ..run import environment, events, follow, own_files
+from ..run import environment, events, follow
+from ..run.files import own_files
 from ..run.outcome import Result, concluded
 from ..run.progress import WAIT_LOST_S, State
 from . import ends, known, plan, words

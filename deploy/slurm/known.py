@@ -16,8 +16,8 @@ from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
 from ..job.options import FLAG, flag_of
 from ..report.console import Console
-from ..run import folders, record, resumable
-from ..run.resumable import Asked
+from ..run.files import folders, record, resumable
+from ..run.files.resumable import Asked
 from .login import Login
 from .plan import JobRequest
 

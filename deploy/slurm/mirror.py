@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..host import jobs
-from ..host.folder_copy import FolderCopy
+from ..host.files.folder_copy import FolderCopy
 from ..host.jobs import Job
-from ..run import own_files
+from ..run.files import own_files
 
 # The job's own output, and its ranks': of these, the end alone is copied.
 _LOG = re.compile(r"logs/rank-[0-9]{1,9}\.log|job\.out")

@@ -12,7 +12,8 @@ from ..job.again import pairs_of
 from ..job.load import read_run, read_text, read_what_runs, refuse_without_script, value_of
 from ..job.options import Options
 from ..job.script import read
-from ..run import environment, record
+from ..run import environment
+from ..run.files import record
 from ..run.start import asked_ends
 
 # Each of them says what runs.

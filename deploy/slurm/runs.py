@@ -9,7 +9,8 @@ from pathlib import Path
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.results import all_faults
 from ..core.text import in_seconds
-from ..host import commands, gather, jobs
+from ..host import commands, jobs
+from ..host.files import gather
 from ..job.again import command_of
 from ..job.options import FLAG
 from ..report import ending
@@ -17,7 +18,8 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
-from ..run import events, folders, record
+from ..run import events
+from ..run.files import folders, record
 from ..run.progress import State
 from . import ends, follow, words
 from .backend import SlurmBackend

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deploy.hosts import roles
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.node import roles
+from deploy.hosts.node.container import Meeting, Work
 from deploy.job.inventory import Host
 from deploy.job.options import Job, Options
 from deploy.run import roles as plan

@@ -21,7 +21,7 @@ import paramiko
 import pytest
 
 from deploy.commands import main
-from deploy.run import folders
+from deploy.run.files import folders
 from tests.hostile.server import Answers, Greeting, Server
 
 # As `deploy.commands.main.main`.

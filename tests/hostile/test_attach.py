@@ -6,7 +6,7 @@ import json
 import pytest
 
 from deploy.core.names import NodeName
-from deploy.host import folder_copy
+from deploy.host.files import folder_copy
 from deploy.hosts.mirror import Mirror
 from tests.hostile.server import Answer, container, flood, look
 

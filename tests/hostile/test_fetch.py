@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from deploy.door import framing
-from deploy.host import gather, unpack
+from deploy.host.files import gather, unpack
 from tests.hostile.server import Answer, drip, look
 
 EVIL = b"ssh-ed25519 AAAA evil\n"

@@ -157,7 +157,7 @@ def test_a_folder_that_becomes_a_link_before_it_is_sent_is_not_followed(rig):
 
 
 def test_only_one_fetch_of_a_run_is_at_work(rig):
-    from deploy.run import locks
+    from deploy.run.files import locks
 
     rig.home_run.mkdir()
     lock = locks.hold(rig.home_run / ".fetch-lock")

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.core.scripts import Scripts
 from deploy.host import commands
-from deploy.run import apart
+from deploy.run.files import apart
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)

@@ -22,8 +22,8 @@ from tempfile import TemporaryFile
 
 import pytest
 
-import deploy.hosts.deploy
-import deploy.hosts.push  # noqa: F401  (before the forks)
+import deploy.hosts.start.deploy
+import deploy.hosts.start.push  # noqa: F401  (before the forks)
 from deploy.commands import main
 from tests.hostile.watch import Watch
 

@@ -14,9 +14,9 @@ from deploy.core.errors import BadAnswer, DeployError, UsageError
 from deploy.core.names import NodeName, RunId
 from deploy.engine.engine import Container as Seen
 from deploy.host import facts, gpus, logs, status
-from deploy.host.folder_copy import allowed_path
+from deploy.host.files.folder_copy import allowed_path
 from deploy.hosts.mirror import Mirror
-from deploy.run import record
+from deploy.run.files import record
 from tests.hostile.engine import described
 
 HOME = Path(__file__).resolve().parents[2]

@@ -9,7 +9,8 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import RunId
 from deploy.door import session
-from deploy.hosts import delete, nodes
+from deploy.hosts import nodes
+from deploy.hosts.act import delete
 from deploy.job.inventory import Host
 from tests.hostile.engine import FakeEngine, answered, number_as_id
 from tests.hostile.fuzz import samples

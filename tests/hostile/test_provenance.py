@@ -9,11 +9,11 @@ import pytest
 
 from deploy.core import provenance
 from deploy.core.errors import UsageError
-from deploy.hosts import attach
 from deploy.hosts.backend import RunHandle
+from deploy.hosts.look import attach
 from deploy.report.page import run as page
-from deploy.run import record, resumable
-from deploy.run.resumable import Asked
+from deploy.run.files import record, resumable
+from deploy.run.files.resumable import Asked
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.hosts import roles as planned
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.node import roles as planned
+from deploy.hosts.node.container import Meeting, Work
 from deploy.job.inventory import Host
 from deploy.job.options import Job, Options
 from deploy.job.roles.role import read

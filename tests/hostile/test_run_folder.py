@@ -10,7 +10,8 @@ from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
 from deploy.local import script
 from deploy.report.page import run as page
-from deploy.run import follow, locks, output, own_files, record
+from deploy.run import follow, output
+from deploy.run.files import locks, own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.send.packages import git
+from deploy.send.packages.from_source import git
 from tests import certificate, index
 
 

@@ -16,8 +16,9 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.send.packages import base, git, install, requirements, uv
+from deploy.send.packages import base, install, requirements, uv
 from deploy.send.packages.exchange import ToolFailed
+from deploy.send.packages.from_source import git
 from deploy.send.packages.inside import tools
 from deploy.send.packages.places import Has
 from deploy.send.packages.settings import Settings

@@ -23,7 +23,7 @@ from deploy.core.errors import DeployError
 from deploy.door import login
 from deploy.door import session as ssh
 from deploy.door.faults import SshFault
-from deploy.hosts import port
+from deploy.hosts.look import port
 from lab.waiting import until
 from tests.ssh import conftest
 

@@ -14,7 +14,8 @@ from deploy.host import facts
 from deploy.job.cluster import from_file
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
-from deploy.run import code, events, record, resumable
+from deploy.run import events
+from deploy.run.files import code, record, resumable
 from deploy.send.image import model
 from lab.answers import answers
 from muster import checkpoint

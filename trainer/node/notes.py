@@ -76,7 +76,7 @@ NOTES = (
     ),
     Note(
         "*.stacks",
-        ("trainer/node/rank/steps/watcher.py", "trainer/train/stack_samples.py"),
+        ("trainer/node/rank/steps/watcher.py", "trainer/train/ending/stack_samples.py"),
         (_STACKS,),
         "where its threads are",
     ),

@@ -17,9 +17,9 @@ from muster.errors import TrainError
 
 from ..config import Config
 from ..run_dir import RankFolder
+from .ending.rescue import Mark, Rescue, Take, alone
 from .environment import Ranks
 from .process_group import Group
-from .rescue import Mark, Rescue, Take, alone
 from .step import Stepper
 
 

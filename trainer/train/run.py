@@ -31,11 +31,11 @@ from ..node.agent import handover
 from ..node.ending.peer_errors import lost_peer
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
+from .ending.stack_samples import stack_samples
+from .ending.stuck import ended_when_stuck
 from .environment import Ranks
 from .loop import Training
 from .process_group import Group, joined
-from .stack_samples import stack_samples
-from .stuck import ended_when_stuck
 
 _FRUITLESS_STARTS = 5
 

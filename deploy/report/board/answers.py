@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...core.text import amount
-from ...run import own_files, record
+from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
 from ..page.charts import thin

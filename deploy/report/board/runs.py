@@ -17,7 +17,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
-from ...run import code, own_files, record
+from ...run.files import code, own_files, record
 from ..page.data import number
 
 # A run without an end whose files were written within this time goes on: its agents write every few seconds.

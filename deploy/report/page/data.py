@@ -17,8 +17,8 @@ from ...core.budget import Budget
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...core.text import amount
-from ...run import apart, own_files
 from ...run import events as run_events
+from ...run.files import apart, own_files
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20

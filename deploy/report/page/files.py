@@ -16,7 +16,7 @@ from ...core import text as words
 from ...core.errors import BadAnswer
 from ...core.names import node_name
 from ...core.printable import console_line
-from ...run import own_files
+from ...run.files import own_files
 from ...run.output import rank_of
 from .data import RunData, children, number
 

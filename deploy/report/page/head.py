@@ -14,8 +14,8 @@ from ...core import text as words
 from ...job.again import command_of, words_of
 from ...job.options import FLAG, Options
 from ...job.script import as_given, as_option, as_typed
+from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
-from ...run.record import SLURM, backend_of
 from .data import Fields, RunData, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}

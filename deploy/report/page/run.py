@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core import text as words
-from ...run import code, own_files, record
+from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
 from .data import MOST_READ, Fields, RunData, load, number

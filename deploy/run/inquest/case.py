@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ...causes.ends import Cause
-from ..causes import Finding
 from ..events import Event
 from ..state.evidence import Evidence
 from ..state.story import Story
+from .causes import Finding
 from .findings import findings
 
 # Ranks that stand still may move again, and stop again: the story has room for so many times.

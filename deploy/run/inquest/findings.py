@@ -12,12 +12,12 @@ import signal
 from ...causes.ends import Cause
 from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
-from ..blame import End, cause_of_end, cause_of_error
-from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from ..state.ranks import ended_well
 from . import collectives, hang, lasting, reach
+from .blame import End, cause_of_end, cause_of_error
+from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0

@@ -8,9 +8,9 @@ from collections import Counter
 
 from ...causes.ends import Cause
 from ...core.text import ranks_in_words
-from ..causes import Finding
 from ..state.evidence import Evidence
 from . import slow
+from .causes import Finding
 
 _CLOCK_JUMP_S = 10.0
 # One rank may train something for itself while the others wait; and agents tell of their ranks one after the other.

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from ...causes.ends import Cause
 from ...core.text import in_seconds, ranks_in_words
-from ..causes import Finding
 from ..state.evidence import Evidence
+from .causes import Finding
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
 _LINKS_SETTLE_S = 6.0

@@ -8,9 +8,9 @@ from statistics import median
 
 from ...causes.ends import Cause
 from ...core.text import ranks_in_words
-from ..causes import Finding
 from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled
+from .causes import Finding
 
 # A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
 # many steps and reports: one report alone may hold a pause.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..blame import blame
-from ..causes import Finding
 from ..events import Event
+from ..inquest.blame import blame
+from ..inquest.causes import Finding
 from .nodes import Nodes
 from .ranks import Ranks
 

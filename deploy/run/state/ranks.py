@@ -13,9 +13,9 @@ from typing import Any
 from ...causes.ends import Cause
 from ...core.errors import DONE
 from ...core.facts import ended_how
-from ..blame import End
 from ..events import Event
 from ..inquest import hang
+from ..inquest.blame import End
 from ..inquest.collectives import Call, calls
 from ..inquest.hang import RankDoing
 from .times import Span

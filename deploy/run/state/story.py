@@ -15,9 +15,9 @@ from ...causes.ends import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
 from ...job.options import FLAG
-from ..blame import End, blame, cause_of_end
-from ..causes import Finding
 from ..events import Event
+from ..inquest.blame import End, blame, cause_of_end
+from ..inquest.causes import Finding
 from . import sentences
 from .evidence import Evidence
 from .nodes import state_of

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.ahead import Ahead
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount
-from ...run.folders import cache_folder
+from ...run.files.folders import cache_folder
+from ..ahead import Ahead
 from . import content, left_out, selection
 from .content import Entry
 from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...run import own_files
+from ...run.files import own_files
 from . import content, left_out
 from .content import Content, Entry
 from .credentials import Choice

@@ -20,7 +20,7 @@ from ...core.fields import digits
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
-from ...run.folders import CHECKOUT, INSTALLED, PACKAGE
+from ...run.files.folders import CHECKOUT, INSTALLED, PACKAGE
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice

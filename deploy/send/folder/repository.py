@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ...core import plain_file
-from ...run.code import Code
+from ...run.files.code import Code
 from . import credentials, folder_look, folder_walk, git, git_files
 from .credentials import NO_CHOICE, Choice
 from .folder_look import Look

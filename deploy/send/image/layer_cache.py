@@ -18,7 +18,7 @@ from typing import IO, cast
 
 from ...core.errors import DeployError
 from ...engine import images
-from ...run import locks
+from ...run.files import locks
 from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
 from .model import Base
 

@@ -16,14 +16,14 @@ from threading import Lock
 from typing import NamedTuple
 
 from ...causes import docker_faults
-from ...core.ahead import Ahead
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...core.text import amount, last_line
 from ...door.session import Done, Session, on_all
 from ...host import audit
-from ...run import own_files
-from ...run.folders import cache_folder
+from ...run.files import own_files
+from ...run.files.folders import cache_folder
+from ..ahead import Ahead
 from ..folder import folder_push
 from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
-from ...run import own_files
+from ...run.files import own_files
 from . import store
 from .inside.tools import FROM_BASE, normal
 

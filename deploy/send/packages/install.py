@@ -23,11 +23,12 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, record, text, whole
 from ...core.results import Results
-from ...run.folders import cache_folder
+from ...run.files.folders import cache_folder
 from ..image import official
-from . import addresses, archives, base, git, resolve, sources, store, uv
+from . import addresses, base, resolve, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
+from .from_source import archives, git, sources
 from .places import HERE, Has, Place
 from .requirements import Requirements
 from .settings import Settings, drop_logins
@@ -205,7 +206,7 @@ class _Work:
         lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
         if not lacking:
             return
-        from . import sdists  # a library of HTTP, which few deploys need
+        from .from_source import sdists  # a library of HTTP, which few deploys need
 
         for source in wanted:
             if source.kind == "index" and source.key not in self._sdists:
@@ -286,7 +287,7 @@ class _Work:
         """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
         with self._mutex:
             if self._offline is None:
-                from . import sdists
+                from .from_source import sdists
 
                 digests = {hashlib.sha256(content).hexdigest() for content in own.values()}
                 lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
-from . import addresses, offers, project_file, sources, store, stubs
-from .archives import Wheel
+from . import addresses, offers, project_file, store
 from .base import Base
+from .from_source import sources, stubs
+from .from_source.archives import Wheel
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
 from .requirements import Requirements
 from .settings import without_logins

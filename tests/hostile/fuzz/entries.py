@@ -23,31 +23,26 @@ from deploy.door.settings import Place, Route
 from deploy.engine import engine
 from deploy.engine.wire import Answer, Excess, Wire
 from deploy.host import commands as host_commands
-from deploy.host import facts, folder_copy, jobs, leftovers, logs, networks
+from deploy.host import facts, jobs, leftovers, logs, networks
 from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
-from deploy.hosts import (
-    bootstrap,
-    bootstrap_run,
-    members,
-    mirror,
-    newcomer_plan,
-    overlay,
-    overlay_plan,
-    resume,
-    stop,
-)
-from deploy.hosts import container as deploy_spec
-from deploy.hosts import plan as deploy_plan
-from deploy.hosts.container import Work
+from deploy.host.files import folder_copy
+from deploy.hosts import bootstrap, bootstrap_run, mirror
+from deploy.hosts.act import members, newcomer_plan, stop
+from deploy.hosts.node import container as deploy_spec
+from deploy.hosts.node import overlay, overlay_plan
+from deploy.hosts.node.container import Work
+from deploy.hosts.start import plan as deploy_plan
+from deploy.hosts.start import resume
 from deploy.job.inventory import Host
 from deploy.job.options import Job
 from deploy.preflight import probe_answers, refusals
 from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
-from deploy.run import events, outcome, record
+from deploy.run import events, outcome
+from deploy.run.files import record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push

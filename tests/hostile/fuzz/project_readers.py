@@ -15,9 +15,10 @@ from deploy.job import script as scripts
 from deploy.job.cluster import from_file
 from deploy.job.secrets import names_of_shell, read_env_file
 from deploy.send.folder import git_files, repository, selection
-from deploy.send.packages import base, git, install, resolve, sources
+from deploy.send.packages import base, install, resolve
 from deploy.send.packages import requirements as needs
 from deploy.send.packages.exchange import Exchange
+from deploy.send.packages.from_source import git, sources
 from deploy.send.packages.inside import wheel as wheels
 from deploy.send.packages.inside.tools import Stop
 from deploy.send.packages.requirements import Requirements

@@ -25,10 +25,10 @@ from pathlib import Path
 
 from deploy.commands import explain
 from deploy.core.errors import DeployError
-from deploy.host import incoming, listing, unpack
+from deploy.host.files import incoming, listing, unpack
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.run import record
+from deploy.run.files import record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
 from muster.checkpoint import manifest, store

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import main
-from deploy.run import folders
+from deploy.run.files import folders
 from tests.typed import Said, commands
 
 RUN = "2026-11-26-1150-train-93fd"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from deploy.commands import main, typos
-from deploy.run import folders
+from deploy.run.files import folders
 
 
 def given(words, monkeypatch):

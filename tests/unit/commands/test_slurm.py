@@ -9,7 +9,7 @@ from deploy.commands import slurm
 from deploy.core.errors import UsageError
 from deploy.job.load import gpus_of_each_node, refuse_without_slurm
 from deploy.job.options import Options
-from deploy.run import folders, record
+from deploy.run.files import folders, record
 from deploy.slurm import known, plan
 
 GIVEN = Options(slurm="me@login:22", nodes="2", sbatch="--partition=a --time=1:00:00", setup=("module load cuda",))

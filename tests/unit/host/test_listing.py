@@ -1,6 +1,6 @@
 """What of a run's folder on a host is asked for."""
 
-from deploy.host.listing import Listing, Stamp, parse, select
+from deploy.host.files.listing import Listing, Stamp, parse, select
 
 STAMP = Stamp(10, 1)
 

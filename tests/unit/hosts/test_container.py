@@ -10,8 +10,8 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.host.facts import Gpu
-from deploy.hosts import container
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.node import container
+from deploy.hosts.node.container import Meeting, Work
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
 from deploy.job.values import Mount, Secret

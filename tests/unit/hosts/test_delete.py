@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import BadAnswer
-from deploy.hosts.delete import Deleted, deleted_of
+from deploy.hosts.act.delete import Deleted, deleted_of
 
 
 def test_files_and_bytes_are_read():

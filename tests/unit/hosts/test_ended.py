@@ -7,10 +7,10 @@ import pytest
 from deploy.core.names import RunId
 from deploy.host import logs as host_logs
 from deploy.host.status import HostRun
-from deploy.hosts import ended
-from deploy.hosts import logs as deploy_logs
+from deploy.hosts.look import ended
+from deploy.hosts.look import logs as deploy_logs
 from deploy.report.console import Console
-from deploy.run import folders, record
+from deploy.run.files import folders, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.hosts import container, group, plan
-from deploy.hosts.container import Meeting, Work
-from deploy.hosts.resume import resume_fields
+from deploy.hosts.node import container, group
+from deploy.hosts.node.container import Meeting, Work
+from deploy.hosts.start import plan
+from deploy.hosts.start.resume import resume_fields
 from deploy.job.cluster import from_flag
 from deploy.job.load import load_cluster
 from deploy.job.options import Job, Options

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.door.session import Done
-from deploy.hosts import probe_ends
+from deploy.hosts.start import probe_ends
 from deploy.job.options import Job
 from deploy.preflight import judge
 from lab.answers import answers

@@ -6,8 +6,8 @@ import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
 from deploy.host.facts import Container
-from deploy.hosts import members
-from deploy.hosts.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.hosts.act import members
+from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
 from deploy.job.options import Options
 
 

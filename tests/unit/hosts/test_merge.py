@@ -2,7 +2,7 @@
 
 import threading
 
-from deploy.hosts.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
+from deploy.hosts.look.merge import LINE_WEIGHT, MOST_WAITING, Line, Merge
 from lab.waiting import until
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from deploy.core.names import NodeName
-from deploy.host import incoming
-from deploy.host.unpack import LeftOut
+from deploy.host.files import incoming
+from deploy.host.files.unpack import LeftOut
 from deploy.hosts.mirror import Mirror
 from deploy.report.page import data
-from deploy.run import apart
+from deploy.run.files import apart
 from deploy.run.follow import Follower
 from deploy.run.progress import State
 

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
-from deploy.hosts import container, newcomer_plan
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.act import newcomer_plan
+from deploy.hosts.node import container
+from deploy.hosts.node.container import Meeting, Work
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job, Options
 from deploy.run.environment import GROUP

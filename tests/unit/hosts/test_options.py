@@ -5,7 +5,7 @@ import re
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.hosts.resume import resume_fields
+from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
 from deploy.job.load import (
     environment_of,

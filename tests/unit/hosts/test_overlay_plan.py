@@ -9,9 +9,9 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.core.results import HostsFailed
 from deploy.host import networks
 from deploy.host.facts import Address
-from deploy.hosts import container, overlay_plan
-from deploy.hosts.container import Meeting, Work
-from deploy.hosts.overlay_plan import free_network, planned, relays, turns, ways
+from deploy.hosts.node import container, overlay_plan
+from deploy.hosts.node.container import Meeting, Work
+from deploy.hosts.node.overlay_plan import free_network, planned, relays, turns, ways
 from deploy.job.cluster import Cluster
 from deploy.job.inventory import Host
 from deploy.job.options import Job

@@ -8,9 +8,9 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import node_name
 from deploy.host.facts import Address, Container
-from deploy.hosts import plan as deploy_plan
-from deploy.hosts.container import NodeContainer
-from deploy.hosts.docker_run import DockerRun
+from deploy.hosts.node.container import NodeContainer
+from deploy.hosts.node.docker_run import DockerRun
+from deploy.hosts.start import plan as deploy_plan
 from deploy.send.folder.content import HostFolder
 from deploy.send.image.push_plan import PushPlan
 from tests.hosts import FACTS

@@ -3,7 +3,7 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.hosts import port
+from deploy.hosts.look import port
 
 
 @pytest.mark.parametrize(("asked", "here", "there"), [("6006", 6006, 6006), ("7000:6006", 7000, 6006)])

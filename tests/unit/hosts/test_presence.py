@@ -1,6 +1,6 @@
 """What hosts answer about the images that they have."""
 
-from deploy.hosts.probes import held_images
+from deploy.hosts.start.probes import held_images
 from deploy.send.image.push_plan import HostImage
 
 LAYER = f"sha256:{'1' * 64}"

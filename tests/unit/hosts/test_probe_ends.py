@@ -7,8 +7,8 @@ import pytest
 
 from deploy.causes.finding import WARNING
 from deploy.door.session import Done
-from deploy.hosts import preflight, probe_ends
-from deploy.hosts.presence import ImagePresence
+from deploy.hosts.start import preflight, probe_ends
+from deploy.hosts.start.presence import ImagePresence
 from deploy.job.cluster import from_flag
 from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.rehearsal import Outcome, findings

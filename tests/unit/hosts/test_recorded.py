@@ -8,7 +8,7 @@ from deploy.core.errors import UsageError
 from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.run import folders, record
+from deploy.run.files import folders, record
 
 
 @pytest.fixture

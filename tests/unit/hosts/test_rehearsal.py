@@ -2,8 +2,8 @@
 
 from types import SimpleNamespace
 
-from deploy.hosts import rehearsal
-from deploy.hosts.container import Meeting, Work, node_containers
+from deploy.hosts.node.container import Meeting, Work, node_containers
+from deploy.hosts.start import rehearsal
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
 from deploy.job.values import Mount

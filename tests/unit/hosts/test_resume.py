@@ -6,14 +6,15 @@ import pytest
 
 from deploy.causes.ends import Cause
 from deploy.core.errors import USAGE, UsageError
-from deploy.hosts import container, resume
-from deploy.hosts.resume import resume_fields, with_host_paths, with_resume_hint
+from deploy.hosts.node import container
+from deploy.hosts.start import resume
+from deploy.hosts.start.resume import resume_fields, with_host_paths, with_resume_hint
 from deploy.job import consent
 from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
 from deploy.job.script import read
 from deploy.report.console import Console
-from deploy.run import folders, record, resumable
+from deploy.run.files import folders, record, resumable
 from deploy.run.outcome import Result
 from tests.hosts import FACTS
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.hosts import roles
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.node import roles
+from deploy.hosts.node.container import Meeting, Work
 from deploy.job.inventory import Host
 from deploy.job.options import Job, Options
 from deploy.run.roles import read

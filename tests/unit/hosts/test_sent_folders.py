@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from deploy.core.names import node_name
-from deploy.hosts import sent_folders
-from deploy.hosts.container import NodeContainer
-from deploy.hosts.docker_run import DockerRun
+from deploy.hosts.node import sent_folders
+from deploy.hosts.node.container import NodeContainer
+from deploy.hosts.node.docker_run import DockerRun
 from deploy.send.folder.content import HostFolder
 
 CODE = HostFolder("/h/c0de", "/muster/code", "c0de")

@@ -6,8 +6,9 @@ import json
 from deploy.core.names import NodeName, RunId
 from deploy.host import gpus, status
 from deploy.host.facts import Gpu
-from deploy.hosts import container, places, waits, witness
-from deploy.hosts.container import Meeting, Work
+from deploy.hosts.node import container, witness
+from deploy.hosts.node.container import Meeting, Work
+from deploy.hosts.start import places, waits
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
 from deploy.report import tables

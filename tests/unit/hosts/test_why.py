@@ -7,7 +7,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.host.facts import Container
-from deploy.hosts import why
+from deploy.hosts.look import why
 from deploy.report.console import Console
 from deploy.run.inquest.hang import RankDoing
 

@@ -96,23 +96,28 @@ def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path,
 # Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or
 # of the trainer there; or core/, which knows no table, looks at the command line. It only shrinks.
 ELSEWHERE = {
-    "--detach": {"engine/client.py", "hosts/docker_run.py", "hosts/overlay_plan.py"},
-    "--env-file": {"hosts/docker_run.py", "hosts/probes.py", "hosts/rehearsal.py"},
+    "--detach": {"engine/client.py", "hosts/node/docker_run.py", "hosts/node/overlay_plan.py"},
+    "--env-file": {"hosts/node/docker_run.py", "hosts/start/probes.py", "hosts/start/rehearsal.py"},
     "--follow": {"host/commands.py"},
     "--force": {"send/packages/commands.py", "send/packages/places.py"},
-    "--gpus": {"hosts/container.py"},
+    "--gpus": {"hosts/node/container.py"},
     "--role": {"job/launchers.py"},
     "--include": {"job/script.py"},
-    "--mount": {"hosts/container.py", "hosts/sent_folders.py", "hosts/rehearsal.py", "local/packages.py"}
+    "--mount": {
+        "hosts/node/container.py",
+        "hosts/node/sent_folders.py",
+        "hosts/start/rehearsal.py",
+        "local/packages.py",
+    }
     | {"send/packages/commands.py"},
     "--nodes": {"job/launchers.py", "run/sbatch_options.py"},
     "--now": {"hosts/bootstrap.py"},
-    "--port": {"hosts/port.py"},
+    "--port": {"hosts/look/port.py"},
     "--python": {
         *("send/packages/inside/build.py", "send/packages/inside/install.py", "send/packages/inside/tools.py"),
         "send/packages/resolve.py",
     },
-    "--resume": {"run/resumable.py"},
+    "--resume": {"run/files/resumable.py"},
     "--script": {"core/program.py", "run/environment.py"},
     "--since": {"host/commands.py"},
     "--wait": {"run/sbatch_options.py", "slurm/plan.py"},

@@ -9,7 +9,7 @@ from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.local import delete
 from deploy.report.console import Console
-from deploy.run import folders, locks, record
+from deploy.run.files import folders, locks, record
 
 
 @pytest.fixture

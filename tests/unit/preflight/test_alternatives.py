@@ -6,7 +6,7 @@ from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, LOOKS, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
-from deploy.hosts import preflight as hosts_preflight
+from deploy.hosts.start import preflight as hosts_preflight
 from deploy.preflight import confidence, judge, refusals
 from deploy.preflight.checks import hosts as host_checks
 from deploy.report import preflight_text

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from deploy.hosts import overlay_plan
+from deploy.hosts.node import overlay_plan
 from deploy.preflight import PreflightRequest, judge, networks
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.networks import Network

@@ -9,8 +9,8 @@ import pytest
 from deploy.causes.finding import UNKNOWN, WARNING, Finding
 from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
-from deploy.hosts import preflight as hosts_preflight
-from deploy.hosts import probes
+from deploy.hosts.start import preflight as hosts_preflight
+from deploy.hosts.start import probes
 from deploy.job.options import Job
 from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link

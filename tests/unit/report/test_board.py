@@ -11,7 +11,7 @@ import pytest
 
 from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
-from deploy.run import code
+from deploy.run.files import code
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 

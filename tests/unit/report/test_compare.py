@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deploy.report import compare
-from deploy.run import code
+from deploy.run.files import code
 from tests.unit.report.test_page import ENVIRONMENT, HOSTILE, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, START, plain_run, watched_run
 

@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from deploy.causes.ends import Cause
 from deploy.report import ending
 from deploy.report.console import THEME, Console
-from deploy.run import record
+from deploy.run.files import record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE

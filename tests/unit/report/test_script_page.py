@@ -7,7 +7,7 @@ import json
 import pytest
 
 from deploy.report.page import data, head, run
-from deploy.run import code
+from deploy.run.files import code
 from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines
 
 RECORD = {

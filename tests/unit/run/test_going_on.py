@@ -7,9 +7,9 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.core.facts import NodeState
 from deploy.run.environment import GROUP, asked_least
+from deploy.run.files.record import keep_story, story_since
 from deploy.run.outcome import all_ended, final, judge
 from deploy.run.progress import State
-from deploy.run.record import keep_story, story_since
 from tests.unit.run.test_environment import spec
 
 NAMES = ("master", "worker-1", "worker-2")

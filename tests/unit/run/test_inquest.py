@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from deploy.causes.ends import Cause
-from deploy.run.blame import cause_of_error
-from deploy.run.causes import Finding
 from deploy.run.events import of_rank
 from deploy.run.inquest import findings as inquest
+from deploy.run.inquest.blame import cause_of_error
+from deploy.run.inquest.causes import Finding
 from deploy.run.outcome import AT_ONCE, ENDED_AFTER_S, concluded, from_verdicts, judge
 from deploy.run.progress import State
 

@@ -14,7 +14,8 @@ from deploy.core.errors import DeployError, EngineLost
 from deploy.local import backends, up
 from deploy.report.console import Console
 from deploy.report.interrupts import Interrupts
-from deploy.run import environment, folders, follow, record
+from deploy.run import environment, follow
+from deploy.run.files import folders, record
 from deploy.run.progress import State
 from deploy.run.start import launch
 from tests.unit.run.memory_backend import MemoryBackend

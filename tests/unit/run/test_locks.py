@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run import locks
+from deploy.run.files import locks
 
 HELD = """
 import fcntl, sys, time

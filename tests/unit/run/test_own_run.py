@@ -9,7 +9,7 @@ from deploy.causes.ends import Cause
 from deploy.commands.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.report.console import Console
-from deploy.run.causes import Finding
+from deploy.run.inquest.causes import Finding
 from deploy.run.own_run import OwnRun, of_run
 from deploy.run.state.story import Happening
 

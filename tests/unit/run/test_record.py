@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run import folders, locks, record
+from deploy.run.files import folders, locks, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 

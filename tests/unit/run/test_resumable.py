@@ -10,8 +10,8 @@ import pytest
 
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.job.script import read
-from deploy.run import record, resumable
-from deploy.run.resumable import Asked, choose
+from deploy.run.files import record, resumable
+from deploy.run.files.resumable import Asked, choose
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run import environment, folders, record
+from deploy.run import environment
+from deploy.run.files import folders, record
 from deploy.run.start import Start, start_run
 from tests.unit.run.memory_backend import MemoryBackend
 

@@ -9,7 +9,8 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.send.folder import credentials
-from deploy.send.packages import git, requirements, settings
+from deploy.send.packages import requirements, settings
+from deploy.send.packages.from_source import git
 from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
 from tests import certificate, index

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from deploy.run import code
+from deploy.run.files import code
 from deploy.send.folder import repository
 from deploy.send.folder.credentials import Choice
 

@@ -3,7 +3,8 @@
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.send.packages import git, project_file, requirements
+from deploy.send.packages import project_file, requirements
+from deploy.send.packages.from_source import git
 
 
 def project(folder, **files):

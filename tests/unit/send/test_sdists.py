@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.send.packages import sdists
+from deploy.send.packages.from_source import sdists
 from deploy.send.packages.settings import Settings
 from tests import index
 

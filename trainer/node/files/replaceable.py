@@ -1,7 +1,7 @@
 """Which files of a run can be had again: known by the layout that a program gives its cache, down to the file. Pure.
 
 A folder's name says nothing: scripts keep their only checkpoint in ~/.cache. Nor does CACHEDIR.TAG: huggingface_hub
-writes one into any `cache_dir`, beside what else is there. deploy/host/replaceable.py has the same patterns.
+writes one into any `cache_dir`, beside what else is there. deploy/host/files/replaceable.py has the same patterns.
 """
 
 from __future__ import annotations

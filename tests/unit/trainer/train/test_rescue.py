@@ -12,9 +12,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from muster.checkpoint import store
 from muster.errors import TrainError
-from trainer.train import rescue
 from trainer.train.buffers import Buffers
-from trainer.train.rescue import Mark, Rescue
+from trainer.train.ending import rescue
+from trainer.train.ending.rescue import Mark, Rescue
 from trainer.train.seeds import Seeded, numbered, seed_step
 
 CPU = torch.device("cpu")

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from muster.stop import UNASKED, Stop
-from trainer.train import stuck
-from trainer.train.stuck import ended_when_stuck
+from trainer.train.ending import stuck
+from trainer.train.ending.stuck import ended_when_stuck
 
 HOME = Path(__file__).resolve().parents[4]
 # Waits in C, as torch does.
 SCRIPT = """
     import ctypes, os, signal, sys, time
     from muster.stop import Stop
-    from trainer.train.stuck import ended_when_stuck
+    from trainer.train.ending.stuck import ended_when_stuck
 
     stop = Stop()
     stop.listen(0)

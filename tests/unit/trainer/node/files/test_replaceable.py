@@ -92,6 +92,6 @@ def test_a_folder_that_is_tagged_as_a_cache_may_hold_results():
 def test_the_hosts_and_the_machine_of_the_user_have_the_same_patterns():
     texts = [
         re.sub(r"[\w/]+/replaceable", "", (HOME / half / "replaceable.py").read_text())
-        for half in ("trainer/node/files", "deploy/host")
+        for half in ("trainer/node/files", "deploy/host/files")
     ]
     assert texts[0] == texts[1]

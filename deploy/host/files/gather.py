@@ -1,0 +1,225 @@
+"""Bring a run's folder from hosts into the one here: list, choose what is new, take it, merge it.
+
+Each host first lists its files. It is asked for those that are not here yet, and may send at most as many bytes as
+these have, into a folder of its own (unpack.py). Then incoming.py merges these folders into the run's folder here, the
+first host's part first. What was cut keeps the files that came whole; the next time goes on from them.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ...core.errors import DeployError
+from ...core.names import RunId, node_of
+from ...core.results import Results
+from ...core.text import amount, several
+from ...door.session import CommandFailed, Session, on_all
+from ...job.again import command_of
+from ...job.options import FLAG
+from ...run.files import folders, record
+from .. import commands
+from . import incoming, listing, unpack
+from .listing import Listing, Selection
+from .unpack import BLOCK, LeftOut, Unpacker
+
+# The list of a run's files: 3 million of them.
+MOST_LIST = 256 << 20
+# A running run grows while we copy it: by a tenth and this much.
+_GROWS = 64 << 20
+# The space that a fetch leaves free on the disk here.
+_LEAST_FREE = 256 << 20
+Tell = Callable[[str, int, int], None]
+
+
+class Listener(Protocol):
+    """Who hears what happens meanwhile: report/listener.py."""
+
+    def note(self, text: str) -> None:
+        """What happens."""
+
+    def warn(self, text: str) -> None:
+        """What is not as it should be."""
+
+    def waiting(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
+        """For as long as nothing can be counted: yields what takes the current step."""
+
+    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
+        """For a transfer: yields what takes a host, its bytes so far, and all of them."""
+
+
+@dataclass(frozen=True)
+class _Order:
+    """What we ask one host for, its folder here, and what an interrupted fetch completed there."""
+
+    selection: Selection
+    folder: Path
+    staged: Mapping[str, listing.Stamp]
+    left: Mapping[str, int]
+    links: Sequence[str] = ()
+
+    @property
+    def room(self) -> int:
+        """The most bytes that the host may send, headers included."""
+        size = self.selection.size + BLOCK * len(self.selection.wanted)
+        return size + size // 10 + _GROWS
+
+    @property
+    def members(self) -> int:
+        """The most files and folders that the host may send."""
+        return unpack.MOST_MEMBERS + 2 * len(self.selection.wanted)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one host sent: the files that we left out, and the fault that interrupted it."""
+
+    left_out: LeftOut
+    fault: DeployError | None
+
+
+def gather(
+    members: Sequence[Session], run: RunId, only: Sequence[str], run_dir: Path, listener: Listener
+) -> tuple[Results[_Order], Results[_Part], Results[None]]:
+    """Copy the run's folder, or what matches `only`, from each host into `run_dir`; returns each step's faults."""
+    record.make_runs(run_dir.parent)
+    run_dir.mkdir(record.OWNERS, exist_ok=True)
+    with incoming.exclusive(run_dir):
+        fetched = incoming.Fetched(run_dir)
+        with listener.waiting("fetch") as say:
+            say("the hosts list their files")
+            listings = on_all(members, lambda session: (session.host.name, files(session, run)))
+            say("what of them is here already")
+            answered = {node_of(host) for host in listings.values}
+            orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
+        ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
+        nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
+        senders = [session for session in members if session.host.name in ready.values]
+        with listener.fetching([session.host.name for session in senders]) as tell:
+            parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.host.name], nodes, tell))
+        with listener.waiting("fetch") as say:
+            say(f"the files go into {folders.display_path(run_dir)}")
+            return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
+
+
+def files(session: Session, run: RunId) -> Listing:
+    """The files of a run on one host. Raises DeployError."""
+    answer, argv = bytearray(), commands.script("list-files", run, str(commands.MANIFEST))
+
+    def take(data: bytes) -> None:
+        answer.extend(data)
+        if len(answer) > MOST_LIST:
+            raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
+
+    done = session.receive(argv, take)
+    if done.code:
+        raise CommandFailed(session.host.name, argv, done)
+    return listing.parse(answer.decode(errors="replace"))
+
+
+def _order(
+    host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
+) -> _Order:
+    """Choose what a host that has these files is asked for. `answered`: the nodes of all hosts that listed theirs."""
+    folder = incoming.stage(run_dir, host)
+    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
+    staged = incoming.keep_whole(folder, selection.wanted)
+    links = [path for path in files.links if (listing.matches(path, only) if only else path not in files.replaceable)]
+    return _Order(selection.without(staged), folder, staged, {} if only else files.folders_left, links)
+
+
+def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
+    """The orders that fit on the disk here, in the order of the hosts."""
+    left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
+    for host, order in orders.values.items():
+        if order.room > left:
+            if not order.staged:
+                incoming.unstage(order.folder)
+            ready[host] = DeployError(
+                f"{host}: its files need up to {amount(order.room)}, but only {amount(max(0, left))} are free here",
+                f"free some space, then: {command_of('fetch', hosts=host)}",
+            )
+        else:
+            ready[host], left = order, left - order.room
+    return Results({host: ready[host] for host in orders})
+
+
+def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
+    """Unpack what the host sends into its folder. After a fault, it keeps the files that arrived completely."""
+    if not order.selection.wanted:
+        left_out = LeftOut()
+        for path in order.links:
+            left_out.add(f"./{path}", "is a link")
+        return _Part(left_out, None)
+    host, total, received = session.host.name, order.selection.size, 0
+    root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
+    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes), order.members)
+
+    def take(data: bytes) -> None:
+        nonlocal received
+        received += len(data)
+        tell(host, min(received, total - 1), total)
+        unpacker.feed(data)
+
+    stderr, fault = "", None
+    try:
+        stderr = session.receive(commands.script("take-home", run), take, order.selection.input).err
+        unpacker.end()
+        tell(host, total, total)
+    except DeployError as failed:
+        words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
+        hint = failed.hint or f"go on with it: {command_of('fetch', hosts=host, run=run)}"
+        fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
+    finally:
+        unpacker.close()
+        os.close(root)
+    return _Part(unpacker.left_out, fault)
+
+
+def _merge(
+    parts: Results[_Part], orders: Mapping[str, _Order], run_dir: Path, fetched: incoming.Fetched, listener: Listener
+) -> Results[None]:
+    """Move the parts in, the first host's first; name the files that we left out. Returns the hosts' faults."""
+    merge, faults = incoming.Merge(run_dir, fetched), dict[str, DeployError | None]()
+    for host, part in parts.values.items():
+        order = orders[host]
+        came = incoming.staged_files(order.folder)
+        known = {**order.selection.wanted, **order.staged}
+        differing = merge.take(host, order.folder, part.left_out)
+        fetched.add(host, {path: known[path] for path in came if path in known})
+        fetched.write()
+        incoming.unstage(order.folder)
+        _tell(host, part, order, came, listener)
+        if differing:
+            where = folders.display_path(run_dir / "hosts" / node_of(host))
+            differ = f"{several(differing, 'file')} {'differs' if differing == 1 else 'differ'}"
+            listener.warn(f"{host}: {differ} from another host's of the same name: see {where}")
+        faults[host] = part.fault
+    return Results(faults)
+
+
+def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener: Listener) -> None:
+    """Say what came from a host, what was here already, and what we left out."""
+    here = len(order.selection.home) + len(order.staged)
+    words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
+    words += [f"{here} were here already"] if here else []
+    if left := sorted(order.left, key=lambda folder: -order.left[folder]):
+        size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
+        words.append(f"{size} that can be had again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it")
+    listener.note(f"{host}: {'; '.join(words)}")
+    for name in part.left_out.named:
+        listener.warn(f"{host}: not copied: {name}")
+    if more := part.left_out.count - len(part.left_out.named):
+        listener.warn(f"{host}: and {several(more, 'other')} not copied")
+    gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
+    if gone:
+        listener.warn(
+            f"{host}: {several(len(gone), 'file')} did not arrive, {gone[0]!r} first: removed, or not readable there"
+        )

@@ -1,0 +1,145 @@
+"""`muster clean`: show what Muster keeps on the hosts, and remove what the user names.
+
+Nothing that a container has, and nothing of another user, is removed: the host looks again at each thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from ...core.errors import DONE, STOPPED, DeployError, UsageError
+from ...core.names import run_id
+from ...core.results import Results
+from ...core.text import amount, duration, several
+from ...door.session import Session, SshFault, on_all, open_all
+from ...engine import reach
+from ...host import audit, commands, leftovers
+from ...host import lock as host_lock
+from ...host.leftovers import KINDS, Had, Leftover, Selection
+from ...job.load import load_cluster
+from ...job.options import FLAG, Options
+from ...report.console import Console
+from .. import nodes
+from ..node.sent_folders import LABELS
+from ..start import observe
+from .delete import delete_folder
+
+_LOOK_S, _REMOVE_S = 600.0, 3600.0
+
+
+def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
+    """List, or remove what is `wanted`. `ask`: asks the user; None: no terminal is there to ask on.
+
+    Raises UsageError if the user would have to be asked, DeployError with every host that failed.
+    """
+    with open_all(load_cluster(options).hosts) as opened:
+        sessions = list(opened.all().values())
+        by_host = on_all(sessions, look).all()
+        if not wanted.anything:
+            _show(by_host, console)
+            return DONE
+        if unknown := leftovers.unknown_runs(by_host, wanted):
+            raise UsageError(f"{FLAG.runs} {unknown[0]}: no host has a run of that name", "muster clean lists them")
+        choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
+        for host, (_, used) in choices.items():
+            for thing in used:
+                console.note(f"{host}: {thing.kind} {thing.name} stays: a container has it")
+        goes = {host: free for host, (free, _) in choices.items() if free}
+        if not goes:
+            console.note("nothing to remove")
+            return DONE
+        if not yes and not _agreed(goes, ask, console):
+            console.note("nothing was removed")
+            return STOPPED
+        busy = [session for session in sessions if session.host.name in goes]
+        # A deploy holds the same lock until its nodes run.
+        with host_lock.take(busy, "clean"):
+            removed = on_all(busy, lambda session: _remove(session, goes[session.host.name]))
+        return _tell(removed, goes, console)
+
+
+def look(session: Session) -> list[Leftover]:
+    """What is kept on a host. Raises DeployError."""
+    answer = session.run(commands.script("clean-list"), timeout_s=_LOOK_S).out
+    return leftovers.parse(answer, _had(session), *reach.on_host(session).stored(_LOOK_S))
+
+
+def _had(session: Session) -> Had:
+    """What containers there have at this moment: those of our runs, and, of folders, anybody's."""
+    runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
+    labels = [(each.labels, name) for each in reach.on_host(session).containers() for name in LABELS.values()]
+    return Had(runs, frozenset(own[name] for own, name in labels if name in own))
+
+
+def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:
+    if ask is None:
+        raise UsageError("no terminal to ask on", f"look at the list first, then add {FLAG.yes}")
+    for host, things in goes.items():
+        for thing in things:
+            console.note(f"{host}: {_words(thing)}")
+    count = sum(map(len, goes.values()))
+    size = sum(thing.bytes or 0 for things in goes.values() for thing in things)
+    return ask(f"Remove {several(count, 'thing')}, {amount(size)}?")
+
+
+def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
+    """Remove; returns by kind and name what became of each."""
+    ends = {f"{thing.kind} {thing.name}": _remove_one(session, thing) for thing in things}
+    gone = [what for what, end in ends.items() if end == "removed"]
+    if gone:
+        audit.note(session, f"cleaned {', '.join(gone)[:500]}")
+    return ends
+
+
+def _remove_one(session: Session, thing: Leftover) -> str:
+    """What became of it: `removed`, `used` or `failed`. Something may have started since it was listed."""
+    try:
+        if thing.kind in ("images", "packages") or ("/" not in thing.name and thing.kind == "caches"):
+            gone = reach.on_host(session).remove_stored("images" if thing.kind == "images" else "volumes", thing.name)
+            return "removed" if gone else "used"
+        if _had(session).has(thing.kind, thing.name):
+            return "used"
+        if thing.kind == "runs":
+            nodes.remove([session], thing.name).all()
+            delete_folder(session, run_id(thing.name))
+        else:
+            session.run(commands.script("clean-remove", thing.kind, thing.name), timeout_s=_REMOVE_S)
+    except SshFault:
+        raise
+    except DeployError:
+        return "failed"
+    return "removed"
+
+
+def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover]], console: Console) -> int:
+    """Say what went, and what did not. Raises DeployError if something could not be removed."""
+    failed = []
+    for host, ends in removed.values.items():
+        for what, end in ends.items():
+            console.line(f"{host}  {end}  {what}", {"kind": "cleaned", "host": host, "what": what, "end": end})
+            failed += [f"{host}: {what}"] if end == "failed" else []
+        size = sum(thing.bytes or 0 for thing in goes[host] if ends.get(f"{thing.kind} {thing.name}") == "removed")
+        shared = any(what.startswith("images ") for what, end in ends.items() if end == "removed")
+        console.note(f"{host}: removed {amount(size)}{', of which images share layers' if shared else ''}")
+    removed.all()
+    if failed:
+        raise DeployError(f"could not be removed: {', '.join(failed)}", "look at it on that host")
+    return DONE
+
+
+def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
+    for host, things in by_host.items():
+        for thing in sorted(things, key=lambda entry: (KINDS.index(entry.kind), entry.age_s or 0)):
+            console.line(f"{host}  {_words(thing)}{'  in use' if thing.used else ''}", {
+                "kind": "kept", "host": host, "what": thing.kind, "name": thing.name, "age_s": thing.age_s,
+                "bytes": thing.bytes, "used": thing.used,
+            })  # fmt: skip
+        total = amount(sum(thing.bytes or 0 for thing in things))
+        shared = "; images share layers" if sum(thing.kind == "images" for thing in things) > 1 else ""
+        console.note(f"{host}: {several(len(things), 'thing')}, {total}{shared}" if things else f"{host}: nothing")
+
+
+def _words(thing: Leftover) -> str:
+    age = duration(thing.age_s) if thing.age_s is not None else "unknown age"
+    size = amount(thing.bytes) if thing.bytes is not None else "unknown size"
+    return f"{thing.kind:<8}  {thing.name:<56}  {age:>12}  {size:>12}"

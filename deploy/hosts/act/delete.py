@@ -1,0 +1,92 @@
+"""`muster down --hosts ... --run X --delete`: remove a run and everything that it wrote from its hosts.
+
+It deletes only a run that has ended, and only the run's folder in the home of the user we log in as.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ...core.errors import DONE, BadAnswer, DeployError, UsageError
+from ...core.fields import digits
+from ...core.names import RunId, asked, run_id
+from ...core.text import amount, several
+from ...door.session import Session, on_all, open_all
+from ...host import audit, commands
+from ...host import lock as host_lock
+from ...job.again import command_of
+from ...job.load import load_cluster
+from ...job.options import Options, flag_of
+from ...report.console import Console
+from .. import nodes
+from ..start import observe
+
+_DELETE_S = 3600.0
+_MOST = 1 << 40
+
+
+class Deleted(NamedTuple):
+    """How many files of a run a host has removed, and their size in bytes."""
+
+    files: int
+    bytes: int
+
+
+def delete(options: Options, console: Console) -> int:
+    """Remove the run's containers and folders from all hosts, and say for each host how much that was.
+
+    Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; afterwards
+    with every host that failed.
+    """
+    run = asked(flag_of("run"), options.run, run_id)
+    with open_all(load_cluster(options).hosts) as opened:
+        sessions = list(opened.all().values())
+        # A deploy holds the same locks until its nodes run.
+        with host_lock.take(sessions, run):
+            _refuse_running(run, sessions)
+            nodes.remove(sessions, run).all()
+            with console.waiting(f"deleting {run}"):
+                deleted = on_all(sessions, lambda session: delete_folder(session, run))
+        for host, (files, size) in deleted.values.items():
+            words = f"deleted {several(files, 'file')}, {amount(size)}" if files else "nothing to delete"
+            console.note(f"{host}: {words}")
+            console.data({"kind": "deleted", "host": host, "run": run, "files": files, "bytes": size})
+        deleted.all()
+    return DONE
+
+
+def _refuse_running(run: RunId, sessions: list[Session]) -> None:
+    """Raise UsageError if the run still runs. A run of another user with that name is not ours."""
+    containers = observe.containers(sessions, run).all()
+    running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
+    if running:
+        hosts = ",".join(session.host.name for session in sessions)
+        raise UsageError(
+            f"{run} still runs on {', '.join(running)}: nothing was deleted",
+            f"stop it first: {command_of('stop', hosts=hosts, run=run)}",
+        )
+
+
+def delete_folder(session: Session, run: RunId) -> Deleted:
+    """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
+    if any(each.ours for each in observe.containers_of(session, run)):
+        raise DeployError(
+            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
+        )
+    done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
+    if done.code:
+        why = done.err.strip().rpartition("\n")[2] or f"it ended with code {done.code}"
+        raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
+    deleted = deleted_of(done.out)
+    if deleted.files:
+        audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
+    return deleted
+
+
+def deleted_of(answer: str) -> Deleted:
+    """Read the answer of the script delete. Raises BadAnswer."""
+    word, files, kilobytes = [*answer.split()[:3], "", "", ""][:3]
+    if word != "deleted":
+        raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
+    count = digits(most=_MOST)
+    return Deleted(count(files, "what was deleted"), count(kilobytes, "what was deleted") << 10)

@@ -1,0 +1,251 @@
+"""`muster leave` and `muster join`: hosts leave a run in order, and come back, while it goes on (`--min-nodes`).
+
+The node itself decides with the others whether it may go (node/membership/leave.py). Its container stays, stopped: it
+holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join starts it
+again, as an engine does after a reboot, and it hears from the others which epoch is on. newcomer.py has hosts that were
+not in the run.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...causes.docker_faults import DockerFault
+from ...core import fields
+from ...core.errors import DONE, FAILED, BadAnswer, DeployError, UsageError
+from ...core.facts import ended_how
+from ...core.fields import array, default, document, flag, record, scalar, whole, words
+from ...core.names import RunId, node_name
+from ...core.text import in_seconds, subject
+from ...door.session import Session, open_all
+from ...engine import reach
+from ...engine.engine import Ended
+from ...host import audit, commands
+from ...host.facts import Container
+from ...host.gpus import parse_claims
+from ...job.again import command_of
+from ...job.load import load_cluster, read_run
+from ...job.options import FLAG, Options
+from ...report.console import Console
+from ...run.files import record as record_of_run
+from .. import nodes
+from ..look import ended
+from ..node.container import container_name
+from ..start import observe, plan
+from . import newcomer
+
+# A node that cannot agree with the others gives up after 15 s; then its ranks end within moments. It ends itself where
+# it has seen too few of the others for 30 s.
+_ANSWER_S, _END_S, _HEARS_S, _LOOK_EVERY_S = 40.0, 60.0, 45.0, 0.4
+_ANSWER = record({"why": words(500), "members": array(node_name, 1024)}, {"needed": default(flag, False)})
+_EPOCH = record({"number": whole(), "place": whole(-1, 1 << 20)}, {}, others=scalar)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a node says: `why` it must stay (empty: it has left), and who trains on. `needed`: too few would be left."""
+
+    why: str
+    members: tuple[str, ...]
+    needed: bool = False
+
+
+def leave(options: Options, console: Console) -> int:
+    """Let the hosts leave, one after the other. Returns 0 once the nodes of all have ended.
+
+    Raises UsageError where a node must stay; those before it have left then. Raises DeployError if a host fails.
+    """
+    refuse_unnamed(options, "leave")
+    with open_all(load_cluster(options).hosts) as opened:
+        sessions = opened.all()
+        containers = observe.containers(list(sessions.values())).all()
+        run, members = ended.choose(read_run(options.run), containers, list(sessions.values()))
+        for host, session in sessions.items():
+            refuse_leave(run, host, members.get(host))
+            if options.dry_run:
+                argv = ("docker", "exec", container_name(run), *commands.node_program("leave"))
+                _show(host, "ask its node to leave", "wait until it has ended", argv, console)
+                continue
+            answer = _ask_to_leave(session, run)
+            if answer.why:
+                raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
+            audit.note(session, f"{run} left by {host}")
+            if not _wait(partial(_ended_well, session, run), _END_S):
+                console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
+            rest = answer.members
+            text = f": {subject(rest, 'continues', 'continue', len(rest))}" if rest else ""
+            row = {"kind": "left", "host": host, "run": run, "members": list(rest)}
+            console.line(f"{host} has left {run}{text}", row)
+    return DONE
+
+
+def join(options: Options, console: Console) -> int:
+    """Let the hosts take part, one after the other. Returns 0 once the node of each knows who trains.
+
+    Raises UsageError for a host that cannot join, DeployError if one fails; those before it have joined then.
+    """
+    refuse_unnamed(options, "join")
+    with open_all(load_cluster(options).hosts) as opened:
+        sessions = opened.all()
+        wanted, containers = read_run(options.run), observe.containers(list(sessions.values())).all()
+        runs = plan.runs_of(containers)
+        plan.refuse_foreign(wanted, containers)
+        if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
+            ended.refuse(wanted, list(sessions.values()))
+        run = RunId(wanted) if wanted else plan.choose_run(runs, wanted)
+        members = runs.get(run, {})  # none on a host that is new to it
+        for host, session in sessions.items():
+            if host in members:
+                _bring_back(session, run, refuse_join(run, host, members[host]), options.dry_run, console)
+            else:
+                newcomer.join(run, session.host, console, options.dry_run)
+                if not options.dry_run:
+                    _wait_until_it_hears(session, run, "")
+            if not options.dry_run:
+                how = "it takes a free place after the next checkpoint, or waits as a spare where none is free"
+                console.line(f"{host} has joined {run}: {how}", {"kind": "joined", "host": host, "run": run})
+    return DONE
+
+
+def refuse_unnamed(options: Options, task: str) -> None:
+    """Raise UsageError if the command line names no hosts: those of the file or the record would be all of the run."""
+    if not options.hosts.strip():
+        raise UsageError(f"{task}: no hosts", f"name the host: muster {task} --hosts gpu-b --run ID")
+
+
+def refuse_leave(run: str, host: str, node: Container | None) -> None:
+    """Raise UsageError for a host that has no node to leave, or whose node the others cannot spare. Pure."""
+    if node is None:
+        raise UsageError(f"{host} has no node of {run}", "muster status shows who has")
+    if not node.least:
+        hint = "muster stop ends the whole run with a checkpoint; the next one: muster deploy --min-nodes N"
+        raise UsageError(f"{host} cannot leave {run}: without --min-nodes it needs all of its nodes", hint)
+    if node.code is not None:
+        hint = f"muster join --hosts {host} --run {run} brings it back; muster down removes its container"
+        how = "its node " + ended_how(node.code) if node.code else "it has left"
+        raise UsageError(f"{host} is not in {run} any more: {how}", hint)
+
+
+def refuse_join(run: str, host: str, node: Container) -> Container:
+    """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
+    if not node.least:
+        hint = f"muster stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
+        raise UsageError(f"{host} cannot join {run}: it runs without {FLAG.min_nodes}", hint)
+    if node.code is None:
+        raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=host))
+    return node
+
+
+def refuse_answer(run: str, host: str, answer: str) -> None:
+    """Raise UsageError if a host has not started its node, as it says why (scripts/join.sh). Pure."""
+    rows = fields.rows(answer)
+    if "overlay" in rows:
+        hint = f"{command_of('stop', run=run)}, then muster deploy {FLAG.resume} {run} {FLAG.overlay}"
+        raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
+    if having := parse_claims(rows.get("claim", ())):
+        others = ", ".join(claim.shown for claim in having)
+        raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", command_of("gpus", hosts=host))
+    if "started" not in rows:
+        raise BadAnswer("the start of a node", "started", answer[:200])
+
+
+def read(text: str) -> Answer:
+    """Read the answer of trainer/node/membership/leave.py. Raises BadAnswer."""
+    value = _ANSWER(document(text, "a node's answer"), "a node's answer")
+    return Answer(value["why"], tuple(value["members"]), value.get("needed", False))
+
+
+def has_heard(text: str) -> bool:
+    """Whether a node knows an epoch of the others, by the file that its agent writes for torchrun. Pure."""
+    try:
+        return bool(_EPOCH(document(text, "an epoch"), "an epoch")["number"])
+    except BadAnswer:
+        return False
+
+
+def _ask_to_leave(session: Session, run: str) -> Answer:
+    try:
+        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("leave"), _ANSWER_S)
+    except DockerFault as fault:
+        done = Ended(FAILED, "", fault.words)
+    if not done.code:
+        return read(done.out)
+    if _ended_well(session, run):  # it had left before its answer was on the way
+        return Answer("", ())
+    why = (done.err.strip() or f"code {done.code}").splitlines()[-1]
+    host = session.host.name
+    raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
+
+
+def _instead(host: str, run: str, needed: bool) -> str:
+    if needed:
+        return f"bring back one that was lost or has left; or end the whole run: muster stop --run {run}"
+    return f"try again, or see how it goes: muster status --hosts {host}"
+
+
+def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:
+    """Start a host's node again, and wait until it hears from the others."""
+    host, argv = session.host.name, commands.script("join", container_name(run))
+    if dry_run:
+        _show(host, "start its node again", "wait until it hears from the others", argv, console)
+        return
+    known = _epoch(session, run, node.node)
+    refuse_answer(run, host, session.run(argv).out)
+    audit.note(session, f"{run} joined by {host}")
+    if node.secrets:
+        hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"
+        console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
+    else:
+        _wait_until_it_hears(session, run, known)
+
+
+def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
+    """Wait until the node tells another epoch than the one `known` before. Raises DeployError, and ends it, if not."""
+    host, why = session.host.name, f"it has not heard from the others for {in_seconds(_HEARS_S)}"
+
+    def hears_or_is_over() -> bool:
+        nonlocal why
+        now = _node_on(session, run)
+        if now is None or now.code is not None or now.status == "restarting":
+            why = "its container is gone" if now is None else f"its node {ended_how(now.last_code)}"
+            return True
+        if (epoch := _epoch(session, run, now.node)) == known or not has_heard(epoch):
+            return False
+        why = ""
+        return True
+
+    _wait(hears_or_is_over, _HEARS_S)
+    if why:
+        nodes.signal([session], run, "SIGKILL")  # or its engine tries again
+        raise DeployError(f"{host} did not join {run}: {why}", command_of("logs", hosts=host, run=run))
+
+
+def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
+    """Wait until something is over, at most so long; whether it is."""
+    until = time.monotonic() + most_s
+    while not (over := is_over()) and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+    return over
+
+
+def _node_on(session: Session, run: str) -> Container | None:
+    return plan.runs_of(observe.containers([session], run).all()).get(RunId(run), {}).get(session.host.name)
+
+
+def _ended_well(session: Session, run: str) -> bool:
+    node = _node_on(session, run)
+    return node is None or node.code == DONE
+
+
+def _epoch(session: Session, run: RunId, node: str) -> str:
+    # The folder is there while the node's agent runs.
+    return session.run(commands.document(run, f"nodes/.{node}/.epoch"), check=False).out.strip()
+
+
+def _show(host: str, step: str, then: str, argv: Sequence[str], console: Console) -> None:
+    console.text(f"{host}: {step}, and {then}\n    {shlex.join(argv)}")
+    console.data({"kind": "step", "host": host, "text": step, "argv": list(argv)})

@@ -1,0 +1,194 @@
+"""A host that was not in a run joins it while it goes on (`muster join`): one more spare, which tells the others of it.
+
+All that its node needs is in the container of a node that runs: the plan with the run's key, the variables, the image's
+layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them.
+newcomer_plan.py says what of them counts.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...core.errors import DeployError, UsageError
+from ...core.names import RunId, node_of
+from ...door.session import Session, open_all
+from ...host import audit, lock, run_user
+from ...host.facts import Container
+from ...job.inventory import Host
+from ...job.load import environment_of, folder_to_send, load_cluster, script_words
+from ...job.options import Options
+from ...report.console import Console
+from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
+from ...run.files import record as record_of_run
+from ...send.folder.credentials import choice_of
+from ...send.folder.folder_look import FolderLook
+from ...send.image.model import tag_of
+from .. import nodes
+from ..node import container, group, packages, sent_folders
+from ..node.container import Meeting, NodeContainer, Work
+from ..start import observe, plan, preflight, waits
+from ..start import push as deploy_push
+from ..start.new_run import DeployRequest
+from ..start.places import Places
+from ..start.preflight import ReachedHosts
+from .newcomer_plan import RANKS, Template, again, planned, refuse_other_arguments, refuse_other_image, template_of
+
+_BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
+
+
+def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
+    """Start a node of the run on this host. Raises UsageError or DeployError; then nothing of it is left there."""
+    known = record_of_run.own(record_of_run.path_of(run))
+    if not known.get("hosts"):
+        hint = "run it on the machine where `muster deploy` was typed"
+        raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
+    others = [each for each in known["hosts"] if each != host.destination]
+    named = {"hosts": ",".join([*others, host.destination]), "cluster": known.get("cluster", "")}
+    options = replace(again(known.get("again", "")), dry_run=dry_run, **named)
+    words = known.get("arguments")
+    if known.get("script") and words:
+        options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
+    cluster = load_cluster(options)
+    with open_all(cluster.hosts) as opened:
+        sessions, last = opened.values, cluster.hosts[-1].name
+        facts = observe.facts(sessions.values())
+        if last not in facts.values:
+            facts.all()
+            raise DeployError(f"{last}: does not answer", f"ssh {last}")
+        # Those that answer, the newcomer last.
+        present = tuple(each for each in cluster.hosts if each.name in facts.values)
+        reached = [sessions[each.name] for each in present]
+        _join(run, options, ReachedHosts(replace(cluster, hosts=present), reached, facts.values), console, words)
+
+
+def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
+    new = hosts.sessions[-1]
+    members = plan.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
+    running = [
+        session for session in hosts.sessions[:-1] if (node := members.get(session.host.name)) and node.code is None
+    ]
+    if not running:
+        raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")
+    first = members[running[0].host.name]
+    if not first.least:
+        raise UsageError(f"{run} runs without --min-nodes: no host can join it", "muster stop, then --resume")
+    template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
+    refuse_other_arguments(run, template.words, recorded)
+    name = node_of(new.host.name)
+    if name in template.plan["nodes"]:
+        raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
+    hosts = replace(hosts, cluster=run_user.choose(hosts.cluster, hosts.sessions, hosts.facts, run)[0])
+    request = _request(run, options, hosts, template, console)
+    peers = {
+        session.host.name: node
+        for session in hosts.sessions[:-1]
+        if (node := members.get(session.host.name)) and node.node in template.plan["nodes"] and node.code is None
+    }
+    place = 1 + max(len(template.plan["nodes"]) - 1, *(node.place for node in members.values()))
+    if options.dry_run:
+        made = _container(request, hosts.sessions[:-1], peers, template, place)
+        console.text(f"{new.host.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
+        return
+    with lock.take(hosts.sessions, run), Places([new], hosts.facts, run, template.token) as places:
+        places.take()
+        request = replace(request, facts=places.narrowed(request.facts))
+        made = _container(request, hosts.sessions[:-1], peers, template, place)
+        preflight.gate(replace(hosts, facts=request.facts), (request.tag,), False, console, None, _BUSY)
+        made, volume = _equipped(request, made, console)
+        sent = (SENT_DIGEST, CODE_DIGEST)
+        theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
+        ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
+        refuse_other_image(run, theirs, ours)
+        made = replace(made, claim=places.names().get(new.host.name, ""))
+        try:
+            nodes.start([new], [made])
+        except BaseException:
+            nodes.undo([new], [made])
+            raise
+    audit.note(new, f"{run} joined as {name}")
+    run_dir = record_of_run.path_of(run)
+    facts = record_of_run.facts(run_dir)
+    joined = list(dict.fromkeys([*facts["hosts"], new.host.destination]))
+    record_of_run.write_record(run_dir, {**facts, "hosts": joined})
+
+
+def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Template, console: Console) -> DeployRequest:
+    """What the deploy asked for, of the newcomer alone."""
+    cluster, folder, script = hosts.cluster, folder_to_send(options, hosts.cluster), script_words(options)
+    choice = choice_of(cluster)
+    code = FolderLook(folder, choice) if folder else None
+    base = deploy_push.base_of(options, cluster, hosts.facts, console, hosts.sessions, not script)
+    needs = packages.asked(cluster, code, console) if script else None
+    work = Work(
+        run,
+        tag := tag_of(base, folder),
+        script,
+        () if script else template.words,
+        environment=environment_of(options),
+        token=template.token,
+        sent=bool(script and folder),
+        restarts=asked_restarts(options.restarts) if script else None,
+        least=template.plan["least"],
+    )
+    alone = replace(cluster, hosts=cluster.hosts[-1:])
+    return DeployRequest(alone, hosts.sessions[-1:], hosts.facts, base, folder, tag, work, choice, False, needs)
+
+
+def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
+    """The newcomer's container once its host has all that it needs; and the digest of its packages."""
+    pushed = deploy_push.bring(request.sessions, request.base, request.code(), request.tag, console)
+    (made,) = sent_folders.give([made], pushed)
+    observe.make_folders(request.sessions, request.facts, request.cluster.job, bool(request.work.script)).all()
+    if not request.requirements:
+        return made, ""
+    # The lock is the deploy's, which this machine has kept; a later one would have another digest.
+    installed = packages.bring(request.target(pushed), request.requirements, console)
+    (made,) = packages.give([made], installed)
+    return made, _digest(installed.environments.get(made.host, ""))
+
+
+def _packages(session: Session, node: Container) -> str:
+    """The digest of the packages that a node of the run has; empty if it has none."""
+    where = f'{{{{range .Mounts}}}}{{{{if eq .Destination "{PACKAGES}"}}}}{{{{.Name}}}}{{{{end}}}}{{{{end}}}}'
+    return _digest(session.run(("docker", "inspect", "--format", where, node.name)).out.strip())
+
+
+def _digest(volume: str) -> str:
+    return volume.rpartition("-")[2]
+
+
+def _layers(session: Session, name: str, image: bool = False) -> str:
+    what = name
+    if not image:
+        what = session.run(("docker", "inspect", "--format", "{{.Image}}", name)).out.strip()
+    return session.run(("docker", "image", "inspect", "--format", "{{json .RootFS.Layers}}", what)).out.strip()
+
+
+def _container(
+    request: DeployRequest, others: Sequence[Session], peers: Mapping[str, Container], template: Template, place: int
+) -> NodeContainer:
+    """What the newcomer runs; `peers`: the running nodes by host. Raises DeployError where they do not reach each
+    other."""
+    (host,), (new,), run = request.cluster.hosts, request.sessions, request.work.run_id
+    facts, at = request.facts[host.name], template.plan["nodes"]
+    where = {peer: tuple(at[node.node]) for peer, node in peers.items()}
+    way = observe.routes([new], {host.name: next(iter(where.values()))[0]}).all()[host.name]
+    port = plan.choose_ports([facts], group.PORTS)[0]
+    for address, _, theirs in where.values():
+        observe.refuse_unreached([new], {host.name: [address]}, theirs)
+    observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
+    met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
+    made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
+    began = time.time() + facts.clock_ahead_s
+    queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+    (made,) = waits.claimed((made,), (host,), (facts,), request.work, queue)
+    needed, has = template.variables[RANKS], made.environment[RANKS]
+    if has != needed:
+        raise DeployError(
+            f"{host.name} would have {has} ranks, and each node of {run} has {needed[:20]!r}", f"--gpus {needed[:20]}"
+        )
+    return replace(made, environment=planned(template, str(made.node), way.source, port, place, made))

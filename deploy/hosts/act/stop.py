@@ -1,0 +1,172 @@
+"""`muster stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait for its end, and say how it ended.
+
+Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ...core.errors import DONE, DeployError
+from ...core.facts import ended_how
+from ...core.names import RunId
+from ...core.text import in_seconds
+from ...door.session import Session, on_all, open_all
+from ...host import commands
+from ...host.facts import Container
+from ...job.load import load_cluster, read_run
+from ...job.options import Options
+from ...report.console import Console
+from ...report.interrupts import Detached, Interrupts
+from ...report.page import run as page
+from ...run import events, outcome
+from ...run.events import Event
+from ...run.files import folders, record
+from ...run.outcome import Result
+from ...run.progress import State
+from ...run.state import times
+from .. import nodes as host_nodes
+from ..look import ended as known_end
+from ..start import observe, plan, resume
+
+# Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
+PATIENCE_S = 120.0
+_LOOK_EVERY_S = 0.3
+# A follower removes the containers right after the end. After this time we remove what is left.
+_FOLLOWER_S = 3.0
+
+
+def stop(options: Options, now: bool, console: Console) -> int:
+    """Stop the chosen run. Returns 0 once it has ended, whatever its verdict.
+
+    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes still run after
+    PATIENCE_S, or if no host has the run.
+    """
+    wanted = read_run(options.run)
+    with (
+        Interrupts(console, "looking for the run", "the run continues") as interrupts,
+        open_all(load_cluster(options).hosts) as opened,
+    ):
+        sessions = list(opened.values.values())
+        containers = observe.containers(sessions)
+        faults = {**opened.faults, **containers.faults}
+        if not containers.values:
+            opened.all()
+            containers.all()
+        run, nodes = known_end.choose(wanted, containers.values, sessions)
+        for host, fault in faults.items():
+            console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
+        members = [session for session in sessions if session.host.name in nodes]
+        interrupts.hold()
+        if now:
+            _tell_followers(run)
+        ended = _end(run, members, now, console, interrupts)
+        if ended is None:
+            return DONE
+        since = times.started(record.facts(record.path_of(run)))
+        state = _state(
+            nodes, [event for event in ended if event["t"] >= since]
+        )  # earlier starts may have had more ranks
+        result = _result(state, nodes, killed=now or interrupts.requests() > 1)
+    result = _keep(run, result, state, list(faults))
+    console.note(f"{run}: {result.message or result.verdict}")
+    if result.hint:
+        console.note(result.hint)
+    console.note(f"its files: muster fetch --hosts {','.join(nodes)} --run {run}")
+    console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
+    return DONE
+
+
+def _tell_followers(run: RunId) -> None:
+    """Write into the run's folder here that its end was asked for: a follower of this machine takes it for no crash."""
+    with suppress(DeployError, OSError):  # another machine follows it, or none
+        run_dir = record.folder_of(folders.RUNS, run)
+        if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
+            (run_dir / "outcome").mkdir(exist_ok=True)
+            asked = {"verdict": "stopped", "message": outcome.AT_ONCE, "at_once": True}
+            record.write_json(run_dir / "outcome" / "asked.json", asked)
+
+
+def _end(
+    run: RunId, members: Sequence[Session], now: bool, console: Console, interrupts: Interrupts
+) -> list[Event] | None:
+    """End the run and remove its containers. Returns its ranks' last events, or None if the terminal closed before."""
+    killed = now
+    if not now:
+        interrupts.ask()
+    host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
+    deadline = time.monotonic() + PATIENCE_S
+    try:
+        while running := [host for host, node in _containers(run, members).items() if node.code is None]:
+            if interrupts.requests() > 1 and not killed:
+                killed = True
+                host_nodes.signal(members, run, "SIGKILL").all()
+            if time.monotonic() > deadline:
+                raise DeployError(
+                    f"{run}: still running {in_seconds(PATIENCE_S)} after the stop on {', '.join(running)}",
+                    f"kill it: muster stop --hosts {','.join(running)} --run {run} --now",
+                )
+            time.sleep(_LOOK_EVERY_S)
+    except Detached:
+        return None
+    last_words = on_all(members, lambda session: _last_words(session, run))
+    follower_ends = time.monotonic() + _FOLLOWER_S
+    while _containers(run, members) and time.monotonic() < follower_ends:
+        time.sleep(_LOOK_EVERY_S)
+    host_nodes.remove(members, run).all()
+    return [event for words in last_words.values.values() for event in words]
+
+
+def _state(nodes: Mapping[str, Container], last_words: Sequence[Event]) -> State:
+    in_order = sorted(nodes.values(), key=lambda node: node.place)
+    state = State(tuple(node.node for node in in_order), script=in_order[0].script)
+    for event in sorted(last_words, key=lambda event: float(event["t"])):
+        state.apply(event)
+    return state
+
+
+def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
+    """How the run ended. If no rank left a verdict: the step it reached, and the nodes that had ended earlier."""
+    if state.verdicts:
+        return outcome.conclude(state, time.time())
+    result = outcome.killed(state) if killed else outcome.stopped(state)
+    earlier = [f"; {host} {ended_how(node.code)} before that" for host, node in nodes.items() if node.code is not None]
+    return replace(result, message="".join([result.message, *earlier]))
+
+
+def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
+    """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
+
+    `lost`: hosts that do not answer.
+    """
+    try:
+        run_dir = record.folder_of(folders.RUNS, run)
+    except DeployError:  # another machine follows it: the local folder of this name is another run's
+        return result
+    facts = record.facts(run_dir)
+    if not facts:
+        return result
+    least = facts.get("least")
+    if facts.get("hosts"):
+        first = result.node if least and result.node else facts["hosts"][0]
+        message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
+        result = replace(result, message=message, hint=hint)
+    saved = bool(state.training.checkpoint) or state.script
+    result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
+    if not (run_dir / "outcome.json").exists():
+        began, last = float(facts.get("starts", [{}])[-1].get("t", 0.0)), state.ranks.span.last or time.time()
+        record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
+        page.write(run_dir)
+    return result
+
+
+def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
+    return plan.runs_of(observe.containers(members, run).all()).get(run, {})
+
+
+def _last_words(session: Session, run: str) -> list[Event]:
+    out = session.run(commands.last_words(f"{session.home}/runs/{run}")).out
+    return events.last_words(out.split("\n"), time.time())

@@ -1,0 +1,111 @@
+"""`muster exec` and `muster shell`: a command, or a shell, beside the ranks of a run that is going on.
+
+Both run in the run's container, as its user, in the folder where the script works. They end when the command here ends
+or the connection is lost, so that nothing of them stays on a host.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ...core.errors import DONE, FAILED, NOT_EXECUTABLE, NOT_FOUND, STOPPED, DeployError, UsageError
+from ...core.printable import console_line
+from ...door.session import Session, on_all, open_all
+from ...engine import reach
+from ...engine.wire import read_lines
+from ...host import commands
+from ...host import logs as host_logs
+from ...job.cluster import Cluster
+from ...job.load import read_run
+from ...report.console import Console
+from ..look import ended
+from ..start import observe
+
+# The engine's own words for these codes name no host.
+_NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A running node of the run: its host's session, and its container."""
+
+    session: Session
+    container: str
+
+
+def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], console: Console) -> int:
+    """Run a command on all hosts of a run, or on that of a rank; returns the largest exit code of all.
+
+    Raises DeployError where the run has no node, UsageError without a command.
+    """
+    if not words:
+        raise UsageError("no command is named", "muster exec --hosts a,b -- nvidia-smi")
+    with places(cluster, run, rank) as chosen:
+        several = len(chosen) > 1
+        by_host = {place.session.host.name: place for place in chosen}
+
+        def work(session: Session) -> int:
+            name = session.host.name
+            command = commands.node_program("within", "--", *words)
+            return run_beside(by_host[name], command, lambda line: _show(console, name if several else "", line))
+
+        try:
+            codes = on_all([place.session for place in chosen], work)
+        except KeyboardInterrupt:
+            return STOPPED
+        for fault in codes.faults.values():
+            console.error(fault)
+        for host, code in codes.values.items():
+            console.data({"kind": "ended", "host": host, "code": code})
+            if code and (several or code in _NOT_STARTED):
+                console.warn(f"{host}: ended with code {code}")
+        return max([*codes.values.values(), FAILED if codes.faults else DONE])
+
+
+def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
+    """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
+    if not sys.stdout.isatty():
+        raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
+    with places(cluster, run, rank or "0") as (place, *_):
+        program = commands.node_program("within", "--terminal", "--", *words)
+        return place.session.converse(("docker", "exec", "-i", place.container, *program))
+
+
+@contextmanager
+def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
+    """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
+    if rank and not rank.isdecimal():
+        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+    wanted = read_run(run)
+    with open_all(cluster.hosts, ask_home=False) as opened:
+        sessions = opened.all()
+        containers = observe.containers(sessions.values()).all()
+        chosen, members = ended.choose(wanted, containers, list(sessions.values()))
+        of_host = host_logs.ranks_of(members)
+        living = {
+            host: member
+            for host, member in members.items()
+            if member.status == "running" and (not rank or int(rank) in of_host[host])
+        }
+        if not living:
+            what = f"rank {rank} of {chosen}" if rank else chosen
+            raise DeployError(f"{what}: no container of it runs on these hosts", "muster status")
+        yield [Place(sessions[host], member.name) for host, member in living.items()]
+
+
+def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
+    """Run a command in the container to its end; returns its code. It ends with us: its input ends."""
+    with reach.on_host(place.session).run_inside(place.container, words, reads=True) as inside:
+        for line in read_lines(inside.frames):
+            tell(line)
+        return inside.code()
+
+
+def _show(console: Console, host: str, line: str) -> None:
+    if console.as_json:
+        console.data({"kind": "line", "host": host, "line": line})
+    else:
+        console.line(console_line(f"{host}  {line}" if host else line))

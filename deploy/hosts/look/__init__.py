@@ -1,0 +1,1 @@
+"""Commands that read a run on its hosts and change nothing there."""

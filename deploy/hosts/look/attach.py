@@ -1,0 +1,219 @@
+"""The client's side of a run that is running on real hosts: follow it to its end, ask it to stop, remove it.
+
+hosts/start/deploy.py starts the run. From then on the run does not need this process. Only a request ends it: Ctrl-C,
+SIGTERM or `muster stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and
+`attach` finds it by its label.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ...core.errors import DETACHED, DONE
+from ...core.names import RunId, node_of
+from ...core.results import all_faults
+from ...core.text import several
+from ...door.session import open_all
+from ...host import lock as host_lock
+from ...job.load import load_cluster, read_run
+from ...job.options import Options
+from ...job.secrets import secrets_of
+from ...report import ending
+from ...report.console import Console
+from ...report.interrupts import CONTINUES, Detached, Interrupts
+from ...report.script_lines import ShownRanks, shown_ranks
+from ...run import environment, follow
+from ...run.events import Event
+from ...run.files import folders, record
+from ...run.outcome import Result, may_have_written
+from ...run.progress import WAIT_LOST_S, State
+from ...run.state import times
+from ...run.state.story import CatchingUp, Happening
+from ...send.folder import named_paths
+from ...send.folder.credentials import Choice
+from .. import nodes as host_nodes
+from ..backend import HostsBackend, RunHandle
+from ..start import observe, plan, resume
+from . import ended
+
+# A follower brings the nodes' logs here, and not the ranks'.
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
+
+
+def attach(options: Options, console: Console) -> int:
+    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended."""
+    cluster, ranks = load_cluster(options), shown_ranks(options.rank)
+    with (
+        Interrupts(console, "looking for the run", CONTINUES) as interrupts,
+        open_all(cluster.hosts) as opened,
+    ):
+        sessions, wanted = list(opened.values.values()), read_run(options.run)
+        answers = observe.containers(sessions)
+        runs, away = plan.runs_of(answers.values), [*opened.faults, *answers.faults]
+        meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
+        # A host that does not answer is a fault, but where the run's nodes go on without some.
+        if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
+            opened.all()
+            answers.all()
+        try:
+            run, nodes = ended.choose(wanted, answers.values, sessions)
+        except ended.Ended as end:
+            return ended.show(end, sessions, console)
+        run_dir = record.folder_of(folders.RUNS, run)
+        first = min(nodes.values(), key=lambda node: node.place)
+        known = record.facts(run_dir)
+        arguments = tuple(known.get("arguments") or first.command.split())
+        script = bool(known.get("script")) if known else first.script
+        record.make_runs(run_dir.parent)
+        run_dir.mkdir(record.OWNERS, exist_ok=True)
+        names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
+        if away:
+            names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
+        due = frozenset(name for node in nodes.values() for name in node.secrets)
+        recorded = None if options.wait_lost else known.get("wait_lost_s")
+        run_handle = RunHandle(
+            run_dir,
+            names,
+            script,
+            arguments,
+            secrets=partial(secrets_of, cluster, due) if due else None,
+            since=times.started(known),
+            wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S,
+            least=first.least,
+            away=[host for host in cluster.hosts if host.name in away],
+            roles=known.get("role_of") or {},
+        )
+        if not known:
+            # These words come from a label on a host. We show them and never run them.
+            open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
+        lost = first.nodes - len(names)
+        if lost > 0:  # a host may have joined
+            console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
+        interrupts.hold()
+        members = [session for session in sessions if session.host.name in names]
+        backend = HostsBackend(members, run_handle, console.warn)
+        story = record.story_since(run_dir, run_handle.since) if known else []
+        return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
+
+
+def down(options: Options, console: Console) -> int:
+    """Remove the containers of all our runs (or of one) from the hosts, and the locks of dead deploys.
+
+    Run folders stay. Runs of other users of the hosts are named and left alone.
+    """
+    run = read_run(options.run)
+    with open_all(load_cluster(options).hosts) as opened:
+        sessions = list(opened.values.values())
+        removed = host_nodes.remove(sessions, run)
+        swept = host_lock.sweep(sessions)
+        for host, removal in removed.values.items():
+            lock, containers = swept.values.get(host, ""), several(removal.containers, "container")
+            parts = [f"removed {containers}"] if removal.containers else []
+            parts += [f"removed the lock of {lock}, whose process is dead"] if lock else []
+            parts += [f"left {other}, which belongs to {user}" for other, user in removal.left]
+            console.note(f"{host}: {', '.join(parts) or 'nothing to remove'}")
+            left = [{"run": other, "user": user} for other, user in removal.left]
+            console.data(
+                {"kind": "removed", "host": host, "containers": removal.containers, "lock": lock, "left": left}
+            )
+        all_faults(opened, removed, swept)
+        return DONE
+
+
+def follow_until_done(
+    backend: HostsBackend,
+    console: Console,
+    interrupts: Interrupts,
+    ranks: ShownRanks,
+    sent: tuple[Path, Choice] | None = None,
+    story: Sequence[Happening] | None = None,
+) -> int:
+    """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
+
+    `sent`: the folder that this command sent, and by which choice. `story`: for one that comes late, what others left.
+    Ctrl-C or a closed terminal end only the following; the run continues.
+    """
+    run, began = backend.run, time.monotonic()
+    names = tuple(run.nodes.values())
+    run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
+    if story is not None:
+        state.story.recall(story)
+    here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
+    follower = follow.Follower(run_dir, from_start=not run.resumed)
+    what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
+    hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
+
+    def left() -> str:
+        why = state.ranks.waiting
+        return f"the run waits on its hosts ({why}) and starts there" if why else CONTINUES
+
+    interrupts.leave_by_ctrl_c(f"muster attach {hosts}", f"muster stop {hosts}", left)
+    try:
+        with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
+
+            def tell_and_keep(events: list[Event]) -> None:
+                for part in here.parts(events, time.time()):
+                    tell(part)
+                record.keep_story(run_dir, state.story)
+
+            result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests, interrupts.take_passed)
+            tell(here.rest())
+        remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
+        if result.verdict == "failed":  # of the paths in its words, those that each host has
+            named = named_paths.all_of(result.message, run_dir.name)
+            by_host = host_nodes.having(backend.sessions, run_dir.name, named)
+            node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
+    except Detached:
+        interrupts.say_again()
+        return DETACHED
+    finally:
+        backend.close()
+    copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
+    result = resume.with_resume_hint(
+        _with_host_paths(result, run),
+        run_dir,
+        bool(state.training.checkpoint or may_have_written(state)),
+        lost,
+        copied not in ("", *lost),
+    )
+    seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it
+    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {hosts}", sent, node_paths)
+    for words in remains:  # first what happened, then what is left to do
+        console.warn(words)
+    return code
+
+
+def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:
+    """Write this start into the local run folder.
+
+    `hosts`: the names a user can give to --hosts again. `resume_fields`: more fields for the record, as
+    resume.resume_fields makes them. Returns what record.undo_start needs.
+    """
+    choice = record.Choice(None, tuple(run.command))
+    run_dir, names = run.run_dir, list(run.nodes.values())
+    record.make_runs(run_dir.parent)
+    run_dir.mkdir(record.OWNERS, exist_ok=True)
+    fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
+    return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
+
+
+def _with_host_paths(result: Result, run: RunHandle) -> Result:
+    """The result with paths inside the container replaced by paths on hosts, and a rank's log by the command for it.
+
+    Checkpoints are on the first host.
+    """
+    here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
+    rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
+    hint, message = (
+        resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
+        for text in (result.hint, result.message)
+    )
+    logs = f"muster logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
+    hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
+    return replace(result, message=message, hint=hint)

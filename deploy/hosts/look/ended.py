@@ -1,0 +1,107 @@
+"""What a command says of a run that has ended: no container of it is left, but its files are here or on its hosts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...core.errors import DeployError
+from ...core.names import RunId
+from ...core.text import duration
+from ...door.session import Session, on_all
+from ...host import commands
+from ...host.facts import Container
+from ...host.status import HostRun
+from ...report.console import Console
+from ...report.text import fault_text
+from ...run import events, outcome
+from ...run.files import folders, record
+from ...run.progress import State
+from .. import recorded
+from ..start import observe, plan
+
+
+class Ended(DeployError):
+    """A run has ended. `hosts` have its files; `outcome` is what outcome.json here says, if it is known here."""
+
+    def __init__(self, message: str, hint: str, run: RunId, hosts: Sequence[str], outcome: Mapping[str, Any]) -> None:
+        super().__init__(message, hint)
+        self.run, self.hosts, self.outcome = run, hosts, outcome
+
+
+def refuse(run: str, sessions: Sequence[Session]) -> None:
+    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
+    if run:
+        answers = on_all(sessions, observe.runs)
+        if fault := end_of(run, answers.values, time.time()):
+            raise fault
+
+
+def choose(
+    wanted: str, containers: Mapping[str, Sequence[Container]], sessions: Sequence[Session]
+) -> tuple[RunId, Mapping[str, Container]]:
+    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours."""
+    runs = plan.runs_of(containers)
+    if wanted not in runs:
+        plan.refuse_foreign(wanted, containers)
+        refuse(wanted, sessions)
+    run = plan.choose_run(runs, wanted, recorded.without_end())
+    return run, runs[run]
+
+
+def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
+    """Show how the run ended, and what is there; returns the run's own exit code.
+
+    Without an outcome here, its ranks' verdicts on the hosts count. Raises `end` if there are none.
+    """
+    if end.outcome:
+        from ...report import ending  # with the page's modules: 40 ms that `muster status` does not wait for
+
+        run_dir = record.path_of(end.run)
+        fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
+        return ending.show_again(run_dir, end.outcome, record.own(run_dir).get("script") is True, console, fetch)
+    members = [session for session in sessions if session.host.name in end.hosts]
+    words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
+    now = time.time()
+    by_host = {host: events.last_words(out.split("\n"), now) for host, out in words.values.items()}
+    spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
+    last_words = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
+    state = State(sorted({str(event["node"]) for event in last_words if event.get("node")}))
+    for event in last_words:
+        state.apply(event, now)
+    result = outcome.conclude(state, now) if spoke else None
+    # A host without a verdict was killed: the others' "done" is not the run's.
+    if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
+        raise end
+    why = f": {fault_text(result)}" if result.message else ""
+    text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
+    console.line(text, {"kind": "ended", "run": end.run, "verdict": result.verdict, "message": result.message})
+    console.hint(end.hint)
+    return result.code
+
+
+def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
+    """Return a fault that says that a run has ended, with the next command; None if its end is unknown.
+
+    `runs`: the runs of each host.
+    """
+    hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
+    folder = record.path_of(RunId(run))
+    here = record.read_json(folder / "outcome.json") if record.own(folder).get("backend") == record.HOSTS else {}
+    verdict, t = here.get("verdict"), here.get("t")
+    known = isinstance(verdict, str) and isinstance(t, (int, float))
+    if not hosts and not known:
+        return None
+    ended = f"{run} ended ({verdict}) {duration(max(0.0, now - (t or 0.0)))} ago" if known else f"{run} has ended"
+    if not hosts:
+        hint = f"its report: {folders.display_path(folder)}"
+        return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
+    options = f"--hosts {','.join(hosts)} --run {run}"
+    return Ended(
+        f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
+        f"its logs: muster logs {options}; its files: muster fetch {options}",
+        RunId(run),
+        hosts,
+        here if known else {},
+    )

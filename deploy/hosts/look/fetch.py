@@ -1,0 +1,54 @@
+"""`muster fetch`: copy a run's folder from its hosts to this machine (host/files/gather.py). The run is not touched."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...core.names import RunId
+from ...core.results import all_faults
+from ...door.session import open_all
+from ...host.files import gather
+from ...job.cluster import Cluster
+from ...job.load import read_run
+from ...job.options import FLAG
+from ...report.console import Console
+from ...report.page import run as page
+from ...run.files import folders, record
+from .. import recorded
+from ..start import observe, plan
+
+# The folder of a run that a script works in (contract.md).
+_WORK = "work"
+
+
+def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Console) -> Path:
+    """Copy a run's folder from every host, or what matches `only`, and build its page; returns the local run folder.
+
+    Raises DeployError with every host that failed, after it has merged what the others sent, and what the failed ones
+    sent before they failed.
+    """
+    asked_for = read_run(run_option)
+    with open_all(cluster.hosts) as opened:
+        sessions = list(opened.values.values())
+        answers = observe.facts(sessions)
+        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
+        if asked_for not in runs:  # a host that did not answer may have the run
+            all_faults(opened, answers)
+        run = _choose(asked_for, runs, console)
+        run_dir = record.folder_of(folders.RUNS, run)
+        members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
+        faults = gather.gather(members, run, only, run_dir, console)
+        page.write(run_dir)
+        if (run_dir / _WORK).is_dir():
+            console.note(f"what its script wrote is in {folders.display_path(run_dir / _WORK)}")
+        all_faults(opened, answers, *faults)
+        return run_dir
+
+
+def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
+    """The run that was named, the only one, or the newest that was deployed from this folder. Raises UsageError."""
+    if not run and len(runs) != 1 and (newest := recorded.newest_of(runs)):
+        console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
+        return newest
+    return plan.choose_run({each: {} for each in runs}, run)

@@ -1,0 +1,178 @@
+"""`muster port` and `muster tensorboard`: a port of a run's container, here. It listens on this loopback alone.
+
+The run's container shares its host's network, so a tunnel to the host's loopback reaches it. It ends with the command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...core.errors import DONE, DeployError, UsageError
+from ...door.session import Session
+from ...engine import reach
+from ...engine.wire import read_lines
+from ...host import commands
+from ...job.cluster import Cluster
+from ...report.console import Console
+from ..act.within import Place, places
+
+_PIECE, _MOST_AT_ONCE = 1 << 16, 64
+_LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
+_URL = re.compile(r"https?://\S{1,300}?:([0-9]{1,5})(/\S*)?")
+
+
+def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+    """Make a port of a rank's host (default: rank 0's) a port here, until Ctrl-C or the run's end.
+
+    `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
+    """
+    here, remote = _numbers(asked)
+    with places(cluster, run, rank or "0") as (place, *_):
+        return _serve(place, here, remote, "", console)
+
+
+def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+    """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
+    here, _ = _numbers(asked or "6006")
+    with places(cluster, run, rank or "0") as (place, *_), _running(place, console) as (remote, path):
+        return _serve(place, here, remote, path, console)
+
+
+def _numbers(asked: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
+    here, remote = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
+    if not (0 < here < 65536 and 0 < remote < 65536):
+        raise UsageError(
+            f"{asked or 'no port'}: not a port", "a number up to 65535, such as 6006; 7000:6006 is 7000 here"
+        )
+    return here, remote
+
+
+@contextmanager
+def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
+    """TensorBoard beside the ranks, on the whole run folder; yields its port and path there. It ends with us."""
+    words = ("-m", "tensorboard.main", "--logdir", commands.RUN_IN_CONTAINER, "--host", "127.0.0.1", "--port", "0")
+    command = commands.node_program("within", "--", *commands.image_python(*words))
+    with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
+        inside.set_wait(_BEGIN_S)
+        lines, last, seen = read_lines(inside.frames), "", None
+        with console.waiting("starting TensorBoard"):
+            while not seen and (line := next(lines, None)) is not None:
+                last, seen = line, _URL.search(line)
+        if not seen:
+            raise DeployError(
+                f"{place.session.host.name}: TensorBoard did not start: {last or 'it said nothing'}",
+                "is it among the run's packages? without it there, here: "
+                "muster fetch, then tensorboard --logdir runs/ID",
+            )
+        inside.set_wait(None)
+        threading.Thread(target=_drain, args=(lines,), daemon=True, name="muster-tensorboard").start()
+        yield int(seen[1]), seen[2] or "/"
+
+
+def _drain(lines: Iterator[str]) -> None:
+    """Take what it says from now on, so that it can go on speaking."""
+    with suppress(DeployError, OSError, ValueError):
+        deque(lines, maxlen=0)
+
+
+def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:
+    """Listen here until Ctrl-C, or until the container has ended. Raises DeployError."""
+    try:
+        listening = socket.create_server(("127.0.0.1", here))
+    except OSError as fault:
+        words = f"port {here} of this machine: {fault.strerror}"
+        raise UsageError(words, f"another one here: muster port {here + 10000}:{remote}") from fault
+    open_now = threading.Semaphore(_MOST_AT_ONCE)
+    console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.host.name})
+    console.note(f"port {remote} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")
+    warned: list[str] = []
+
+    def tell(words: str) -> None:
+        if words not in warned:
+            warned.append(words)
+            console.warn(words)
+
+    looked = time.monotonic()
+    with listening, suppress(KeyboardInterrupt):
+        while True:
+            due = looked + _LOOK_EVERY_S - time.monotonic()
+            if due > 0 and select.select([listening], [], [], due)[0]:
+                connection, _ = listening.accept()
+                if not open_now.acquire(blocking=False):
+                    connection.close()
+                    continue
+                work = (place.session, connection, remote, tell, open_now.release)
+                threading.Thread(target=_carry, args=work, daemon=True).start()
+            elif due <= 0:
+                seen = reach.on_host(place.session).inspect(place.container)
+                if not (seen and seen.runs):
+                    console.note("the run's container has ended")
+                    break
+                looked = time.monotonic()
+    return DONE
+
+
+def _carry(
+    session: Session, connection: socket.socket, remote: int, tell: Callable[[str], None], done: Callable[[], None]
+) -> None:
+    """Carry bytes both ways between one connection and the port there, until either side ends."""
+    try:
+        with connection:
+            channel = session.tunnel(remote)
+            try:
+                ends: dict[Any, Any] = {connection: channel, channel: connection}
+                while ends:
+                    for source in select.select(list(ends), [], [])[0]:
+                        data = source.recv(_PIECE)
+                        target = connection if source is channel else channel
+                        if data:
+                            target.sendall(data)
+                            continue
+                        del ends[source]
+                        with suppress(OSError):
+                            target.shutdown(socket.SHUT_WR)
+            finally:
+                channel.close()
+    except DeployError as fault:
+        tell(fault.message)
+    except (OSError, EOFError):
+        pass  # one side is gone: the other learns it by the end of its connection
+    finally:
+        done()
+
+
+def tensorboard_here(folder: str, asked: str) -> int:
+    """TensorBoard on a run's folder on this machine, until Ctrl-C. Raises DeployError if it is not installed here."""
+    here, _ = _numbers(asked or "6006")
+    if not importlib.util.find_spec("tensorboard"):
+        raise DeployError(
+            f"{sys.executable} has no TensorBoard", f"pip install tensorboard; then: tensorboard --logdir {folder}"
+        )
+    line = [
+        sys.executable,
+        "-P",
+        "-m",
+        "tensorboard.main",
+        "--logdir",
+        folder,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(here),
+    ]
+    try:
+        return subprocess.run(line, check=False).returncode
+    except KeyboardInterrupt:
+        return DONE

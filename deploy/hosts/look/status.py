@@ -1,0 +1,112 @@
+"""`muster status`, `muster gpus`, `muster runs --hosts`: ask all hosts at once. Changes nothing there.
+
+A host that does not answer gets a line with the cause; the others are shown.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...core.errors import DONE, FAILED, DeployError, UsageError
+from ...core.results import Results
+from ...door.session import Session, on_all, open_all
+from ...host import commands
+from ...host import gpus as gpu_facts
+from ...host.gpus import Gpus
+from ...host.status import HostStatus
+from ...job.cluster import Cluster
+from ...job.load import read_run
+from ...report import tables
+from ...report.console import Console
+from ..start import observe
+from . import ended
+
+T = TypeVar("T")
+_PATIENCE_S = 30.0
+
+
+def status(cluster: Cluster, run: str, console: Console) -> int:
+    """Show what runs on each host, its step and its rate. Returns 1 if a host did not answer.
+
+    Raises UsageError for a run that no host has.
+    """
+    run = read_run(run)
+    answers = _ask(cluster, observe.status)
+    if _is_unknown(answers, run):
+        return _tell_end(cluster, answers, run, console)
+    if console.as_json:
+        console.values(tables.status_values(answers.values, run))
+    elif answers.values:
+        console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
+        if not _runs(answers):
+            console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
+    return _show_faults(answers, console)
+
+
+def gpus(cluster: Cluster, console: Console) -> int:
+    """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
+    answers = _ask(cluster, _gpus_of)
+    if console.as_json:
+        console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
+    elif answers.values:
+        console.table(tables.GPUS_HEAD, tables.gpu_rows(answers.values))
+    incomplete = any(value.fault for value in answers.values.values())
+    return max(_show_faults(answers, console), FAILED if incomplete else DONE)
+
+
+def _gpus_of(session: Session) -> Gpus:
+    return gpu_facts.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
+
+
+def runs(cluster: Cluster, console: Console) -> int:
+    """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
+    answers = _ask(cluster, observe.runs)
+    rows = tables.run_rows(answers.values)
+    if console.as_json:
+        console.values(tables.run_values(answers.values))
+    elif rows:
+        console.table(tables.RUNS_HEAD, rows)
+    elif answers.values:
+        console.note("no runs there yet")
+    return _show_faults(answers, console)
+
+
+def _ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
+    """The answer of each host that was reached, and the faults of all others."""
+    with open_all(cluster.hosts, ask_home=False) as opened:
+        sessions = list(opened.values.values())
+        replies = on_all(sessions, look)
+        answers: dict[str, T | DeployError] = {**opened.faults, **replies.values, **replies.faults}
+        return Results({host: answers[host] for host in opened})
+
+
+def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
+    """Whether no host has a container of the run; one that did not answer may have one."""
+    return bool(run) and not answers.faults and run not in _runs(answers)
+
+
+def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
+    """Say how a run without containers ended. Raises UsageError if its end is unknown."""
+    end = ended.end_of(run, _ask(cluster, observe.runs).values, time.time())
+    if end is None:
+        runs = ", ".join(_runs(answers)) or "no runs"
+        raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")
+    console.line(end.message, {"kind": "ended", "run": run, "message": end.message})
+    console.hint(end.hint)
+    return DONE
+
+
+def _runs(answers: Results[HostStatus]) -> list[str]:
+    return sorted({node.run for status in answers.values.values() for node in status.nodes})
+
+
+def _show_faults(answers: Results[T], console: Console) -> int:
+    if console.as_json:
+        console.values(tables.fault_values(answers.faults))
+    elif answers.faults:
+        console.table((), tables.fault_rows(answers.faults))
+        for hint in dict.fromkeys(fault.hint for fault in answers.faults.values() if fault.hint):
+            console.hint(hint)
+    return FAILED if answers.faults else DONE

@@ -1,0 +1,141 @@
+"""`muster why`: what each rank of a script's run does at this moment, and who is missing. The run is not disturbed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...causes.docker_faults import DockerFault
+from ...core.errors import DONE, FAILED, DeployError
+from ...core.facts import ended_how
+from ...core.fields import document
+from ...core.names import NODE_PROGRAMS, RunId
+from ...core.results import Results
+from ...core.text import in_seconds
+from ...door.session import Session, on_all, open_all
+from ...engine import reach
+from ...engine.engine import Ended
+from ...host import commands
+from ...host.facts import Container
+from ...job.cluster import Cluster
+from ...job.load import read_run
+from ...report.console import Console
+from ...run import follow
+from ...run.files import folders, record
+from ...run.inquest import hang, slow
+from ...run.inquest.hang import RankDoing
+from ...run.state.evidence import Evidence
+from ...run.state.ranks import Ranks
+from ..node.container import container_name
+from ..start import observe
+from . import ended
+
+_LOOK_S = 30.0
+# Which steps count as those of this moment.
+_LAST_S, _LAST_BYTES = 60.0, 1 << 17
+
+
+def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> int:
+    """Ask the nodes on all hosts. Returns 1 if one did not answer; the others are shown."""
+    wanted = read_run(run)
+    with open_all(cluster.hosts) as opened:
+        sessions = list(opened.values.values())
+        containers = observe.containers(sessions)
+        chosen, nodes = ended.choose(wanted, containers.values, sessions)
+        _refuse_over(chosen, nodes)
+        members = [session for session in sessions if session.host.name in nodes]
+        answers = on_all(members, lambda session: _ask(session, chosen))
+        ranks = [rank for of_host in answers.values.values() for rank in of_host]
+        _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
+        return _faults(opened, containers, answers, console)
+
+
+def why_here(run: str, stacks: bool, console: Console) -> int:
+    """Ask the nodes of a run on this machine: what they leave lies in its folder."""
+    run_dir = record.find(folders.RUNS, run or "latest")
+    ranks: list[RankDoing] = []
+    for node in record.facts(run_dir).get("nodes", ()):
+        environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
+        command = [sys.executable, "-P", "-m", NODE_PROGRAMS, "why"]
+        environment = folders.with_muster({**environment, "PATH": "/usr/bin:/bin"})
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
+        ranks += _parse(done.stdout)
+    if not ranks and (end := record.read_json(run_dir / "outcome.json")):
+        words = end.get("message") or end.get("verdict", "")
+        raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: muster report --run {run_dir.name}")
+    if not ranks:
+        raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
+    _show(ranks, stacks, console, _slow(run_dir, ranks))
+    return DONE
+
+
+def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
+    """Raise DeployError if every node of the run has ended: nothing there can say what a rank does."""
+    if all(node.code is not None for node in nodes.values()):
+        ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
+        raise DeployError(
+            f"{run} has ended: {ends}", f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}"
+        )
+
+
+def _ask(session: Session, run: str) -> list[RankDoing]:
+    try:
+        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("why"), _LOOK_S)
+    except DockerFault as fault:
+        done = Ended(FAILED, "", fault.words)
+    if done.code:
+        words = (done.err.strip() or "no answer").splitlines()[-1]
+        raise DeployError(f"{session.host.name}: its node cannot say: {words}", "does it run? muster status")
+    return _parse(done.out)
+
+
+def _parse(answer: str) -> list[RankDoing]:
+    """Read the lines of trainer/node/ending/why.py. Raises BadAnswer."""
+    return [hang.read(document(line, "what a rank does")) for line in answer.split("\n") if line.strip()]
+
+
+def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
+    """The rank that holds up the others at present, from its last steps; empty if none does, or no step is here.
+
+    The steps of a run on hosts are here while somebody follows it.
+    """
+    evidence = Evidence(Ranks(began={rank.rank: rank.node for rank in ranks}))
+    for event in follow.Follower(run_dir, tail=_LAST_BYTES).read():
+        if event["kind"] in ("step", "telemetry", "throttled") and time.time() - event["t"] <= _LAST_S:
+            evidence.record(event, event["t"])
+    return next((finding.message for finding in slow.held_up(evidence)), "")
+
+
+def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: str = "") -> None:
+    ranks = sorted(ranks, key=lambda rank: rank.rank)
+    if console.as_json:
+        console.values([{**rank.__dict__, "stack": list(rank.stack)} for rank in ranks])
+        return
+    console.table((), [[f"rank {rank.rank}", rank.node, hang.words_of(rank), *_progress(rank)] for rank in ranks])
+    for rank in ranks if stacks else ():
+        console.text(f"\nrank {rank.rank} ({rank.node}), the last call first:")
+        console.text("\n".join(f"    {line}" for line in rank.stack))
+    if missing := hang.missing(ranks):
+        console.text(missing)
+    elif holds_up:
+        console.text(holds_up)
+    elif any(map(hang.is_unlooked, ranks)):
+        console.text("what these ranks do is not known, and none is to blame: nothing looks at them")
+
+
+def _progress(rank: RankDoing) -> list[str]:
+    """Where a rank is, and since when."""
+    if hang.is_unlooked(rank):
+        return ["", "", ""]
+    return [rank.place, f"step {rank.step}", in_seconds(rank.since_s)]
+
+
+def _faults(opened: Results[Session], containers: Results[Any], answers: Results[Any], console: Console) -> int:
+    faults = {**opened.faults, **containers.faults, **answers.faults}
+    for fault in faults.values():
+        console.error(fault)
+    return FAILED if faults else DONE

@@ -1,0 +1,49 @@
+"""The `docker run` of a container of a run, in its parts. Whoever adds to it need not search its words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ...host import commands
+
+
+@dataclass(frozen=True)
+class DockerRun:
+    """What makes a container. `command` are the arguments of the image's Python.
+
+    `once`: its engine removes it when it ends. `lifetime`: options about its restarts, its end and its logs.
+    `options`: all others, which a rehearsal of this container has too.
+    """
+
+    name: str
+    labels: Mapping[str, str] = field(hash=False)
+    options: tuple[str, ...]
+    image: str
+    command: tuple[str, ...]
+    lifetime: tuple[str, ...] = ()
+    once: bool = False
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The command. It reads the container's variables from standard input (host/commands.py)."""
+        return (
+            *("docker", "run", "--detach", *(("--rm",) if self.once else ()), "--pull", "never", "--name", self.name),
+            *(word for name, value in self.labels.items() for word in ("--label", f"{name}={value}")),
+            *self.lifetime,
+            *self.options,
+            *("--env-file", commands.VARIABLES_FIRST, *python_of(self.image), *self.command),
+        )
+
+    def with_labels(self, labels: Mapping[str, str]) -> DockerRun:
+        """It with these labels instead of its own of the same names, or more."""
+        return replace(self, labels={**self.labels, **labels})
+
+    def with_options(self, *options: str) -> DockerRun:
+        """It with these options at the end of its own."""
+        return replace(self, options=(*self.options, *options))
+
+
+def python_of(image: str) -> tuple[str, ...]:
+    """The end of a `docker run` that starts the image's Python; its arguments follow."""
+    return ("--entrypoint", "sh", image, "-c", commands.PYTHON, "sh")

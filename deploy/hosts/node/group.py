@@ -1,0 +1,52 @@
+"""The nodes of a run that train on without a lost one (--min-nodes): what each has to know of the others. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from ...core.errors import DeployError, UsageError
+from ...job.options import FLAG, flag_of
+from ...run import environment
+from .container import NodeContainer, Work
+
+# Beside the port of the rendezvous: what a firewall has to let through is known before the run.
+PORTS = range(29600, 29700)
+
+
+def refuse(least: int, on_end: str, waits: bool) -> None:
+    """Raise UsageError for options that cannot be combined with --min-nodes (`least`)."""
+    for option, given in (("wait", waits), ("on_end", bool(on_end))):
+        if least and given:
+            raise UsageError(
+                f"{FLAG.min_nodes} {least} with {flag_of(option)}: Muster cannot do both yet",
+                "leave out one of the two",
+            )
+
+
+def grouped(
+    nodes: Sequence[NodeContainer],
+    addresses: Sequence[str],
+    work: Work,
+    waiting: Collection[str] = (),
+    arbiter: str = "",
+) -> tuple[NodeContainer, ...]:
+    """The nodes, each with what it has to know of the others; the same nodes where all are needed.
+
+    `addresses`: of the hosts in the network where they meet. `waiting`: which of them are spares; the `arbiter`
+    only votes. Raises DeployError where they could not keep a register.
+    """
+    if not work.least:
+        return tuple(nodes)
+    ranks = {node.host: node.environment["PET_NPROC_PER_NODE"] for node in nodes if node.host != arbiter}
+    if len(set(ranks.values())) > 1:
+        listed = ", ".join(f"{host} {count}" for host, count in ranks.items())
+        raise DeployError(
+            f"{FLAG.min_nodes} {work.least}: the hosts have different numbers of ranks: {listed}",
+            f"give each as many: {FLAG.nproc} {min(ranks.values(), key=int)}",
+        )
+    where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
+    spares = [str(node.node) for node in nodes if node.host in waiting]
+    votes = next((str(node.node) for node in nodes if node.host == arbiter), "")
+    more = environment.group_variable(work.least, work.share_key, where, apart=True, spares=spares, arbiter=votes)
+    return tuple(replace(node, environment={**node.environment, **more}) for node in nodes)

@@ -1,0 +1,252 @@
+"""The network of a run's own (--overlay): its name, addresses and port; whose packets go directly and whose through a
+third host; the container at each end. Pure.
+
+docs/decisions/0106 gives the reasons.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from ipaddress import IPv4Network
+
+from ...core.errors import DeployError, UsageError
+from ...core.formats import LABELS
+from ...core.names import NODE_PROGRAMS
+from ...core.results import Results
+from ...core.text import listed
+from ...host.facts import Address, HostFacts
+from ...host.networks import Networks
+from ...job.cluster import Cluster
+from ...job.options import FLAG, Job, flag_of
+from . import container
+from .container import NodeContainer, Work
+from .docker_run import python_of
+
+Pair = frozenset[str]
+PORTS = range(51820, 51920)
+# A home or a company seldom uses all of 10/8; where it does, the others follow.
+_BLOCKS = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+_PREFIX, _MOST_HOSTS = 24, 250
+# IPv6, UDP and WireGuard's own header and tag; over the network of the run, which has IPv4: once more.
+_OVERHEAD, _RELAYED, _MOST_MTU = 80, 60, 1420
+# What every host on the internet takes (RFC 791), with ours around it twice.
+_LEAST_MTU = 576 + _OVERHEAD + _RELAYED
+# Addresses to try for a peer: each one that does not answer costs a few seconds.
+_MOST_WAYS = 4
+_LIMITS = ("--memory", "512m", "--pids-limit", "256", "--ulimit", "core=0:0")
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One network: the same interface and UDP port on every host, bytes of a packet, the hosts' addresses by name.
+
+    `ways`: by host and peer, where the peer may answer on the networks that are there already.
+    """
+
+    interface: str
+    socket: str
+    prefix: int
+    port: int
+    mtu: int
+    addresses: Mapping[str, str]
+    ways: Mapping[tuple[str, str], tuple[str, ...]]
+
+    @property
+    def relayed_mtu(self) -> int:
+        """Bytes of a packet that a third host passes on: it travels in packets of this network."""
+        return self.mtu - _RELAYED
+
+    def on(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
+        """The hosts' facts as they are once this network is there."""
+        return {
+            host: replace(fact, addresses=(*fact.addresses, Address(self.interface, self.addresses[host], self.prefix)))
+            for host, fact in facts.items()
+        }
+
+
+def asked(cluster: Cluster, work: Work, waits: bool) -> Cluster:
+    """The cluster whose hosts meet on a network that does not exist yet; the same one if the job wants none.
+
+    Raises UsageError for what a run with a network of its own cannot have.
+    """
+    if not cluster.job.overlay:
+        return cluster
+    for option, given in (("wait", waits), ("on_end", bool(work.on_end)), ("min_nodes", bool(work.least))):
+        if given:
+            raise UsageError(
+                f"{FLAG.overlay} with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two"
+            )
+    if len(cluster.hosts) < 2:
+        raise UsageError(f"{FLAG.overlay}: one host needs no network", "leave it out")
+    if len(cluster.hosts) > _MOST_HOSTS:
+        raise UsageError(f"{FLAG.overlay}: more than {_MOST_HOSTS} hosts", "use fewer hosts")
+    if named := next((host.name for host in cluster.hosts if host.interface), ""):
+        raise UsageError(
+            f"{FLAG.overlay}: {named} has an interface of its own in cluster.toml", "leave out one of the two"
+        )
+    interface = interface_of(work.token)
+    return replace(cluster, hosts=tuple(replace(host, interface=interface) for host in cluster.hosts))
+
+
+def interface_of(token: str) -> str:
+    """The interface's name on every host: two runs on one host have two. Linux takes 15 letters."""
+    return f"muster{token[:8]}"
+
+
+def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostFacts]) -> Overlay:
+    """The network of the start with that token. Raises DeployError if a host cannot have one, or nothing is free."""
+    no_tun = DeployError(
+        f"no /dev/net/tun, which {FLAG.overlay} needs",
+        "on that host: sudo modprobe tun; in a virtual machine, allow TUN",
+    )
+    Results({host: look if look.tun else no_tun for host, look in looks.items()}).all()
+    busy = frozenset[int]().union(*(look.udp for look in looks.values()))
+    port = next((port for port in PORTS if port not in busy), 0)
+    if not port:
+        raise DeployError(f"UDP ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host", "end one of them")
+    network = free_network(token, {route for look in looks.values() for route in look.routes})
+    addresses = dict(zip(looks, map(str, network.hosts()), strict=False))
+    uses = {(host, address.interface) for host, fact in facts.items() for address in fact.addresses}
+    least, where = min(
+        ((looks[host].mtus.get(name, 1500), f"{host}: {name}") for host, name in uses), default=(1500, "")
+    )
+    if least < _LEAST_MTU:
+        raise DeployError(f"{where} takes packets of only {least} bytes", "on that host: ip link")
+    mtu = min(_MOST_MTU, least - _OVERHEAD)
+    return Overlay(interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, ways(facts))
+
+
+def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
+    """A network that none of the hosts knows; which one depends on the token. Raises DeployError if there is none."""
+    taken = tuple(taken)
+    for block in _BLOCKS:
+        free = [part for part in _rest(block, taken) if part.prefixlen <= _PREFIX]
+        counts = [1 << (_PREFIX - part.prefixlen) for part in free]
+        number = int(token[:8], 16) % max(1, sum(counts))
+        for part, count in zip(free, counts, strict=True):
+            if number < count:
+                return IPv4Network((int(part.network_address) + (number << (32 - _PREFIX)), _PREFIX))
+            number -= count
+    raise DeployError(f"the hosts' networks leave no private addresses for {FLAG.overlay}", "on a host: ip route")
+
+
+def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]:
+    """What these networks leave of a block, in order."""
+    rest = [block]
+    for other in taken:
+        apart = [part for part in rest if not part.overlaps(other)]
+        inside = [part for part in rest if other.subnet_of(part)]
+        rest = [*apart, *(piece for part in inside for piece in part.address_exclude(other))]
+    return sorted(rest)
+
+
+def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """By host and peer: the peer's addresses that this host should try, the likely ones first.
+
+    An address that several hosts have (a bridge of an engine) leads to no peer.
+    """
+    owners = Counter(address for fact in facts.values() for address in {entry.address for entry in fact.addresses})
+    by_pair = {}
+    for host, fact in facts.items():
+        for peer, theirs in facts.items():
+            if peer != host:
+                shared = {
+                    entry.address
+                    for entry in theirs.addresses
+                    if any(own.shares_network(entry) for own in _of(fact, entry))
+                }
+                known = [entry.address for entry in theirs.addresses if owners[entry.address] == 1]
+                known = list(dict.fromkeys([*known, *_public(theirs.reached_at), *_public(theirs.called_at)]))
+                reached = (theirs.called_at, theirs.reached_at)
+                ranked = sorted(known, key=lambda text: (text not in shared, text not in reached, ":" in text))
+                by_pair[host, peer] = tuple(ranked[:_MOST_WAYS])
+    return by_pair
+
+
+def turns(hosts: Sequence[str], ways: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[dict[tuple[str, str], str]]:
+    """What to try, turn by turn: by caller and peer, an address of the peer. In no turn do two call each other."""
+    pairs = [(first, other) for at, first in enumerate(hosts) for other in hosts[at + 1 :]]
+    for number in range(_MOST_WAYS):
+        for callers in (pairs, [(other, first) for first, other in pairs]):
+            turn = {pair: ways[pair][number] for pair in callers if len(ways[pair]) > number}
+            if turn:
+                yield turn
+
+
+def _of(fact: HostFacts, other: Address) -> Iterator[Address]:
+    """The host's addresses of the same family."""
+    return (own for own in fact.addresses if (":" in own.address) == (":" in other.address))
+
+
+def _public(reached_at: str) -> Iterator[str]:
+    """The address that SSH reached, unless only this machine can reach it so."""
+    try:
+        address = ipaddress.ip_address(reached_at)
+    except ValueError:
+        return
+    if not address.is_loopback and not address.is_link_local:
+        yield str(address)
+
+
+def endpoint(address: str, port: int) -> str:
+    """An address and port in the form that wg uses."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, str]:
+    """For each pair that does not meet: a host that both meet, one with few pairs so far.
+
+    Raises DeployError for pairs that no host joins.
+    """
+    apart = [frozenset((first, other)) for at, first in enumerate(hosts) for other in hosts[at + 1 :]]
+    apart = [pair for pair in apart if pair not in met]
+    chosen: dict[Pair, str] = {}
+    for pair in apart:
+        load = Counter(chosen.values())
+        between = [host for host in hosts if host not in pair and all(frozenset((host, end)) in met for end in pair)]
+        if between:
+            chosen[pair] = min(between, key=lambda host: load[host])
+    if lost := [" with ".join(sorted(pair, key=list(hosts).index)) for pair in apart if pair not in chosen]:
+        words = f"{FLAG.overlay}: no UDP packet passes from host to host: {listed(lost)}"
+        raise DeployError(
+            f"{words}; and no other host reaches both ends",
+            f"allow UDP {port} between them, or between each of them and one other host",
+        )
+    return chosen
+
+
+def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tuple[str, ...]:
+    """The `docker run` of the container beside the node that has the network's end there.
+
+    It is the exception in docs/explanation/security.md: root, with the one right to make an interface.
+    """
+    labels = {"muster.format": str(LABELS), "muster.overlay": work.token, "muster.start": node.start}
+    return (
+        *("docker", "run", "--detach", "--rm", "--pull", "never", "--name", name_of(node, work)),
+        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+        *("--network", "host", "--init", "--no-healthcheck", "--user", "0:0", "--device", "/dev/net/tun"),
+        *("--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--security-opt", "no-new-privileges"),
+        *("--read-only", "--tmpfs", "/var/run/wireguard:size=4m,mode=0700", *_LIMITS, *container.LOG_LIMITS),
+        *python_of(node.image),
+        *("-P", "-m", NODE_PROGRAMS, "overlay", "serve", overlay.socket, overlay.interface, uid),
+    )
+
+
+def name_of(node: NodeContainer, work: Work) -> str:
+    """The name of the container at that node's end."""
+    return f"{node.name}-overlay-{work.token}"
+
+
+def beside(
+    nodes: Sequence[NodeContainer], facts: Sequence[HostFacts], job: Job, work: Work, overlay: Overlay | None
+) -> tuple[NodeContainer, ...]:
+    """The nodes, each with the container of its end; the same nodes without a network of their own."""
+    if overlay is None:
+        return tuple(nodes)
+    uids = (container.user_of(fact, job).partition(":")[0] for fact in facts)
+    return tuple(
+        replace(node, overlay=argv_of(node, uid, work, overlay)) for node, uid in zip(nodes, uids, strict=True)
+    )

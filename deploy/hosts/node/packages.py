@@ -1,0 +1,113 @@
+"""A project's packages on hosts: what is asked, what is shown, and the containers that get them.
+
+packages/install.py does the work. `muster deploy` and `muster push` call this module.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.results import Results
+from ...core.text import amount, several
+from ...door.session import Session, on_all
+from ...host import audit
+from ...host.facts import HostFacts
+from ...job.cluster import Cluster
+from ...report import packages as packages_shown
+from ...report.console import Console
+from ...send.folder.folder_look import FolderLook
+from ...send.image.push import Pushed
+from ...send.packages import commands, install
+from ...send.packages.places import DockerPlace, Place
+from ...send.packages.requirements import Requirements
+from ...send.packages.store import Lock
+from . import container, sent_folders
+from .container import NodeContainer
+
+LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the next time, half an install does not"
+
+
+@dataclass(frozen=True)
+class Target:
+    """The hosts that get packages, and the image and the `folder` these go with. `facts` by host.
+
+    `pushed`: by host, how they got there.
+    """
+
+    cluster: Cluster
+    sessions: Sequence[Session]
+    facts: Mapping[str, HostFacts]
+    tag: str
+    folder: Path | None = None
+    pushed: Mapping[str, Pushed] = field(default_factory=dict)
+
+
+def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
+    """The requirements of the folder, which this says. Raises UsageError for a file that cannot work on a host."""
+    return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
+
+
+def bring(target: Target, needs: Requirements, console: Console) -> install.Installed:
+    """Install the packages on every host and say what was done. Raises DeployError with uv's own words."""
+    sessions = {session.host.name: session for session in target.sessions}
+
+    def each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
+        by_name = {place.name: place for place in places}
+        return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.host.name]))
+
+    assert target.folder is not None, "requirements are those of a folder"
+    installed = packages_shown.bring(_places(target), needs, each, console, target.folder)
+    if installed.size:
+        words = f"installed {several(installed.lock.count, 'package')} ({amount(installed.size)})"
+        on_all(target.sessions, lambda session: audit.note(session, words))
+    return installed
+
+
+def foretell(target: Target, needs: Requirements, console: Console) -> None:
+    """Print what an install would run on each host. Changes nothing."""
+    for place in _places(target):
+        argv = commands.install_container(place.box(), "PACKAGES", "DIGEST")
+        text = f"{place.name}: install the packages of {needs.path}, if it lacks them\n    {shlex.join(argv[:-1])} ..."
+        row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": list(argv)}
+        console.line(text, row)
+
+
+def foreseen(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
+    """The containers as they would get packages: PACKAGES stands for the volume, dots for the image's own path."""
+    volumes = {node.host: "PACKAGES" for node in nodes}
+    return give(nodes, install.Installed(Lock(()), volumes, {host: {"PATH": "..."} for host in volumes}))
+
+
+def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
+    """The containers with the packages, which come before the image's own on their path."""
+    if not installed or not installed.environments:
+        return tuple(nodes)
+    return tuple(_with(node, installed.environments[node.host], installed.variables[node.host]) for node in nodes)
+
+
+def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeContainer:
+    variables = {**node.environment, **commands.variables(image, node.environment)}
+    return replace(node, docker=node.docker.with_options(*commands.mount(volume)), environment=variables)
+
+
+def _places(target: Target) -> list[DockerPlace]:
+    """The hosts' engines: the install has the user and the limits of the run."""
+    facts, job = target.facts, target.cluster.job
+    return [
+        DockerPlace(
+            session.host.name,
+            session,
+            target.tag,
+            (fact := facts[session.host.name]).user,
+            (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
+            container.memory_options(fact, job),
+            sent_folders.mounts(pushed.folders),
+            session.host.destination,
+        )
+        for session in target.sessions
+        for pushed in [target.pushed.get(session.host.name, Pushed(0, ""))]
+    ]

@@ -1,0 +1,62 @@
+"""The folders of a push in the containers of a run: read-only, beside the image. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from ...job.values import Mount
+from ...run import environment
+from ...send.folder.content import CODE, WORKSPACE, HostFolder
+from . import container
+from .container import NodeContainer
+
+# By their places in a container: the label with the digest of what lies there, and the variable that the agent reads.
+# The labels keep a later push and `clean` from changing or removing it (image/scripts/folders_function.sh).
+LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
+_DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
+
+
+class Beside(Protocol):
+    """What a push did on one host, or would do."""
+
+    @property
+    def folders(self) -> Sequence[HostFolder]:
+        """What lies beside the image."""
+
+
+def mounts(folders: Sequence[HostFolder]) -> tuple[str, ...]:
+    """The options of `docker run` for these folders."""
+    made = (container.mount_option(Mount(folder.place, folder.target, True)) for folder in folders)
+    return tuple(word for mount in made for word in ("--mount", mount))
+
+
+def digest_of(beside: Mapping[str, Beside]) -> str:
+    """What names the content of the user's folder, which is the same on all hosts; empty if none was sent."""
+    folders = (folder for each in beside.values() for folder in each.folders)
+    return next((folder.digest for folder in folders if folder.target == WORKSPACE), "")
+
+
+def give(nodes: Sequence[NodeContainer], beside: Mapping[str, Beside]) -> tuple[NodeContainer, ...]:
+    """The containers with their folders. `beside`: by host."""
+    return tuple(_with(node, beside[node.host].folders) for node in nodes)
+
+
+def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
+    """A node, its witness and its network's end with these folders."""
+    targets = {folder.target for folder in folders}
+    options = mounts(folders)
+    options += tuple(w for each in folders for w in ("--label", f"{LABELS[each.target]}={each.digest}"))
+    options += ("--workdir", WORKSPACE) if WORKSPACE in targets else ()
+    variables = {**node.environment, **{_DIGESTS[folder.target]: folder.digest for folder in folders}}
+    if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
+        variables["PYTHONPATH"] = f"{CODE}:{variables['PYTHONPATH']}"
+    run = ("docker", "run")
+    return replace(
+        node,
+        docker=node.docker.with_options(*options),
+        environment=variables,
+        witness=_with(node.witness, folders) if node.witness else None,
+        overlay=(*run, *options, *node.overlay[len(run) :]) if node.overlay else (),
+    )

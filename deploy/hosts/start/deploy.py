@@ -1,0 +1,286 @@
+"""One `muster deploy`, whole: look, plan, start, follow.
+
+Until the run has started, any failure cleans up every host (run/start.py). After that the run no longer needs this
+process (hosts/look/attach.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ...core.errors import UsageError
+from ...core.names import RunId, node_of
+from ...core.text import duration
+from ...door.session import Session, open_all
+from ...host import run_user
+from ...job import secrets as secret_settings
+from ...job.cluster import Cluster
+from ...job.load import (
+    environment_of,
+    fill_from_file,
+    folder_to_send,
+    load_cluster,
+    read_command,
+    read_run,
+    read_what_runs,
+    refuse_open_secrets,
+    refuse_without_script,
+    script_words,
+    trainer_words,
+)
+from ...job.options import Options
+from ...job.secrets import secrets_of
+from ...report.console import Console
+from ...report.interrupts import Interrupts
+from ...report.script_lines import shown_ranks
+from ...run import environment, roles
+from ...run.files import folders, record, resumable
+from ...run.progress import WAIT_LOST_S
+from ...run.start import Start, asked_ends, start_run
+from ...run.state.times import CLOCKS_DIFFER_S
+from ...send.folder import repository
+from ...send.folder.credentials import choice_of
+from ...send.folder.folder_look import FolderLook
+from ...send.image import push as transfer
+from ...send.image.model import tag_of
+from ...send.image.push import Pushed
+from ..backend import RunHandle
+from ..look import attach
+from ..node import container, group, overlay, overlay_plan, packages, sent_folders
+from ..node.container import Work
+from . import meeting, observe, plan, resume
+from . import push as deploy_push
+from .new_run import DeployRequest, NewRun
+from .places import Places, foreseen, uses_gpus, with_choice
+
+_OWN_FILES = (
+    "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
+    "a folder with it, or --mount one that the hosts share"
+)
+
+
+def deploy(options: Options, console: Console) -> int:
+    """Start the run on all hosts; returns the exit code. Raises DeployError with every host that failed."""
+    with Interrupts(console, "reading the options", "nothing was changed") as interrupts:
+        return start_run(_OnHosts(options, console, interrupts), interrupts.hold)
+
+
+class _OnHosts(Start[NewRun]):
+    """A run on real hosts. `_load` reads what was asked, and `_look` makes the request of it and of what hosts say."""
+
+    def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
+        self._options, self._console, self._interrupts = options, console, interrupts
+        self._name = read_run(options.run)
+        self.dry_run, self.detach = options.dry_run, options.detach
+
+    @contextmanager
+    def reach(self) -> Iterator[None]:
+        """Open a connection to each host, and look at what it has."""
+        cluster, work = self._load()
+        self._interrupts.at("connecting")
+        with open_all(cluster.hosts) as opened:
+            self._interrupts.at("looking at the hosts")
+            self._request = self._look(cluster, work, list(opened.all().values()))
+            yield
+
+    def _load(self) -> tuple[Cluster, Work]:
+        """Read the options, the command and its folder."""
+        console, self._resumes = self._console, bool(self._options.resume)
+        options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
+        if self._continues and not options.role:
+            options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
+        options, self._command = read_command(options)
+        if not options.script:
+            refuse_without_script(options, ("restarts", "style"))
+        for variable, value in environment.asked_style(options.style).items():
+            options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
+        for note in self._command.notes:
+            console.note(note)
+        before = record.path_of(self._continues) if self._continues else None
+        if before and (other := resumable.other_than(before, self._command.words, options.folder)):
+            console.warn(other)
+        cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
+        self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
+        deploy_push.refuse_mixed(cluster)
+        work, folder = replace(_work(options, cluster), bare=self._command.bare), folder_to_send(options, cluster)
+        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
+        for acted in work.roles:
+            folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
+        cluster = overlay_plan.asked(cluster, work, options.wait)
+        first, choice = next(iter(work.script), "-"), choice_of(cluster)
+        look = FolderLook(folder, choice) if folder else None
+        deploy_push.look_through(look, "" if first.startswith("-") else first, console)
+        self._needs = packages.asked(cluster, look, console) if work.script else None
+        self.code = repository.look(folder, choice, look.result()) if folder and look else None
+        if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:
+            console.warn(_OWN_FILES)
+        self._options, self._folder, self._choice = options, folder, choice
+        return cluster, work
+
+    def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
+        """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
+        options, console = self._options, self._console
+        facts = observe.facts(sessions).all()
+        observe.refuse_missing(sessions, cluster.job)
+        base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
+        tag = tag_of(base, self._folder)
+        if self._continues:
+            work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
+        cluster, who = run_user.choose(cluster, sessions, facts, self._continues or "")
+        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
+        work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
+        about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
+        request = DeployRequest(*about, options.force, self._needs, options.wait)
+        if cluster.job.overlay:
+            network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
+            work = replace(work, overlay=network.socket)
+            request = replace(request, overlay=network, facts=network.on(facts), work=work)
+        # It is news where it is not one user who logs in on all hosts.
+        uids = {fact.uid for fact in facts.values()}
+        if len(uids) > 1 or 0 in uids:
+            console.note(f"the run's processes run {who}")
+        console.data({"kind": "user", "text": who})
+        return request
+
+    def show_plan(self) -> None:
+        """Print for each host the steps, the reasons and the commands."""
+        _dry_run(self._request, self._console)
+
+    def choose_folder(self) -> Path:
+        """The run's folder here; and the folders on the hosts that its nodes mount."""
+        request, work, job = self._request, self._request.work, self._request.cluster.job
+        made = observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all()
+        for host, paths in made.items():
+            for path in paths:
+                self._console.note(f"{host}: made {path}")
+        plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
+        if self._continues:
+            self.resumed = True
+            return record.folder_of(folders.RUNS, self._continues)
+        taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
+        if self._name:
+            record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
+        words = work.script or work.arguments
+        return record.new_folder(self._name, words, bool(work.script), taken, secrets.token_hex(2))
+
+    @contextmanager
+    def open_backend(self, run_dir: Path) -> Iterator[NewRun]:
+        """The nodes, with the places on the hosts' GPUs that are held for them."""
+        request, work = self._request, self._request.work
+        running = self._name or (run_dir.name if self.resumed else environment.script_name(work.script))
+        names = {host.name: node_of(host.name) for host in request.cluster.hosts}
+        hidden = (lambda: work.secrets) if work.secrets else None
+        since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
+        wait_lost_s, command = request.cluster.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
+        about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
+        role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
+        handle = RunHandle(*about, least=work.least, roles=role_of)
+        with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
+            yield NewRun(request, handle, places, self._console, self._interrupts)
+
+    def record_start(self, backend: NewRun) -> dict[str, bytes]:
+        """Write this start into the run's folder, with what the next one repeats."""
+        handle, options, command = backend.run, self._options, self._command
+        script = {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
+        fields = {
+            **resume.resume_fields(options),
+            **(script if command.words else {}),
+            "gpus": backend.gpus,
+            "wait_lost_s": handle.wait_lost_s,
+            "least": handle.least,
+            **({"roles": list(options.role), "role_of": dict(handle.roles)} if options.role else {}),
+        }
+        return attach.open_record(handle, [host.destination for host in self._request.cluster.hosts], fields)
+
+    def tell_started(self, backend: NewRun) -> None:
+        """Say that the run runs, or waits, on its hosts; with --detach also what follows it."""
+        run, where, hosts = backend.run.run_dir.name, ", ".join(backend.run.nodes), self._options.hosts
+        waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
+        self._console.note(waiting if backend.waits else f"{run} runs on {where}")
+        nodes = dict(backend.run.nodes)
+        self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
+        if self.detach:
+            self._console.note(f"follow it: muster attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
+            self._console.line(run)
+
+    def follow(self, backend: NewRun) -> int:
+        """Follow the run until it ends, or the user leaves it."""
+        sent = (self._folder, self._choice) if self._folder else None
+        return attach.follow_until_done(backend, self._console, self._interrupts, self._ranks, sent)
+
+
+def _dry_run(request: DeployRequest, console: Console) -> None:
+    """Print the plan: for each host the steps, the reasons and the commands."""
+    asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
+    for session in request.sessions:
+        for mount in container.mounts(session.host, request.cluster.job):
+            if mount.create:
+                console.note(f"{session.host.name}: would make {mount.source}, if it is missing")
+    choices = foreseen(asked, observe.gpus(asked).all())
+    for host, choice in choices.items():
+        if choice.taken:
+            then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"
+            console.warn(f"{host}: {choice.taken}: {then}")
+    if request.wait and any(choice.taken for choice in choices.values()):
+        request, choices = request.waiting(), {}
+    free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
+    request = replace(request, facts={**request.facts, **free})
+    containers = request.containers("RUN", try_links=not request.force)
+    hosts = request.cluster.hosts
+    if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
+        console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
+    pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag).all()
+    containers = sent_folders.give(containers, pushes)
+    if request.requirements:
+        pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
+        packages.foretell(request.target(pushed), request.requirements, console)
+        containers = packages.foreseen(containers)
+    steps = plan.steps(containers, pushes)
+    for step in steps:
+        console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
+    for node in containers:
+        variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
+        console.data({**variables, "secrets": sorted(node.secrets)})
+    console.text("\n".join(plan.plan_lines(steps, containers)))
+    patience = request.cluster.job.wait_lost or WAIT_LOST_S
+    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
+
+
+def _work(options: Options, cluster: Cluster) -> Work:
+    """The work, without its image and its run id, which are chosen later. Raises UsageError for wrong options."""
+    hidden = secrets_of(cluster)
+    refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
+    script = script_words(options)
+    arguments = () if script else trainer_words(options)
+    variables = environment_of(options)
+    if twice := sorted(variables.keys() & hidden.keys()):
+        raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
+    restarts = environment.asked_restarts(options.restarts)
+    if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
+        raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
+    work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
+    work = replace(work, share_key=secrets.token_hex(16))
+    hours, on_end = cluster.job.max_hours, cluster.job.on_end
+    if "\n" in on_end:
+        raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
+    spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
+    nodes = len(cluster.hosts) - spares - arbiter
+    least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
+    group.refuse(least, on_end, options.wait)
+    ends = asked_ends(cluster.job.grace, cluster.job.restart_with, least)
+    resumed = resume.known_ahead(options, cluster)
+    return replace(
+        work,
+        restarts=restarts,
+        max_hours=hours,
+        ends=ends,
+        on_end=on_end,
+        least=least,
+        resumed=resumed,
+    )

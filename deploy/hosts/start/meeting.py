@@ -1,0 +1,61 @@
+"""Where the nodes of a run meet: the rendezvous's address and port, and the interface of each host, by its routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...door.session import Session
+from ...host.facts import HostFacts, Route
+from ...job.inventory import Host
+from ..node import container
+from ..node.container import Meeting
+from . import observe, plan
+
+
+def choose(
+    hosts: Sequence[Host],
+    sessions: Sequence[Session],
+    facts: Sequence[HostFacts],
+    try_links: bool,
+    interfaces: Mapping[str, str] | None = None,
+) -> tuple[Meeting, tuple[str, ...]]:
+    """The meeting of a run on these hosts, and the address that each of them has there; `facts` in the hosts' order.
+
+    interfaces: by host, those of the network that a preflight chose; without them, the routes decide. Raises
+    DeployError if a host has no route to its peers; try_links also tests that they reach each other.
+    """
+    if interfaces:
+        ways = [_first_of(fact, interfaces[host.name]) for host, fact in zip(hosts, facts, strict=True)]
+        met = container.meeting_of(hosts, ways[0].source, plan.choose_port(facts[0]), ways)
+        return met, tuple(way.source for way in ways)
+    address = plan.choose_address(facts, hosts[0].interface)
+    # The first host's route leads to a peer, or to itself if it is alone.
+    first_peer = facts[1].reached_at if len(facts) > 1 and facts[1].addresses else address
+    peer_addresses = [entry.address for entry in facts[1].addresses] if len(facts) > 1 else []
+    peers = {host.name: address for host in hosts}
+    peers[hosts[0].name] = first_peer if first_peer in peer_addresses or not peer_addresses else peer_addresses[0]
+    routes = observe.routes(sessions, peers).all()
+    used = [routes[host.name] for host in hosts]
+    if used[0].interface == "lo":
+        used[0] = replace(used[0], interface=next(a.interface for a in facts[0].addresses if a.address == address))
+    port = plan.choose_port(facts[0])
+    # Preflight tests this better, but it cannot run on hosts that have neither the image nor a Python.
+    if len(hosts) > 1 and try_links:
+        toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in used[1:]]}
+        observe.refuse_unreached(sessions, toward, port)
+    return container.meeting_of(hosts, address, port, used), (address, *(way.source for way in used[1:]))
+
+
+def several(facts: Sequence[HostFacts]) -> bool:
+    """Whether the first host shares more than one network with others, so that a preflight may choose."""
+    first, *peers = facts
+    theirs = [address for peer in peers for address in peer.addresses]
+    foreign = {address.address for address in theirs}
+    shared = [own for own in first.addresses if any(own.shares_network(other) for other in theirs)]
+    return len({own.interface for own in shared if own.address not in foreign}) > 1
+
+
+def _first_of(facts: HostFacts, interface: str) -> Route:
+    """The way by an interface: gloo and NCCL take its first address."""
+    return Route(interface, next(entry.address for entry in facts.addresses if entry.interface == interface))

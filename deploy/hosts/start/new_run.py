@@ -1,0 +1,243 @@
+"""What a deploy does to its hosts until its nodes run: a HostsBackend that also locks, checks, pushes and starts.
+
+run/start.py has the order of these steps.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ...core.results import HostsFailed
+from ...door.session import Session
+from ...host import audit, lock
+from ...host.facts import HostFacts
+from ...job.cluster import Cluster
+from ...report.console import Console
+from ...report.interrupts import Interrupts
+from ...run.files import record
+from ...send.folder.credentials import Choice
+from ...send.folder.folder_look import FolderLook
+from ...send.image.push import Pushed
+from ...send.packages.requirements import Requirements
+from .. import nodes
+from ..backend import HostsBackend, RunHandle
+from ..node import group, overlay_plan, packages, roles, sent_folders, witness
+from ..node.container import NodeContainer, Work
+from ..node.overlay import Ends
+from ..node.overlay_plan import Overlay
+from . import meeting, observe, plan, preflight, waits
+from . import push as image_push
+from .places import GpusTaken, Places, planned
+from .preflight import ReachedHosts
+
+LOCK_WAIT_S = 600.0
+_NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
+
+
+@dataclass(frozen=True)
+class DeployRequest:
+    """What one deploy works with: what the user asked for, and what the hosts are. `facts` by host."""
+
+    cluster: Cluster
+    sessions: Sequence[Session]
+    facts: Mapping[str, HostFacts]
+    base: str
+    folder: Path | None
+    tag: str
+    work: Work
+    choice: Choice
+    force: bool
+    requirements: Requirements | None = None
+    wait: bool = False
+    overlay: Overlay | None = None
+
+    def code(self) -> FolderLook | None:
+        """A new look at the folder: somebody may have worked in it since the last one."""
+        return FolderLook(self.folder, self.choice) if self.folder else None
+
+    def target(self, pushed: Mapping[str, Pushed] | None = None) -> packages.Target:
+        """The hosts that get the run's packages; `pushed`: how its image got there."""
+        return packages.Target(self.cluster, self.sessions, self.facts, self.tag, self.folder, pushed or {})
+
+    def containers(
+        self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
+    ) -> tuple[NodeContainer, ...]:
+        """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it.
+
+        interfaces: those of the network that the preflight chose.
+        """
+        work = replace(self.work, run_id=run_id)
+        hosts, job = self.cluster.hosts, self.cluster.job
+        if self.overlay:
+            interfaces = {host.name: self.overlay.interface for host in hosts}
+        facts = [self.facts[host.name] for host in hosts]
+        met, addresses = meeting.choose(hosts, self.sessions, facts, try_links, interfaces)
+        made = roles.node_containers(hosts, facts, job, work, met, addresses)
+        made = overlay_plan.beside(made, facts, job, work, self.overlay)
+        made = group.grouped(made, addresses, work, job.spares, job.arbiter)
+        if try_links and work.least:
+            peers = {
+                host.name: [other for other in addresses if other != own]
+                for host, own in zip(hosts, addresses, strict=True)
+            }
+            for register_port in work.ports:
+                observe.refuse_unreached(self.sessions, peers, register_port)
+        port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
+        began = time.time() + facts[0].clock_ahead_s
+        queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+        made = waits.claimed(made, hosts, facts, work, queue)
+        port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
+        return witness.beside(made, hosts, facts, job, work, addresses, port)
+
+    def waiting(self) -> DeployRequest:
+        """Return the request for nodes that wait on their hosts."""
+        asked = {session.host.name: session.host.gpus for session in self.sessions}
+        facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
+        return replace(self, facts=facts, work=replace(self.work, waits=True))
+
+
+class NewRun(HostsBackend):
+    """The nodes of a run that this command starts."""
+
+    def __init__(
+        self, request: DeployRequest, run: RunHandle, places: Places, console: Console, interrupts: Interrupts
+    ) -> None:
+        super().__init__(request.sessions, run, console.warn)
+        self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
+        self._preflight: dict[str, Any] = {}
+        self._containers: Sequence[NodeContainer] = ()
+        self._pushed: Mapping[str, Pushed] | None = None
+        self._ends: Ends | None = None
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
+        self._interrupts.at("locking the hosts")
+        request = self._request
+        with lock.take(request.sessions, self._id, LOCK_WAIT_S if request.wait else 0.0) as self._locks:
+            self._interrupts.at("choosing GPUs")
+            try:
+                self._places.take()
+            except HostsFailed as failed:
+                if not request.wait or not all(isinstance(fault, GpusTaken) for fault in failed.faults.values()):
+                    raise
+                self._request = request.waiting()
+                for fault in failed.faults.values():
+                    self._console.note(f"its nodes will wait: {fault.message}")
+            else:
+                self._request = replace(request, facts=self._places.narrowed(request.facts))
+            try:
+                yield
+            finally:
+                if self._ends:
+                    self._ends.close()
+
+    def check(self) -> None:
+        """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
+        if self._request.overlay:
+            self._pushed = self._push()
+            self._open(self._request.overlay, self._pushed)
+        self._interrupts.at("trying the links between the hosts")
+        self._preflight = self._gate(after_push=False)
+        self._interrupts.at("planning")
+        unseen, interfaces = bool(self._preflight["unseen"]), self._preflight["interfaces"]
+        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.names()
+        self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
+        for host, gpus in self.gpus.items():
+            if gpus:
+                self._console.note(f"{host}: GPU {', '.join(map(str, gpus))}")
+
+    def prepare(self) -> None:
+        """Push the image. If the hosts lacked it, run the preflight again, now inside it."""
+        request, run_dir = self._request, self.run.run_dir
+        record.write_json(run_dir / "preflight.json", self._preflight)
+        pushed = self._pushed or self._push()
+        self._containers = sent_folders.give(self._containers, pushed)
+        # What ran.
+        record.write_record(run_dir, {**record.facts(run_dir), "folder": sent_folders.digest_of(pushed) or None})
+        never_run = not (self._preflight["ran"] or request.force)
+        if never_run:
+            self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
+            self._preflight = self._gate(after_push=True)
+            record.write_json(run_dir / "preflight.json", self._preflight)
+        if request.requirements:
+            self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
+            installed = packages.bring(request.target(pushed), request.requirements, self._console)
+            self._containers = packages.give(self._containers, installed)
+        # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
+        new_network = request.overlay and not request.force
+        if (never_run or new_network) and not self.waits:
+            self._rehearse()
+        self._locks.refuse_lost()
+        self._places.refuse_lost()
+        if self.run.resumed:
+            nodes.remove(request.sessions, self._id).all()
+
+    def _push(self) -> Mapping[str, Pushed]:
+        request = self._request
+        self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
+        return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console)
+
+    def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
+        """Make the network that preflight then tries: the hosts need the image before, which has its tools."""
+        self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
+        request = self._request
+        made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
+        names = {node.host: overlay_plan.name_of(node, request.work) for node in made}
+        self._ends = Ends(request.sessions, {node.host: node.overlay for node in made}, names, overlay)
+        with self._console.waiting("overlay"):
+            self._ends.open(self._console)
+
+    def _rehearse(self) -> None:
+        """Rehearse what is about to start: these hosts have never run this image. Raises Refused for a fault."""
+        request = self._request
+        self._interrupts.at("rehearsing", image_push.LEFT_BY_A_PUSH)
+        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
+        shown = preflight.rehearse(hosts, self._containers, self._preflight["backend"], self._console)
+        record.write_json(self.run.run_dir / "preflight.json", {**self._preflight, "rehearsed": shown})
+
+    def start(self) -> None:
+        """Start the first host's node, then all others. Raises HostsFailed with every host that failed."""
+        self._interrupts.at("starting the nodes", _NOTHING_LEFT)
+        nodes.start(self._request.sessions, self._containers)
+        if self._ends:
+            self._ends.leave_to_nodes()
+
+    def undo(self) -> None:
+        """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
+        self._console.note("removing what this start made")
+        faults = nodes.undo(self._request.sessions, self._containers).faults
+        for host, fault in faults.items():
+            self._console.warn(f"{host}: {fault.message}")
+        if faults:
+            hosts = ",".join(faults)
+            self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
+            self._console.warn(self._interrupts.left)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the nodes wait on their hosts before their ranks start."""
+        return self._request.work.waits
+
+    @property
+    def gpus(self) -> dict[str, list[int]]:
+        """The numbers of the GPUs that the run gets, by host; nothing if it waits: they are chosen later."""
+        if self.waits:
+            return {}
+        facts = self._request.facts
+        return {node.host: [gpu.index for gpu in facts[node.host].gpus] for node in self._containers}
+
+    def _gate(self, after_push: bool) -> dict[str, Any]:
+        request = self._request
+        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
+        overlooked: tuple[str, ...] = ("gpu-busy",) if self.waits else ()
+        # Where no core is free, the run's own network drops packets: the rehearsal shows whether training bears that.
+        overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
+        images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
+        return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)

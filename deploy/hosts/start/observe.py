@@ -1,0 +1,183 @@
+"""Look at hosts and change nothing: one round trip asks for their facts, another for the routes between them."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ...causes.docker_faults import DockerFault
+from ...core.errors import DeployError
+from ...core.results import Results
+from ...door.session import Session, SshFault, on_all
+from ...engine import reach
+from ...engine.engine import Engine
+from ...host import commands
+from ...host import facts as host_facts
+from ...host import gpus as host_gpus
+from ...host import logs as host_logs
+from ...host import status as host_status
+from ...host.facts import Container, HostFacts, Route
+from ...host.gpus import Gpus
+from ...host.logs import HostLogs
+from ...host.status import HostRun, HostStatus
+from ...job.options import Job
+from ..node import container
+
+_MOST_TEXT = 500
+_PATIENCE_S = 30.0
+_LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
+
+
+def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
+    """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault."""
+
+    def ask(session: Session) -> HostFacts:
+        try:
+            answer = session.run(commands.look()).out
+        except SshFault as failed:
+            raise session.explained(failed) from failed
+        seen, asked = host_facts.parse(answer, time.time()), session.host.gpus
+        seen = replace(seen, called_at=session.called_at)
+        if asked == "auto" or (isinstance(asked, int) and asked):
+            return seen  # which of them are free is asked later (places.py)
+        gpus = tuple(gpu for gpu in seen.gpus if isinstance(asked, tuple) and gpu.index in asked)
+        return replace(seen, gpus=gpus, picked=True)
+
+    return on_all(sessions, ask)
+
+
+def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
+    """The GPUs of each host, and who has them."""
+    return on_all(sessions, lambda session: host_gpus.parse(session.run(commands.gpus()).out.split("\n")))
+
+
+def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:
+    """Each host's route to its peer's address, `peers` by host name. A host without a route is a fault."""
+
+    def ask(session: Session) -> Route:
+        peer = peers[session.host.name]
+        answer = session.run(commands.script("routes", peer)).out.strip()
+        route = host_facts.parse_route(answer)
+        if route is None:
+            words = answer[:_MOST_TEXT] if answer and not answer.startswith("[") else "no route"
+            raise DeployError(f"`ip route get {peer}` shows no way: {words}", f"on that host: ip route get {peer}")
+        return route
+
+    return on_all(sessions, ask)
+
+
+def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[str]], port: int) -> None:
+    """Connect from each host to the port of its peers; `peers` has their addresses by host name.
+
+    Raises HostsFailed with every host that cannot reach a peer.
+    """
+
+    def ask(session: Session) -> None:
+        addresses = peers[session.host.name]
+        rows = [
+            line.partition(" ")
+            for line in session.run(commands.script("unreached", str(port), *addresses)).out.split("\n")
+        ]
+        if unreached := [(peer, why[:_MOST_TEXT]) for peer, _, why in rows if peer in addresses]:
+            first, why = unreached[0]
+            more = f", nor {len(unreached) - 1} others" if len(unreached) > 1 else ""
+            raise DeployError(
+                f"cannot reach {first}:{port} from here: {why}{more}",
+                f"allow TCP {port} and the ports above 1023 between the hosts (firewall, security group)",
+            )
+
+    on_all([session for session in sessions if peers.get(session.host.name)], ask).all()
+
+
+def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
+    """Raise HostsFailed with every host that lacks a folder to mount. Asks no host that mounts nothing."""
+
+    def ask(session: Session) -> None:
+        targets = {mount.source: mount.target for mount in container.mounts(session.host, job) if not mount.create}
+        sources = sorted(targets)
+        missing = session.run(commands.script("missing", *sources)).out.split("\n")
+        if absent := [path for path in sources if path in missing]:
+            empty = f"--mount {absent[0]}:{targets[absent[0]]}:create"
+            hint = f"copy it there; or, for a folder to write into, {empty} makes an empty one"
+            raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", hint)
+
+    on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
+
+
+def make_folders(
+    sessions: Iterable[Session], facts: Mapping[str, HostFacts], job: Job, for_script: bool
+) -> Results[list[str]]:
+    """Make the folders that the run may mount and that are to be made: of `:create`, and the cache of a script.
+
+    Returns the folders of the user's that were made.
+    """
+
+    def ask(session: Session) -> list[str]:
+        fact = facts[session.host.name]
+        asked = [mount.source for mount in container.mounts(session.host, job) if mount.create]
+        cache = container.cache_folder(fact, job) if for_script else ""
+        paths = [*asked, *([cache] if cache else [])]
+        if not paths:
+            return []
+        owner = "" if fact.uid else container.user_of(fact, job)
+        done = session.run(commands.script("make-folders", owner, *paths), check=False)
+        if done.code:
+            why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
+            first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
+            hint = f"on {session.host.name}: sudo install -d -o $(id -u) {first}"
+            raise DeployError(f"cannot make {first}: {why}", hint)
+        made = {line.removeprefix("made ") for line in done.out.split("\n")}
+        return [path for path in asked if path in made]
+
+    return on_all(sessions, ask)
+
+
+def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:
+    """The containers of one run, or of all runs, on each host: ours and other users'."""
+    return on_all(sessions, lambda session: containers_of(session, run))
+
+
+def containers_of(session: Session, run: str = "") -> tuple[Container, ...]:
+    """The same on one host. Each is looked at: not every engine lists what they mount."""
+    seen = reach.on_host(session).inspected(label_of(run))
+    of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
+    return tuple(container for container in of_runs if container.node)
+
+
+def logs(session: Session) -> HostLogs:
+    """The consoles and the ranks' own logs of our runs on a host."""
+    return host_logs.parse(containers_of(session), session.run(commands.script("rank-logs")).out)
+
+
+def status(session: Session) -> HostStatus:
+    """What runs on a host, how far it is, and the host's GPUs."""
+    engine, home = reach.on_host(session), posixpath.dirname(session.home)
+    seen = engine.containers(label_of())
+    own = [run for each in seen if host_facts.is_ours(each, home, run := each.labels.get("muster.run", ""))]
+    answer = session.run(commands.status(own), timeout_s=_PATIENCE_S).out
+    consoles = {each.name: _console(engine, each.id) for each in seen}
+    return host_status.parse(answer, seen, home, consoles)
+
+
+def runs(session: Session) -> tuple[HostRun, ...]:
+    """The runs that have a folder or a container on a host."""
+    seen = reach.on_host(session).containers(label_of())
+    answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
+    return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
+
+
+def label_of(run: str = "") -> str:
+    """The label by which an engine finds the containers of a run, or of all."""
+    return f"muster.run={run}" if run else "muster.run"
+
+
+def _console(engine: Engine, name: str) -> bytes:
+    """The end of a container's console; nothing of one that has gone, or of whose log the engine has none."""
+    text = b""
+    with suppress(DockerFault):
+        for piece in engine.logs(name, tail=_LAST_LINES, times=True):
+            text = (text + piece)[-_MOST_CONSOLE:]
+    return text

@@ -1,0 +1,173 @@
+"""Choose the rendezvous address, port and image, and list the steps for each host with their reasons. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...core.errors import DeployError, UsageError
+from ...core.names import RunId
+from ...host.facts import Container, HostFacts
+from ...run.environment import MASTER_PORT
+from ...send.image import push_plan
+from ...send.image.push_plan import PushPlan
+from ..node.container import NodeContainer
+
+PORTS_TO_TRY = 100
+GPU_IMAGE, CPU_IMAGE = "muster-trainer:gpu", "muster-trainer:cpu"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step on a host: its text, its reason and its command; `argv` is empty if it is not one command."""
+
+    host: str
+    text: str
+    reason: str
+    argv: tuple[str, ...] = ()
+
+
+def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> str:
+    """The first host's address for the rendezvous: one in a network that all hosts share, if there is such a network.
+
+    If there is none: the address that SSH reached, if the host itself has it; if not, the host's first address. An
+    address that several hosts have (a bridge of a container engine) does not count. Raises DeployError if none is left.
+    """
+    master, *peers = facts
+    foreign = {address.address for peer in peers for address in peer.addresses}
+    own = [
+        address
+        for address in master.addresses
+        if address.address not in foreign and interface in (None, address.interface)
+    ]
+    if not own:
+        where = f" on {interface}" if interface else ""
+        raise DeployError(f"it has no address{where} that the other hosts could reach", "on that host: ip addr")
+    shared = [
+        address
+        for address in own
+        if peers and all(any(address.shares_network(other) for other in peer.addresses) for peer in peers)
+    ]
+    reached = [address for address in own if address.address == master.reached_at]
+    # An address that is shared and was reached by SSH comes first: it is known to work.
+    both = [address for address in reached if address in shared]
+    return (both or shared or reached or own)[0].address
+
+
+def platform(facts: Mapping[str, HostFacts]) -> str:
+    """The platform of all hosts, as `linux/amd64`; empty if no host says which. Raises DeployError if they differ."""
+    machines = {host: look.architecture for host, look in facts.items() if look.architecture}
+    if len(set(machines.values())) > 1:
+        listed = ", ".join(f"{host} {machine}" for host, machine in machines.items())
+        kinds = list(machines.values())
+        most = max(kinds, key=kinds.count)
+        alike = ",".join(host for host, machine in machines.items() if machine == most)
+        raise DeployError(
+            f"the hosts have different architectures: {listed}; one image cannot run on both",
+            f"use hosts of one architecture: --hosts {alike}",
+        )
+    return push_plan.platform(next(iter(machines.values()))) if machines else ""
+
+
+def choose_port(master: HostFacts) -> int:
+    """A port for the rendezvous that is free there and that no run has claimed. Raises DeployError if all are taken."""
+    claimed = {container.port for container in master.containers if container.code is None}
+    return choose_ports([master], range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY), taken=claimed)[0]
+
+
+def choose_ports(
+    facts: Sequence[HostFacts], ports: Sequence[int], count: int = 1, taken: Collection[int] = ()
+) -> tuple[int, ...]:
+    """The first of these ports that are free on all hosts. Raises DeployError if there are not so many."""
+    busy = frozenset(taken).union(*(fact.listening for fact in facts))
+    free = tuple(port for port in ports if port not in busy)[:count]
+    if len(free) < count:
+        raise DeployError(
+            f"ports {min(ports)} to {max(ports)} are all in use", "muster status --hosts ... lists the runs"
+        )
+    return free
+
+
+def choose_image(facts: Sequence[HostFacts]) -> str:
+    """The image of a run whose user named none: the GPU image if any host has a GPU."""
+    return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
+
+
+def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -> tuple[Step, ...]:
+    """All pushes, then all starts, the first host first. `pushes`: by host, what to send there."""
+    planned = []
+    for container in containers:
+        push = pushes.get(container.host)
+        if push and not push.present:
+            planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
+        for folder in push.folders if push else ():
+            if folder.lacking:
+                planned.append(Step(container.host, f"send the folder to {folder.place}", folder.lacking))
+    for container in containers:
+        if container.overlay:
+            what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"
+            planned.append(Step(container.host, what, reason, container.overlay))
+    for index, container in enumerate(containers):
+        reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
+        planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))
+    for container in containers:
+        if container.witness:
+            what, reason = f"start the witness of {container.node}", "for --on-end, however the run ends"
+            planned.append(Step(container.host, what, reason, container.witness.argv))
+    return tuple(planned)
+
+
+def plan_lines(steps: Sequence[Step], containers: Sequence[NodeContainer]) -> list[str]:
+    """The plan as `--dry-run` prints it: each step with its reason and command, then each host's variables."""
+    if not steps:
+        return ["nothing to do"]
+    lines = []
+    for step in steps:
+        lines.append(f"{step.host}: {step.text} ({step.reason})")
+        lines += [f"    {shlex.join(step.argv)}"] if step.argv else []
+    for container in containers:
+        lines.append(f"{container.host}: variables, by standard input")
+        lines += [f"    {name}={value}" for name, value in sorted(container.environment.items())]
+        lines += [f"    {name}=(secret)" for name in sorted(container.secrets)]
+    return lines
+
+
+def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
+    """Our runs by id, each with its container by host."""
+    runs: dict[RunId, dict[str, Container]] = {}
+    for host, on_host in containers.items():
+        for container in on_host:
+            if container.node and container.ours:
+                runs.setdefault(container.run, {})[host] = container
+    return dict(sorted(runs.items()))
+
+
+def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:
+    """Raise DeployError if another user of a host's engine has a run of that id: a host can have only one."""
+    for host, on_host in containers.items():
+        for container in on_host:
+            if container.run == run and not container.ours:
+                what = f"{run}: a run of that name on {host} belongs to {container.user}"
+                raise DeployError(what, f"only {container.user} can stop or remove it")
+
+
+def choose_run(
+    runs: Mapping[RunId, Mapping[str, Container]], wanted: str, here: Collection[str] = frozenset()
+) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
+
+    Of several that run, the only one of `here` is meant: the runs of this folder.
+    """
+    if wanted in runs:
+        return RunId(wanted)
+    running = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
+    for choice in (running, [run for run in running if run in here], list(runs)):
+        if not wanted and len(choice) == 1:
+            return choice[0]
+    shown = list(runs if wanted else running or runs)
+    available = f"they have {', '.join(shown)}" if runs else "they have no runs"
+    what = f"{wanted} is not on these hosts" if wanted else "which run?"
+    example = shown[-1] if runs and not wanted else "ID"
+    hint = f"name the run: --run {example}" if runs else "muster runs lists the runs on this machine"
+    raise UsageError(f"{what}: {available}", hint)

@@ -1,0 +1,64 @@
+"""Which of a run's images the hosts have already, and whether it is the same on all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+
+from ...door.session import Session
+from ...engine import images as engine_images
+from ...host.facts import HostFacts
+from ...send.image.model import base_of
+from ...send.image.push_plan import HostImage, stands_on
+from . import probes
+
+
+@dataclass(frozen=True)
+class ImagePresence:
+    """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
+
+    `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
+    of the hosts is not on the base that this machine has under that name. `shut`: why no probe can run in it, although
+    all hosts have it.
+    """
+
+    image: str
+    by_host: Mapping[str, HostImage]
+    everywhere: bool
+    broken: Mapping[str, str] = field(default_factory=dict)
+    other_base: bool = False
+    shut: str = ""
+
+
+def presence_of(
+    sessions: Sequence[Session], facts: Mapping[str, HostFacts], images: Sequence[str], other_base: bool = False
+) -> ImagePresence:
+    """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
+
+    An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
+    """
+    with_engine = [session for session in sessions if session.host.name in facts]
+    with ThreadPoolExecutor(1) as pool:  # the engine of this machine answers while those of the hosts do
+        ours = pool.submit(engine_images.inspect, images[-1])
+        held = probes.images(with_engine, images)
+    inspected = ours.result()
+    base = base_of(images[-1], inspected) if inspected else None
+    broken: dict[str, str] = {}
+    second = None
+    for number, image in enumerate(images):
+        unasked = [session for session in with_engine if image not in held.get(session.host.name, {})] if number else []
+        for host, more in probes.images(unasked, images[number:]).items():
+            held.setdefault(host, {}).update(more)
+        answers = {host: each[image] for host, each in held.items() if image in each}
+        # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
+        by_host = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
+        broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
+        identical = len({(each.layers, each.mark) for each in by_host.values()}) == 1
+        on_base = all(base is None or stands_on(base, each) for each in by_host.values())
+        everywhere = identical and set(by_host) == set(facts)
+        if everywhere and on_base:
+            return ImagePresence(image, by_host, True, broken)
+        if everywhere and other_base:
+            second = second or ImagePresence(image, by_host, True, other_base=True)
+    return replace(second, broken=broken) if second else ImagePresence(image, by_host, False, broken)

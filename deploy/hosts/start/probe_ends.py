@@ -1,0 +1,121 @@
+"""Why the probe of a host ended, or said nothing, where its own words do not say it: asked once more of the host.
+
+- An engine takes a container and gives nobody a connection to it: what stands before it passes on no upgrade. `docker
+  run --interactive` and `docker exec` ask the engine to make their HTTP connection a plain one, which many web servers
+  between a client and an engine refuse. A detached run needs none of it, so it starts there and trains.
+- Python dies of a stack that is smaller than it needs before it can say so; a shell does with less.
+- An engine has made a container and does not start it; or a login shell did not begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from ...causes import docker_faults
+from ...causes.finding import WARNING, Finding, find
+from ...core.errors import SIGNALLED, DeployError
+from ...core.scripts import Scripts
+from ...core.text import binary, in_seconds, subject
+from ...door.session import Session, on_all
+from ...host import commands
+from ...host.facts import HostFacts
+from ...job.options import FLAG, Job
+from ...preflight import Answers, refusals
+from ...preflight.checks import resources
+from ...preflight.probe.conversation import FACTS_S
+from . import probes
+
+_REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
+
+
+def hosts_without_connection(answers: Answers) -> dict[str, str]:
+    """The hosts whose probe got no connection to its container, each with the client's words."""
+    ends = {host: refusals.ended(text) for host, (_, text) in answers.faults.items()}
+    return {host: end[1] for host, end in ends.items() if end and docker_faults.gives_no_connection(end[1])}
+
+
+def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
+    """A warning: a run starts there, and what enters its containers does not work."""
+    way = f" ({facts.engine_at})" if facts.engine_at else ""
+    text = f"{host}: its engine gives no connection to a container: {words}; something between client and engine{way} "
+    text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
+    text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
+    fix = docker_faults.hint(words, host)
+    return find("docker-refused", (host,), text, fix, WARNING)
+
+
+def why_outside(hosts: Mapping[str, str]) -> str:
+    """Why no probe runs in a container, in words."""
+    return f"{subject(list(hosts), 'gives', 'give')} no connection to a container"
+
+
+def remove_unstarted(sessions: Sequence[Session]) -> None:
+    """Remove what `docker run` has made there before it asked for the connection, and left."""
+
+    def clean(session: Session) -> None:
+        with suppress(DeployError):  # the host may be lost by now
+            session.run(_SCRIPT("remove-unstarted", probes.LABEL), timeout_s=_REMOVE_S, check=False)
+
+    on_all(sessions, clean)
+
+
+_ASK_S, _SEGV = 20.0, 11
+_STACK = re.compile(r"^Max stack size +([0-9]{1,20}) ", re.MULTILINE)
+
+
+def with_small_stacks(
+    answers: Answers, sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str
+) -> Answers:
+    """The answers; where a probe crashed in a container whose stack is small, that is the likely cause."""
+    faults = dict(answers.faults)
+    for session in sessions:
+        host = session.host.name
+        cause, words = faults.get(host, ("", ""))
+        code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
+        if code != SIGNALLED + _SEGV or host not in facts:
+            continue
+        stack = _stack(session, facts[host], job, image)
+        if 0 <= stack < resources.STACK_LEAST:
+            text = (
+                f"{host}: {refusals.how('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
+            )
+            faults[host] = ("process-limits", f"{text} (ulimit -s), and Python needs more\n{resources.stack_fix(host)}")
+    return replace(answers, faults=faults)
+
+
+def _stack(session: Session, facts: HostFacts, job: Job, image: str) -> int:
+    """The bytes of stack that a process in a container may have; -1: no limit, or nobody knows."""
+    end = ("--entrypoint", "sh", image, "-c", "cat /proc/self/limits")
+    with suppress(DeployError):  # the host may be lost by now
+        argv = probes.in_container(facts, session, job, image, end=end)
+        limits = session.run(argv, input=commands.line(b""), timeout_s=_ASK_S, check=False).out
+        if match := _STACK.search(limits):
+            return int(match[1])
+    return -1
+
+
+def with_causes(answers: Answers, python: str) -> Answers:
+    """The answers; a host whose login shell began no probe, or that lacks the Python, has a cause of its own."""
+
+    def cause_of(cause: str, words: str) -> tuple[str, str]:
+        if "its login shell did not begin" in words:
+            return "ssh-slow", words
+        if f"{python}: not found" in words:
+            return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
+        return cause, words
+
+    return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
+
+
+def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
+    """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
+    faults = dict(answers.faults)
+    for session in sessions:
+        name = session.host.name
+        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
+            words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
+            faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
+    return replace(answers, faults=faults)

@@ -1,0 +1,145 @@
+"""Run the probe on real hosts over SSH, in the image that training will use, with its container's options.
+
+If a host lacks the image, or its engine does not answer, the host's own Python runs the probe, and the verdict says so.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ...causes import docker_faults
+from ...core import fields, printable
+from ...core.errors import DeployError
+from ...core.results import Results
+from ...core.text import last_line
+from ...door.session import Session, on_all
+from ...engine import reach
+from ...host import commands as host_commands
+from ...host.facts import HostFacts
+from ...job.options import Job
+from ...preflight.probe import text
+from ...send.image import commands
+from ...send.image.push_plan import HostImage, parse_image
+from ..node import container
+from ..node.docker_run import python_of
+
+LABEL = "muster.preflight=1"
+# A container that ends with its input, and is then removed.
+# A cold disk needs a minute to read torch.
+_IMPORT_S, _MOST_WORDS = 60.0, 300
+ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
+
+
+class SessionProbe:
+    """One probe over one SSH session. `argv` starts a Python there; we send it `first`, then `program`."""
+
+    def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
+        self.name = session.host.name
+        self._stream = session.stream([*argv, *text.command(len(program))])
+        self._stream.write(first + program)
+
+    def send(self, question: dict[str, Any]) -> None:
+        """Send a question. Raises DeployError if the probe has ended."""
+        self._stream.write(json.dumps(question).encode() + b"\n")
+
+    def read(self, wait_s: float) -> dict[str, Any]:
+        """The next answer. Raises DeployError if none comes in time or the probe ends, BadAnswer for a bad one."""
+        return fields.json_object(self._stream.read_line(wait_s), "the probe's answer")
+
+    def finish(self) -> None:
+        """End its input; it may still say something."""
+        self._stream.end_input()
+
+    def close(self) -> None:
+        """End the probe by closing its input."""
+        self._stream.close()
+
+
+def images(sessions: Sequence[Session], names: Sequence[str]) -> dict[str, dict[str, HostImage | str]]:
+    """By host: the first image of these names that it has, and for each name before it, why there is none.
+
+    The words are empty if the engine only lacks that image.
+    """
+
+    def ask(session: Session) -> dict[str, HostImage | str]:
+        return held_images(session.run(commands.first_image(names), check=False).out)
+
+    return dict(on_all(sessions, ask).values)
+
+
+def held_images(answer: str) -> dict[str, HostImage | str]:
+    """Read the answer to `commands.first_image`. Raises BadAnswer."""
+    held = dict[str, HostImage | str]()
+    for section in re.split(r"^name ", answer, flags=re.MULTILINE)[1:]:
+        name, _, words = section.partition("\n")
+        shown = next((line for line in words.split("\n") if line.startswith("{")), "")
+        held[name] = parse_image(shown) if shown else words.strip() if docker_faults.engine_failed(words) else ""
+    return held
+
+
+def probes(
+    sessions: Sequence[Session],
+    facts: Mapping[str, HostFacts],
+    job: Job,
+    image: str,
+    python: str = "python3",
+) -> Results[SessionProbe]:
+    """Start the probe on each host: in the image, or with the host's own `python` if `image` is empty."""
+    sent = text.text()
+
+    def start(session: Session) -> SessionProbe:
+        host = session.host
+        if not image or host.name not in facts:
+            return SessionProbe(session, [python], sent)
+        # What a deploy would set (container.meeting_of): predictions must be about that interface.
+        name = host.interface
+        named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
+        variables = host_commands.variable_lines({**named, **job.environment, **host.environment})
+        command = in_container(facts[host.name], session, job, image)
+        return SessionProbe(session, command, sent, host_commands.line(variables))
+
+    return on_all(sessions, start)
+
+
+def in_container(
+    facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL, end: Sequence[str] = ()
+) -> Sequence[str]:
+    """A command that runs the image's Python as training will run it, in a container that is removed at its end.
+
+    `end`: of the `docker run`, from the image on, where it is to be another program.
+    Its standard input: the variables as with-variables takes them, then the input of Python.
+    """
+    options = container.container_options(session.host, facts, job)
+    head = (*ONCE, "--label", label, "--log-driver", "none")
+    variables = ("--env-file", host_commands.VARIABLES_ASIDE)
+    return host_commands.script("with-variables", *head, *options, *variables, *(end or python_of(image)))
+
+
+def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:
+    """The last words of `import torch` in each host's own image, where it fails. Whatever else fails says nothing."""
+
+    def ask(session: Session) -> str:
+        argv = [*in_container(facts[session.host.name], session, job, image), "-c", "import torch"]
+        done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
+        failed = done.code and "Traceback (most recent call last)" in done.err
+        return printable.one_line(last_line(done.err.encode())[:_MOST_WORDS]) if failed else ""
+
+    return {host: words for host, words in on_all(sessions, ask).values.items() if words}
+
+
+def unstarted(session: Session) -> bool:
+    """Whether the engine has a container of a preflight that it has made and not started."""
+    with suppress(DeployError):  # the host may be lost by now, which its probe has told
+        return any(each.status == "created" for each in reach.on_host(session).containers(LABEL))
+    return False
+
+
+def close(probes: Results[SessionProbe]) -> None:
+    """End all probes."""
+    for probe in probes.values.values():
+        with suppress(DeployError):
+            probe.close()

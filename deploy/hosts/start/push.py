@@ -1,0 +1,171 @@
+"""Push a run's image onto hosts and show the progress: `muster push`, and the push within `muster deploy`.
+
+send/image/push.py moves the bytes. This module has the messages, the lock, and the choice of the image.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ...core.errors import DONE, DeployError, UsageError
+from ...core.text import amount
+from ...door.session import Session, open_all
+from ...engine import images as engine_images
+from ...host import lock, run_user
+from ...host.facts import HostFacts
+from ...job.cluster import Cluster
+from ...job.load import folder_to_send, load_cluster
+from ...job.options import Options
+from ...report import folder_notes
+from ...report.console import Console
+from ...report.interrupts import Interrupts
+from ...send.folder import folder_look
+from ...send.folder.credentials import choice_of
+from ...send.folder.folder_look import FolderLook
+from ...send.image import official
+from ...send.image import push as transfer
+from ...send.image.base import is_anywhere
+from ...send.image.model import slug, tag_of
+from ...send.image.push import Pushed
+from ..node import packages, sent_folders
+from . import observe, plan
+
+LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
+
+
+def push(options: Options, console: Console) -> int:
+    """Push the image and the folder to every host; start nothing. Raises DeployError with every host that failed."""
+    with Interrupts(console, "connecting", "nothing was sent") as interrupts:
+        cluster = load_cluster(options)
+        refuse_mixed(cluster)
+        folder, choice = folder_to_send(options, cluster), choice_of(cluster)
+        code = FolderLook(folder, choice) if folder else None
+        with open_all(cluster.hosts) as opened:
+            look_through(code, "", console)
+            needs = packages.asked(cluster, code, console)
+            sessions = list(opened.all().values())
+            facts = observe.facts(sessions).all()
+            base = base_of(options, cluster, facts, console, sessions)
+            tag = tag_of(base, folder)
+            if needs:
+                cluster, _ = run_user.choose(cluster, sessions, facts)
+            target = packages.Target(cluster, sessions, facts, tag, folder)
+            if options.dry_run:
+                foretell(sessions, base, code, tag, console)
+                if needs:
+                    packages.foretell(target, needs, console)
+                return DONE
+            with lock.take(sessions, "push"):
+                interrupts.at("pushing the image", LEFT_BY_A_PUSH)
+                pushed = bring(sessions, base, code, tag, console)
+                if needs:
+                    interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
+                    packages.bring(replace(target, pushed=pushed), needs, console)
+                interrupts.hold()
+        return DONE
+
+
+def look_through(code: FolderLook | None, script: str, console: Console) -> None:
+    """Say what of the folder is not sent, and what the user should know. Raises UsageError if `script` is not sent, and
+    as FolderLook.result does."""
+    if code:
+        look = code.result()
+        folder_look.refuse_unsent(look, code.folder, script)
+        folder_notes.tell(look, console)
+
+
+def bring(
+    sessions: Sequence[Session],
+    base: str,
+    code: FolderLook | None,
+    tag: str,
+    console: Console,
+) -> dict[str, Pushed]:
+    """Push, show the progress, say what each host was sent. `code`: as send/image/push.py has it.
+
+    Raises DeployError with every host that failed.
+    """
+    with console.pushing([session.host.name for session in sessions]) as tell:
+        pushed = transfer.push(sessions, base, code, tag, tell).all()
+    digest = sent_folders.digest_of(pushed)
+    for host, what in pushed.items():
+        size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
+        console.note(f"{host}: {size} sent ({what.why})")
+        row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
+        console.data({**row, **({"folder": digest} if digest else {})})
+    return pushed
+
+
+def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, tag: str, console: Console) -> None:
+    """Say what a push would send, and why. Changes nothing."""
+    for host, push_plan in transfer.foresee(sessions, base, code, tag).all().items():
+        what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
+        console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
+            "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
+        })  # fmt: skip
+        for folder in push_plan.folders:
+            console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'} to send", {
+                "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
+            })  # fmt: skip
+
+
+def base_of(
+    options: Options,
+    cluster: Cluster,
+    facts: Mapping[str, HostFacts],
+    console: Console,
+    sessions: Sequence[Session] = (),
+    trainer: bool = False,
+) -> str:
+    """The image that the user named or whose Dockerfile, or Muster's own, or PyTorch's. `facts` by host.
+
+    PyTorch's is for a script where Muster's own is neither here nor on the hosts; `trainer`: there is no script.
+
+    It is built for the hosts' architecture. A dry run builds nothing and prints the build command. Raises DeployError
+    if the image was never built then, and for hosts of different architectures.
+    """
+    dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
+    if options.image or not dockerfile:
+        own = plan.choose_image(list(facts.values()))
+        named = options.image or cluster.job.image
+        return named or (own if trainer or is_anywhere(sessions, own) else _official(own, facts, console))
+    if credentials := folder_look.exposed_credentials(dockerfile, choice_of(cluster)):
+        names = ", ".join(credential.path for credential in credentials)
+        console.warn(
+            f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"
+        )
+    tag = f"muster-{slug(dockerfile.resolve().parent.name)}-base:latest"
+    command = engine_images.build_command(dockerfile, tag, platform)
+    if not options.dry_run:
+        console.note(f"building {tag} from {dockerfile}{f' for {platform}' if platform in command else ''}")
+        engine_images.build(command, dockerfile)
+    else:
+        console.note(f"would first build: {shlex.join(command)}")
+        if engine_images.inspect(tag) is None:
+            raise DeployError(
+                f"{dockerfile} was never built, so Muster cannot know what a push would send", "build it first"
+            )
+    return tag
+
+
+def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str:
+    """PyTorch's image for these hosts, which this says."""
+    machines = {
+        host: official.Machine(fact.architecture, fact.driver, fact.capabilities) for host, fact in facts.items()
+    }
+    image, why = official.choose(machines)
+    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image names another; {own} is nowhere)")
+    console.data({"kind": "image", "image": image.reference, "tag": image.tag, "why": why})
+    return image.reference
+
+
+def refuse_mixed(cluster: Cluster) -> None:
+    """Raise UsageError if a host has its own image: Muster proves that all nodes run the same one."""
+    images = sorted({host.image for host in cluster.hosts if host.image})
+    if images:
+        raise UsageError(
+            f"[[hosts]].image is not supported ({', '.join(images)}): every node runs the same image",
+            "set one image for all hosts: [job] image",
+        )

@@ -1,0 +1,211 @@
+"""Resume a run on real hosts: `muster deploy --resume latest|ID`, and the hint that names it.
+
+A run continues with the files that it wrote on each host. The ranks of Muster's trainer look on their disks for its
+newest checkpoint, and the one that has it sends it to the others.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...causes.ends import Cause
+from ...core.errors import DeployError, UsageError
+from ...core.names import RunId, asked, run_id
+from ...core.program import SCRIPT
+from ...host import commands
+from ...host.facts import HostFacts
+from ...job import script as typed
+from ...job.again import command_of, read_again, words_again, words_of
+from ...job.cluster import Cluster, find_cluster
+from ...job.inventory import hosts_of_flag
+from ...job.load import read_run, trainer_words
+from ...job.options import Job, Options, flag_of
+from ...run import onward
+from ...run.files import folders, record, resumable
+from ...run.outcome import Result
+from ...send.folder.credentials import Choice
+from . import plan
+
+
+def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
+    """The run that --resume, or --run once more, continues, and `options` with what it runs; None for a new run.
+
+    A script, and Muster's trainer, find their own checkpoints: they work in the same folder of each host. Only what
+    this machine recorded is run again. Raises UsageError for a run of another script that `latest` or --run would
+    continue, for one that is not on hosts, and for one of which nobody here says what it ran.
+    """
+    run_dir = _run_dir_named(options)
+    if run_dir is None:
+        return options, None
+    own, run = record.own(run_dir), RunId(run_dir.name)
+    if not (options.resume or own.get("script")):
+        return options, None  # --run refuses the name of a run that exists
+    if options.resume and options.run:
+        raise UsageError("--resume and --run both name a run", "leave out --run")
+    continued = replace(options, resume="", run="")
+    if own.get("script"):
+        script = options.script or resumable.command_of(run_dir)
+        folder = options.folder or ("" if options.script else resumable.folder_of(run_dir))
+        return replace(continued, script=script, folder=folder), run
+    if "arguments" in own and options.script:
+        raise UsageError(f"--resume {run}: it is not the run of a script", "leave out the script")
+    if "arguments" in own:
+        return replace(continued, args=shlex.join([*own["arguments"], *trainer_words(options)])), run
+    if not (options.script or options.args):  # another machine started it
+        if not run_dir.exists():
+            resumable.refuse_unknown(run, folders.RUNS)
+        raise UsageError(
+            f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
+            f"say it yourself: muster deploy --resume {run} {SCRIPT} ..., or --args",
+        )
+    return continued, run
+
+
+def _run_dir_named(options: Options) -> Path | None:
+    if options.resume == "latest":
+        return _latest_recorded(options)
+    if options.resume:
+        run_dir = record.path_of(asked(flag_of("resume"), options.resume, run_id))
+        resumable.refuse_elsewhere(run_dir, record.HOSTS)
+        return run_dir
+    run = read_run(options.run)
+    if not run or not options.script:
+        return None
+    run_dir = record.path_of(RunId(run))
+    if record.own(run_dir).get("backend") == record.HOSTS:
+        words = typed.read(options.script, Path(options.folder or ".")).words
+        resumable.refuse_other(run_dir, words, options.folder)
+    return run_dir
+
+
+def _latest_recorded(options: Options) -> Path:
+    """The newest recorded run on hosts that the command means.
+
+    The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
+    """
+    job = find_cluster(options.hosts, options.cluster).job
+    script, arguments = options.script, tuple(trainer_words(options))
+    if not (script or arguments):
+        script, arguments = job.script, tuple(shlex.split(job.args))
+    wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
+    run_dir = resumable.newest(record.HOSTS, wanted)
+    if run_dir is None:
+        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS))
+    return run_dir
+
+
+def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]) -> int:
+    """The number of the run's next start; `resumes`: by --resume, and not by --run once more.
+
+    Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
+    """
+    refuse_going(run, facts)
+    own = record.own(record.folder_of(folders.RUNS, run))
+    if not any(run in fact.runs for fact in facts.values()):
+        if resumes:
+            _refuse_fileless(run, own, facts)
+        warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
+    return max(2, len(own.get("starts", ())) + 1)
+
+
+def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
+    """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    if not own:
+        resumable.refuse_unknown(run, folders.RUNS, frozenset[str]().union(*(each.runs for each in facts.values())))
+    hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
+    if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
+        hint = f"it ran on {', '.join(hosts)}: muster deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"
+    have = "has" if len(facts) == 1 else "have"
+    raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
+
+
+def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
+    """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
+    plan.refuse_foreign(run, {host: fact.containers for host, fact in facts.items()})
+    nodes = {host: node for host, fact in facts.items() for node in fact.containers if node.run == run}
+    running = [host for host, node in nodes.items() if node.code is None]
+    if running:
+        raise DeployError(
+            f"--resume {run}: it still runs on {', '.join(running)}",
+            f"follow it: muster attach --hosts {','.join(nodes)} --run {run}",
+        )
+
+
+def resume_fields(options: Options) -> dict[str, str]:
+    """For record.json: the options of a deploy that its resume must repeat."""
+    return {"again": shlex.join(words_again(options)), "cluster": options.cluster}
+
+
+def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
+    """For Work: the words for the hosts, and the options, of the command that resumes the run on these hosts."""
+    where = Options(cluster=options.cluster) if options.cluster else Options(_listed(cluster))
+    return shlex.join(words_of(where)), resume_fields(options)["again"]
+
+
+def _listed(cluster: Cluster) -> str:
+    return ",".join(host.destination for host in cluster.hosts)
+
+
+def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
+    """The folder that was sent with a run's script, as this user's record of it says, and what of it was asked for."""
+    own = record.own(run_dir)
+    if not own.get("script") or not own.get("starts"):
+        return None
+    given = read_again(shlex.split(own.get("again", "")))
+    folder = Path(given.folder) if given.folder else job.folder or Path()
+    return folder, Choice(frozenset({*job.include, *given.include}))
+
+
+def with_resume_hint(
+    result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = (), copied: bool = False
+) -> Result:
+    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`.
+
+    `copied`: another host than the first has the checkpoints, too.
+    """
+    own = record.own(run_dir)
+    hosts = [str(host) for host in own.get("hosts", ())]
+    script = record.facts(run_dir).get("script")
+    # The hint of Muster's trainer has the command of MUSTER_RESUME_COMMAND, which does not know what is lost by now.
+    its_own = result.verdict == "stopped" and result.from_ranks and not script
+    if result.verdict not in ("stopped", "failed") or not saved or not hosts:
+        return replace(result, hint="") if its_own else result
+    reachable = [host for host in hosts if host not in lost]
+    without = reachable and (copied or hosts[:1] == reachable[:1])
+    left = reachable if without else hosts
+    more = onward.options(own.get("again") or "", len(hosts), len(left))
+    where = Options(cluster=own["cluster"]) if own.get("cluster") and not lost else Options(",".join(left))
+    command = command_of("deploy", replace(where, resume=run_dir.name), more)
+    result = replace(result, hosts_left=tuple(left) if lost else ())
+    first = f"{result.hint}; " if result.hint and not its_own else ""
+    if script:
+        return replace(result, hint=f"{first}{_room(result)}continue with what it wrote: {command}")
+    if lost and hosts[:1] != reachable[:1] and not (copied and reachable):
+        return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
+    return replace(result, hint=f"{first}resume from its last checkpoint: {command}")
+
+
+def _room(result: Result) -> str:
+    """What comes before the next start where a disk was full: it would only be full again."""
+    if result.cause != Cause.DISK_FULL or not result.node:
+        return ""
+    return f"first free room on {result.node} (`df -h ~` there; `muster clean --hosts {result.node}`), then "
+
+
+def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:
+    """`text` with paths of the run folder in a container replaced by paths on hosts. Other paths stay.
+
+    Checkpoints are on the `first` host, whichever rank names them; every other file is on the rank's host, `own`.
+    """
+    inside = rf"(?<![\w./-]){re.escape(commands.RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
+
+    def host_path(match: re.Match[str]) -> str:
+        host = first if match["kept"] else own or first
+        return f"{host}:~/.muster/runs/{run}{match['kept'] or ''}"
+
+    return re.sub(inside, host_path, text)

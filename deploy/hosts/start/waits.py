@@ -1,0 +1,106 @@
+"""What each node's claim on its host says, and with --wait what the node has to know to wait there.
+
+The nodes themselves wait (trainer/node/queue/waits.py); docs/decisions/0057 says how.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...host import gpus
+from ...host.commands import OwnClaim
+from ...host.facts import HostFacts
+from ...job.inventory import Host
+from ...job.values import Gpus as Asked
+from ...run import environment
+from ..node.container import NodeContainer, Work, restarts
+
+# Firewalls have to let these through for the ranks, too. Deploys that begin at once must not choose the same one.
+_PORTS = range(40_000, 60_000)
+
+
+def draw_ports() -> list[int]:
+    """Ports for the wait, in an order that no other deploy has."""
+    return random.sample(_PORTS, 1000)
+
+
+@dataclass(frozen=True)
+class Queue:
+    """Where the nodes meet while they wait: the address of each host, in the hosts' order, and a port free on all.
+
+    `number`: the time at which the wait begins, in nanoseconds. `key`: what the nodes prove to each other that they
+    belong to the run. `control`: the machine of the user.
+    """
+
+    addresses: tuple[str, ...]
+    port: int
+    number: int
+    key: str
+    control: str
+
+
+def claimed(
+    nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], work: Work, queue: Queue
+) -> tuple[NodeContainer, ...]:
+    """The nodes, each with its claim; with `work.waits`, each with what it has to know to wait."""
+    made, rank = [], 0
+    for place, (node, host, fact) in enumerate(zip(nodes, hosts, facts, strict=True)):
+        claim = _claim(node, fact, work, queue)
+        variables = {**node.environment, environment.CLAIM: json.dumps(claim)}
+        if work.waits:
+            plan = {
+                **_plan(nodes, hosts, facts, queue),
+                "place": place,
+                "rank": rank,
+                **_here(node, host.gpus, fact, work),
+            }
+            variables[environment.WAIT] = json.dumps(plan)
+        rank += int(node.environment["PET_NPROC_PER_NODE"])
+        own = OwnClaim(f"run-{queue.number}-{work.token}", json.dumps(claim), node.image, work.waits)
+        made.append(replace(node, environment=variables, own=own))
+    return tuple(made)
+
+
+def _claim(node: NodeContainer, facts: HostFacts, work: Work, queue: Queue) -> dict[str, Any]:
+    """The claim as trainer/node/queue/claims.py writes it and host/gpus.py reads it."""
+    return {
+        "number": queue.number,
+        "token": work.token,
+        "run": work.run_id,
+        "user": facts.user,
+        "control": queue.control,
+        "gpus": [] if work.waits else [gpu.uuid for gpu in facts.gpus],
+        "waits": False,
+        "whole": not facts.gpus,
+        "state": gpus.RESTS if work.waits else gpus.RUNS,
+        "returns": environment.RESTARTED_BY_HOST in node.environment,
+    }
+
+
+def _plan(
+    nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], queue: Queue
+) -> dict[str, Any]:
+    """What all nodes of the run know. `order`: the places in an order that all users of the hosts share."""
+    # Each user has names of their own for the hosts, so these cannot give the order.
+    order = sorted(range(len(hosts)), key=lambda place: (facts[place].machine, queue.addresses[place]))
+    return {
+        "names": [node.node for node in nodes],
+        "addresses": list(queue.addresses),
+        "order": order,
+        "port": queue.port,
+        "key": queue.key,
+        "since": queue.number / 1e9,
+    }
+
+
+def _here(node: NodeContainer, asked: Asked, facts: HostFacts, work: Work) -> Mapping[str, Any]:
+    """What is this node's own: the GPUs that it may get, and how often it may start."""
+    return {
+        "asked": list(asked) if isinstance(asked, tuple) else asked,
+        "gpus": {gpu.uuid: gpu.index for gpu in facts.candidates},
+        "lives": restarts(work, node.environment) + 1,
+    }

@@ -1,0 +1,70 @@
+"""Which code a run started with: code.json and code.diff in its folder, sealed as its record is (provenance.py).
+
+image/repository.py asks git. A container could replace both files: only what this machine's user wrote is shown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ...core import provenance
+from . import own_files
+from .record import read_json, write_json
+
+_FACTS, _DIFF = "code.json", "code.diff"
+_LISTS = ("changed", "new", "left_out")
+
+
+@dataclass(frozen=True)
+class Code:
+    """A git commit and how the folder differed from it: paths of `changed` and of `new` files, as seen from the folder.
+
+    `diff`: of the changed files that were sent; `left_out` are those among them that hold a credential, `cut` says
+    that the diff was too long.
+    """
+
+    commit: str
+    branch: str = ""
+    changed: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    cut: bool = False
+    diff: str = ""
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the folder held anything else than the commit."""
+        return bool(self.changed or self.new)
+
+
+def write(run_dir: Path, code: Code | None) -> None:
+    """Replace what an earlier start wrote; None: nothing is known of the code."""
+    if code is None:
+        for name in (_FACTS, _DIFF):
+            with suppress(OSError):
+                (run_dir / name).unlink()
+        return
+    diff = code.diff.encode(errors="surrogateescape")
+    facts = {name: value for name, value in asdict(code).items() if name != "diff"}
+    digest = hashlib.sha256(diff).hexdigest()
+    own_files.write(run_dir, _DIFF, diff)
+    write_json(run_dir / _FACTS, provenance.sealed({**facts, "run": run_dir.name, "sha256": digest}))
+
+
+def read(run_dir: Path) -> Code | None:
+    """What this user wrote for this run on this machine; None for anything else."""
+    stored = read_json(run_dir / _FACTS)
+    if not provenance.is_ours(stored) or stored.get("run") != run_dir.name:
+        return None
+    try:
+        diff = own_files.read(run_dir / _DIFF)
+    except OSError:
+        diff = b""
+    if hashlib.sha256(diff).hexdigest() != stored.get("sha256"):
+        return None
+    lists = {name: tuple(map(str, stored.get(name, ()))) for name in _LISTS}
+    commit, branch = (str(stored.get(name, "")) for name in ("commit", "branch"))
+    return Code(commit, branch, **lists, cut=stored.get("cut") is True, diff=diff.decode(errors="replace"))

@@ -1,0 +1,77 @@
+"""The folder of this machine's runs, the trainer's package beside this code, and the form of a path in messages."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from ...core.errors import DeployError, UsageError
+from ...job import consent
+from ...job.asked import outside
+from ...job.consent import Wish
+from .locks import own_folder
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+# In a wheel this half is within the package `muster`, in a checkout beside it.
+INSTALLED = (CHECKOUT / "__init__.py").is_file()
+PACKAGE = CHECKOUT if INSTALLED else CHECKOUT / "muster"
+# Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
+IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
+RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
+
+
+def cache_folder() -> Path:
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+
+
+def with_muster(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` in which a Python started with -P finds the package `muster`, and no other name of ours.
+
+    The top of a checkout has more names, and so has the folder of an environment's libraries: they may be the user's.
+    """
+    others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(CHECKOUT))]
+    return {**environment, "PYTHONPATH": os.pathsep.join([str(_only_muster()), *others])}
+
+
+def _only_muster() -> Path:
+    """A folder with a link to the package and nothing else. It stays: what we start may outlive us.
+
+    Not in a run folder: what is imported from here runs as us, and scripts write there. Raises DeployError.
+    """
+    place = own_folder(cache_folder() / "path" / hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16])
+    link, new = place / PACKAGE.name, place.parent / f".{place.name}-{os.getpid()}"
+    if not link.is_symlink() or link.readlink() != PACKAGE:
+        try:
+            new.unlink(missing_ok=True)
+            new.symlink_to(PACKAGE)
+            new.replace(link)
+        except OSError as fault:
+            raise DeployError(f"{link}: cannot be made: {fault.strerror}", "set XDG_CACHE_HOME") from fault
+    return place
+
+
+def ask_link(runs: Path) -> None:
+    """Ask before runs are written through a link that may have come with the folder. Raises UsageError."""
+    if runs.is_symlink() and (real := outside(runs, runs.parent)):
+        consent.require(
+            runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
+        )
+
+
+def runs_of(folder: str) -> Path:
+    """The folder of the runs of a project, or of runs itself. Raises UsageError if there is no such folder."""
+    path = Path(folder).expanduser()
+    if not path.is_dir():
+        raise UsageError(f"{folder}: there is no such folder", "muster board")
+    return path.absolute() if path.name == "runs" else path.absolute() / "runs"
+
+
+def display_path(path: Path) -> str:
+    """A path as the user would type it: relative if it is below the current folder."""
+    with suppress(ValueError):
+        return str(path.relative_to(Path.cwd()))
+    return str(path)

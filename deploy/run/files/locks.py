@@ -1,0 +1,116 @@
+"""Locks between commands on this machine: files held with flock, which the kernel releases when their holder dies.
+
+Each run folder has one, so that two commands never drive one run. Each rendezvous port has one, so that two runs that
+start at the same moment never take the same port. They lie in folders of the user's: whoever may open a file can keep
+it locked. No wait for one is without an end, or without a word about who has it. host/lock.py has the locks of hosts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...core.errors import DeployError
+from ...core.printable import one_line
+from ...core.text import in_seconds
+
+_POLL_S = 0.1
+
+
+class Lock:
+    """A lock that we hold, until `release`, which also removes its file."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path, self._descriptor = path, descriptor
+
+    def release(self) -> None:
+        """Release the lock. A second call does nothing."""
+        if self._descriptor >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def hold(path: Path) -> Lock | None:
+    """Take the lock at `path`; None if somebody holds it."""
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as fault:
+            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        if _still_there(path, descriptor):
+            return Lock(path, descriptor)
+        os.close(descriptor)
+
+
+def hold_run(run_dir: Path) -> Lock | None:
+    """Take the lock of a run folder: one command at a time drives a run. None if another command does."""
+    return hold(run_dir / ".lock")
+
+
+def hold_port(port: int) -> Lock | None:
+    """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
+    # Machines may share a home.
+    folder = own_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "ports")
+    return hold(folder / f"{platform.node()}-{port}.lock")
+
+
+def own_folder(folder: Path) -> Path:
+    """Make a folder that only this user may enter, or close one that others may enter. Raises DeployError."""
+    try:
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as fault:
+        raise DeployError(f"{folder}: cannot be made: {fault.strerror}", "set XDG_CACHE_HOME") from fault
+    return folder
+
+
+@contextmanager
+def wait_for(path: Path, most_s: float, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Hold the lock at `path` until the end of the `with`. `say` gets who has it, in words.
+
+    Raises DeployError if that process still has it after `most_s`.
+    """
+    end, named = time.monotonic() + most_s, False
+    while (lock := hold(path)) is None:
+        if time.monotonic() > end:
+            text = f"{path}: {keeper(path)} has kept it locked for {in_seconds(most_s)}"
+            raise DeployError(text, "wait until that process ends, or end it")
+        if not named:
+            say(f"waits for {keeper(path)}, which has {path}")
+            named = True
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def keeper(path: Path) -> str:
+    """Who keeps a file locked, in words, as far as this machine says."""
+    with suppress(OSError, ValueError):
+        inode = str(path.stat().st_ino)
+        for row in Path("/proc/locks").read_text().splitlines():
+            cells = row.split()
+            if cells[1] == "FLOCK" and cells[-3].rpartition(":")[2] == inode:
+                command = Path(f"/proc/{int(cells[-4])}/cmdline").read_bytes().decode(errors="replace")
+                return f"process {cells[-4]} ({one_line(command.replace(chr(0), ' ')[:80].strip())})"
+    return "another process"
+
+
+def _still_there(path: Path, descriptor: int) -> bool:
+    """Whether the file we locked is the one at `path`: its last holder may have removed it under us."""
+    try:
+        return os.stat(path).st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,159 @@
+"""Read and write files in a run folder without following links: containers and hosts write there as well.
+
+A link planted there could make us write to, or show, any file of our user; a pipe would block us. So we open each file
+folder by folder. A link in the place of a file that we write is replaced; one in the place of a folder is an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from ...core.errors import DeployError
+
+# The bytes of a file that is read as a whole.
+MOST = 64 << 20
+_BLOCK = 128 << 10
+_OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
+    """A descriptor of the folder below `root`, which is made if it is missing. Raises OSError for a link or a file."""
+    folder = os.dup(root)
+    for name in names:
+        above = folder
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(name, mode, dir_fd=above)
+            folder = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+        finally:
+            os.close(above)
+    return folder
+
+
+def write(run_dir: Path, name: str, data: bytes) -> None:
+    """Replace a whole file of the run folder; `name` is a path like `logs/a.log`."""
+    with _folder(run_dir, name) as (folder, last):
+        aside = f".{last}.{os.getpid()}.{secrets.token_hex(4)}"
+        try:
+            with os.fdopen(_opened(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder), "wb") as file:
+                file.write(data)
+            os.replace(aside, last, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(aside, dir_fd=folder)
+            raise
+
+
+def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
+    """Open a file of the run folder, unbuffered, at its end; `empty`: truncate it first."""
+    with _folder(run_dir, name) as (folder, last):
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if empty else 0)
+        try:
+            descriptor = _opened(last, flags, folder)
+        except OSError as fault:
+            if fault.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
+                raise
+            os.unlink(last, dir_fd=folder)  # a link or a pipe in the place of a file of ours
+            descriptor = _opened(last, flags, folder)
+        return os.fdopen(descriptor, "ab", buffering=0)
+
+
+def clear(run_dir: Path, folder: str, ending: str = "") -> None:
+    """Make a folder in the run folder, and remove the files in it whose names have the ending, if one is given."""
+    with _folder(run_dir, f"{folder}/") as (opened, _):
+        for name in os.listdir(opened) if ending else ():
+            if name.endswith(ending):
+                os.unlink(name, dir_fd=opened)
+
+
+def replace_folder(run_dir: Path, name: str, source: Path) -> None:
+    """Move the folder `source`, on the same disk, to `name` of the run folder, in the place of whatever is there."""
+    with _folder(run_dir, name) as (folder, last):
+        try:
+            os.unlink(last, dir_fd=folder)
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):  # Linux says the one, POSIX and macOS the other
+            shutil.rmtree(last, dir_fd=folder)
+        os.rename(source, last, dst_dir_fd=folder)
+
+
+def read(path: Path, most: int = MOST) -> bytes:
+    """Read a whole regular file. Raises OSError for a link, a pipe, or a file of more than `most` bytes."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
+    return data
+
+
+def read_end(path: Path, most: int) -> tuple[bytes, bool]:
+    """The last bytes of a regular file, and whether there are more before them. Raises OSError for a link or a pipe."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        start = file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+        return file.read(most), start > 0
+
+
+def blocks(path: Path, most: int) -> Iterator[list[bytes]]:
+    """The lines of a regular file, many at a time: a loop over each line takes most of the time of a long file.
+
+    None is longer than about `most` bytes. Raises OSError for a link or a pipe.
+    """
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        rest = b""
+        while piece := file.read(_BLOCK):
+            *whole, rest = (rest + piece).split(b"\n")
+            yield whole if len(rest) < most else [*whole, rest]
+            rest = rest if len(rest) < most else b""
+        if rest:
+            yield [rest]
+
+
+def open_to_read(run_dir: Path, name: str) -> BinaryIO:
+    """A regular file of the run folder at its beginning; `name` is a path like `logs/a.log`.
+
+    Raises OSError where it, or a folder on the way to it, is a link.
+    """
+    *folders, last = name.split("/")
+    folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        for part in folders:
+            above = folder
+            folder = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=above)
+            os.close(above)
+        return os.fdopen(_opened(last, os.O_RDONLY, folder), "rb")
+    finally:
+        os.close(folder)
+
+
+def _opened(name: str, flags: int, folder: int | None) -> int:
+    descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", name)
+    return descriptor
+
+
+@contextmanager
+def _folder(run_dir: Path, name: str) -> Iterator[tuple[int, str]]:
+    *folders, last = name.split("/")
+    root = os.open(run_dir.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        folder = open_folder(root, (run_dir.name, *folders))
+    except NotADirectoryError as fault:  # O_NOFOLLOW gives this for a link as well
+        what = f"{run_dir}: {fault.filename} in it is a link or a file instead of a folder"
+        raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
+    finally:
+        os.close(root)
+    try:
+        yield folder, last
+    finally:
+        os.close(folder)

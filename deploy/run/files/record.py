@@ -1,0 +1,444 @@
+"""The run folder runs/<id>/: make it, find it, list it, close it with the outcome. Its formats: contract.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import statistics
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...causes.ends import Cause
+from ...core import formats, provenance
+from ...core.errors import BadAnswer, DeployError, UsageError
+from ...core.facts import RunFacts
+from ...core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, table, text, tree, whole
+from ...core.fields import record as shaped
+from ...core.names import RunId, asked, node_name, run_id
+from ...job.options import FLAG
+from ..environment import IMAGE_USER, recipe_name, script_name
+from ..inquest.causes import Finding
+from ..outcome import Result, downloads
+from ..progress import State
+from ..state.story import Happening, Story
+from . import folders, own_files
+
+_TEXTS = array(text(), 10_000)
+_FACTS = shaped(
+    {},
+    {
+        "format": optional(whole(0, 1_000_000)),
+        "id": optional(text()),
+        "started": optional(real(0.0, 1e11)),
+        "backend": optional(text(20)),
+        "why": optional(text()),
+        "nodes": optional(array(node_name, 10_000)),
+        "workers": optional(whole(0, 10_000)),
+        "arguments": optional(_TEXTS),
+        "starts": optional(array(shaped({}, {"t": real(0.0, 1e11)}, others=tree()), 10_000)),
+        "hosts": optional(_TEXTS),
+        "script": optional(flag),
+        "again": optional(text(1 << 16)),
+        "foreign": optional(array(text(20), 10)),
+        "cluster": optional(text()),
+        "folder": optional(text(64)),
+        "wait_lost_s": optional(real(0.0, 1e10)),
+        "least": optional(whole(0, 10_000)),
+        "job": optional(text(20, r"[0-9]*")),
+        "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
+        "sent_from": optional(text(4096)),
+        "roles": optional(_TEXTS),
+        "role_of": optional(table(text(300), text(40), 10_000)),
+        "bare": optional(flag),
+        "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
+    },
+)
+_MOST_STORY = 20_000  # lines
+_CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
+_TROUBLE = shaped(
+    {"cause": text(40, "[a-z-]+"), "message": text(1 << 16)},
+    {
+        "node": text(200, r"[\w.:-]*"),
+        "rank": optional(whole(0, 1 << 16)),
+        "other": text(200),
+        "t": real(),
+        "lasting": flag,
+    },
+)
+_LINE = shaped(
+    {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
+    {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
+)
+_NUMBER = optional(real())
+_OUTCOME = shaped(
+    {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
+)
+# A record names the backend of real hosts so, and that of a Slurm cluster.
+HOSTS, SLURM = "hosts", "slurm"
+# Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
+# mounts a run's own folder into its container, so nobody has to pass through.
+OWNERS = 0o700
+# A plain `docker compose up` lets its containers make their run folders. The text: in a folder that Muster made.
+_OPENED_BY_COMPOSE, _IGNORED = 0o1777, "# Muster's runs\n*\n"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run.
+
+    `script`: the arguments are a script of the user's and its own, not the trainer's. `bare`: it was typed for one rank
+    without torchrun's variables.
+    """
+
+    run_dir: Path | None
+    arguments: tuple[str, ...]
+    workers: int | None = None
+    start: int = 1
+    script: bool = False
+    bare: bool = False
+
+
+def make_runs(runs: Path) -> None:
+    """Make this machine's folder of runs: git ignores it, no other user enters. Raises as folders.ask_link does."""
+    folders.ask_link(runs)
+    try:
+        runs.mkdir(OWNERS, parents=True)
+    except FileExistsError:
+        _close(runs)
+        return
+    with suppress(OSError):
+        (runs / ".gitignore").write_text(_IGNORED)
+
+
+def _close(runs: Path) -> None:
+    """Close a folder of runs that is ours; a link leads to a folder that may serve for more."""
+    about = runs.lstat()
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o7777 != _OPENED_BY_COMPOSE:
+        runs.chmod(OWNERS)
+
+
+def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
+    """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
+
+    `taken` are ids to avoid: on one engine, runs of another checkout may have the same name. `mark` is appended, so
+    that a command on another machine cannot choose the same name at the same moment.
+    """
+    make_runs(runs)
+    name = f"{time.strftime('%Y-%m-%d-%H%M', time.localtime(now))}-{recipe_name(arguments)}{f'-{mark}' * bool(mark)}"
+    for attempt in range(1, 1000):
+        folder = runs / (name if attempt == 1 else f"{name}-{attempt}")
+        if folder.name in taken:
+            continue
+        try:
+            folder.mkdir(OWNERS)
+        except FileExistsError:
+            continue
+        except OSError as fault:
+            raise DeployError(f"{runs}: cannot make a run folder: {fault.strerror}") from fault
+        return folder
+    raise DeployError(f"{runs}: a thousand runs named {name}")
+
+
+def new_folder(name: str, words: Sequence[str], script: bool, taken: Collection[str] = (), mark: str = "") -> Path:
+    """The folder of a new run: of that name, or named by the minute and what `words` start; as `make_folder` says.
+
+    Raises UsageError for a name that is taken.
+    """
+    if not name:
+        named = ("--recipe", script_name(words)) if script else words
+        return make_folder(folders.RUNS, named, time.time(), taken, mark)
+    folder = path_of(RunId(name))
+    make_runs(folder.parent)
+    try:
+        if name in taken:
+            raise FileExistsError
+        folder.mkdir(OWNERS)
+    except FileExistsError:
+        raise UsageError(f"--run {name}: a run of this name exists already", "choose another name") from None
+    return folder
+
+
+def open_start(
+    run_dir: Path,
+    choice: Choice,
+    backend: str,
+    why: str,
+    names: Collection[str],
+    now: float,
+    fields: Mapping[str, Any] | None = None,
+) -> dict[str, bytes]:
+    """Write this start into record.json, and remove what the last start wrote about its nodes.
+
+    `fields`: what the backend adds to the record. Returns what `undo_start` needs to restore the folder.
+    """
+    earlier = {
+        path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
+    }
+    with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
+        run_dir.chmod(OWNERS)
+    try:
+        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
+            own_files.clear(run_dir, folder, stale)
+        (run_dir / "outcome.json").unlink(missing_ok=True)
+    except OSError as fault:
+        raise DeployError(
+            f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
+        ) from fault
+    before = facts(run_dir)
+    start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    record = {
+        "id": run_dir.name,
+        "started": before.get("started", now),
+        "backend": backend,
+        "why": why,
+        "nodes": list(names),
+        "workers": len(names) - 1,
+        "arguments": list(choice.arguments),
+        "script": choice.script,
+        "bare": choice.bare,
+        "starts": [*before.get("starts", []), start],
+        **({} if fields is None else fields),
+    }
+    write_record(run_dir, record)
+    point_latest(run_dir)
+    return earlier
+
+
+def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
+    """Undo a start that failed before any rank began: remove a new folder, restore the files of a resumed one."""
+    if earlier:
+        for name, content in earlier.items():
+            own_files.write(run_dir, name, content)
+        return
+    shutil.rmtree(run_dir)
+    others = [path for path in run_dir.parent.glob("*") if path.is_dir() and not path.is_symlink()]
+    if others:
+        point_latest(max(others, key=started))
+    else:
+        (run_dir.parent / "latest").unlink(missing_ok=True)
+        with suppress(OSError, UnicodeDecodeError):  # it holds other files
+            ignore = run_dir.parent / ".gitignore"
+            if [*run_dir.parent.iterdir()] == [ignore] and ignore.read_text() == _IGNORED:
+                ignore.unlink()
+            run_dir.parent.rmdir()
+
+
+def give_to_image_user(run_dir: Path) -> None:
+    """Give a folder that root made to the image's user, who could not write into it."""
+    if os.geteuid() == 0:
+        for path in (run_dir, *run_dir.rglob("*")):
+            os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
+
+
+def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
+    """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
+    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains
+    outcome = {
+        "t": round(time.time(), 3),
+        "verdict": result.verdict,
+        "code": result.code,
+        **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
+        "step": result.step or state.step,
+        "seconds": round(seconds, 1),
+        "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
+        "accuracy": values.get("accuracy"),
+        "values": values,
+        "samples": state.training.evaluated.get("samples"),
+        "restarts": state.ranks.restarts,
+        **(
+            {"kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains.items()}}
+            if remains
+            else {}
+        ),
+        **({"downloads": stay} if (stay := downloads(state)) else {}),
+        **({"unread": state.story.unread} if state.story.unread else {}),
+        **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
+    }
+    keep_story(run_dir, state.story)
+    write_json(run_dir / "outcome.json", outcome)
+    return outcome
+
+
+def keep_story(run_dir: Path, story: Story) -> None:
+    """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen."""
+    if len(story) > story.written:
+        with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
+            file.write("".join(json.dumps(asdict(line)) + "\n" for line in story[story.written :]).encode())
+        story.written = len(story)
+
+
+def story_since(run_dir: Path, since: float) -> list[Happening]:
+    """The lines of the story in timeline.jsonl since then. Of a very long one the last, below one that says so."""
+    lines, rows, is_cut = list[Happening](), [b""], False
+    with suppress(OSError):
+        content, is_cut = own_files.read_end(run_dir / "timeline.jsonl", MOST_DOCUMENT)
+        rows = content.rsplit(b"\n", _MOST_STORY)
+    is_cut |= b"\n" in rows[0]
+    for row in rows[is_cut:]:
+        with suppress(BadAnswer):
+            line = _LINE(document(row, "timeline.jsonl"), "timeline.jsonl")
+            if (trouble := line.get("trouble")) is not None:
+                cause = Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN
+                line["trouble"] = Finding(**{**trouble, "cause": cause})
+            lines.append(Happening(**line))
+    if is_cut:
+        lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
+    return [line for line in lines if line.t >= since]
+
+
+def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
+    """All runs, newest last."""
+    run_dirs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    return [_listed(path, going_on) for path in sorted(run_dirs, key=started)]
+
+
+def find(runs: Path, name: str) -> Path:
+    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names an existing folder.
+
+    Raises UsageError if there is no such run.
+    """
+    path = Path(name).expanduser()
+    if name and "/" not in name and (name == "latest" or not path.is_dir()):
+        path = runs / (name if name == "latest" else asked("RUN", name, run_id))
+    if name and path.is_dir():
+        refuse_newer(path)
+        return path.resolve()
+    raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
+
+
+def path_of(run: RunId) -> Path:
+    """Where a run that this user names lies on this machine, on whichever backend; it need not be there."""
+    return folders.RUNS / run
+
+
+def latest() -> Path:
+    """Where the latest run on this machine lies; if there is none, a path where nothing is."""
+    return (folders.RUNS / "latest").resolve()
+
+
+def folder_of(runs: Path, run: RunId) -> Path:
+    """The local folder of a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
+
+    Raises DeployError if a run of this machine, or another file, has that name, because a host must not write there;
+    UsageError if a newer Muster wrote it.
+    """
+    folder = runs / run
+    refuse_newer(folder)
+    backend = backend_of(read_json(folder / "record.json")) or HOSTS
+    if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise DeployError(
+            f"{folder}: it has the name of a run on the hosts, but is not that run's folder",
+            f"move it aside: mv {folder} {folder}-here",
+        )
+    return folder
+
+
+def refuse_newer(run_dir: Path) -> None:
+    """Raise UsageError if a newer Muster wrote the run folder."""
+    formats.refuse_newer(str(run_dir), facts(run_dir).get("format"), formats.RUN_FOLDER)
+
+
+def newest(backend: str) -> Path | None:
+    """The run that was started last on that backend, of those that this user recorded."""
+    return max(on(backend), key=started, default=None)
+
+
+def without_end(backend: str) -> list[Path]:
+    """The runs on that backend whose end this folder does not have, the newest first."""
+    return sorted((path for path in on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True)
+
+
+def on(backend: str) -> list[Path]:
+    """The runs on that backend, of those that this user recorded."""
+    every = folders.RUNS.glob("*")
+    return [path for path in every if not path.is_symlink() and own(path).get("backend") == backend]
+
+
+def has_checkpoint(run_dir: Path) -> bool:
+    """Whether the run has a checkpoint (the trainer checks whether it is intact)."""
+    return any(run_dir.glob("checkpoints/step-*/manifest.json"))
+
+
+def point_latest(run_dir: Path) -> None:
+    """Make runs/latest point to this run; a reader always sees the old or the new link."""
+    aside = run_dir.parent / f".latest.{os.getpid()}"
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(run_dir.name)
+    aside.replace(run_dir.parent / "latest")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Replace the whole file at `path`."""
+    own_files.write(path.parent, path.name, f"{json.dumps(value, indent=2)}\n".encode())
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The document at `path`; {} if it is missing or is not a JSON object."""
+    try:
+        value = document(own_files.read(path, MOST_DOCUMENT), path.name)
+    except (OSError, BadAnswer):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def backend_of(record: Mapping[str, Any]) -> Any:
+    """The backend that a record names, None where it names none. Format 1 calls it `ground`."""
+    return record.get("backend", record.get("ground"))
+
+
+def facts(run_dir: Path) -> dict[str, Any]:
+    """The readable fields of record.json. A container of a local run may have written them."""
+    record = read_json(run_dir / "record.json")
+    fields = _FACTS({**record, "backend": backend_of(record)}, "")
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def write_record(run_dir: Path, value: dict[str, Any]) -> None:
+    """Replace and seal record.json. `foreign` in it names the fields that others told us, which are never run."""
+    write_json(run_dir / "record.json", provenance.sealed({**value, "format": formats.RUN_FOLDER}))
+
+
+def own(run_dir: Path) -> dict[str, Any]:
+    """The fields of record.json that this machine's user wrote: only these may be run, or named in a command.
+
+    Empty if somebody else wrote or changed the file: a container, a host, another machine.
+    """
+    stored = read_json(run_dir / "record.json")
+    if not provenance.is_ours(stored) or stored.get("id") != run_dir.name:
+        return {}
+    known = facts(run_dir)
+    return {name: value for name, value in known.items() if name not in (*known.get("foreign", ()), "foreign")}
+
+
+def started(run_dir: Path) -> tuple[float, str]:
+    """When the run was started last (0: nobody recorded it), and its id: a key that sorts runs."""
+    starts = facts(run_dir).get("starts") or [{}]
+    return starts[-1].get("t", 0.0), run_dir.name
+
+
+def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
+    outcome = _OUTCOME(read_json(run_dir / "outcome.json"), "")
+    verdict = "running" if run_dir.name in going_on else outcome.get("verdict") or "unfinished"
+    if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
+        verdict = "of a newer Muster"
+    names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
+    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
+    step = outcome.get("step") or max(steps, default=None)
+    return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), contents(run_dir)[1])
+
+
+def contents(folder: Path) -> tuple[int, int]:
+    """How many files are below a folder, and how many bytes they have. Links count as themselves."""
+    sizes = []
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):  # a running run removes its old checkpoints
+            status = path.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                sizes.append(status.st_size)
+    return len(sizes), sum(sizes)

@@ -1,0 +1,212 @@
+"""Which run `--resume` means, by the records of this machine.
+
+`latest` is the newest run of what the command names: this script in this folder, or Muster's own trainer. An id that no
+run has is refused, with those that may be meant.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shlex
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ...core.errors import UsageError
+from ...core.names import run_ids
+from ...job import again
+from ...job import script as typed
+from ...job.options import FLAG
+from ..environment import recipe_name, script_name
+from . import record
+from .record import HOSTS, SLURM, Choice
+
+# What a launcher's or a shell's command starts is in its words, if no file is.
+_NO_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
+_MOST_NAMED = 3
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a command names beside the run that it resumes; empty: it does not say.
+
+    `script`: its words, as they are read. `folder`: where it lies. `arguments`: options of Muster's own trainer.
+    """
+
+    script: tuple[str, ...] = ()
+    folder: str = ""
+    arguments: tuple[str, ...] = ()
+
+    def matches(self, run_dir: Path) -> bool:
+        """Whether that run, as this user recorded it, is one of what the command names."""
+        known = record.own(run_dir)
+        if self.script:
+            return _is_of(known, self.script) and _lies(known, sent_from(self.folder, run_dir.parent))
+        if self.arguments:
+            names_recipe = any(word.partition("=")[0] == "--recipe" for word in self.arguments)
+            same = not names_recipe or recipe_name(known.get("arguments", ())) == recipe_name(self.arguments)
+            return same and not known.get("script")
+        return not self.folder or not known.get("script") or _lies(known, sent_from(self.folder, run_dir.parent))
+
+    def named(self) -> str:
+        """What it names, for a sentence; empty: nothing."""
+        if self.script:
+            return f" of {name_of(self.script)} in {Path(self.folder or '.').resolve()}"
+        return " of Muster's own trainer" if self.arguments else ""
+
+
+def sent_from(folder: str, runs: Path) -> str:
+    """For record.json: a script's folder, seen from the one that the runs are in: both may be moved together."""
+    return os.path.relpath(Path(folder or ".").expanduser().resolve(), runs.parent.resolve())
+
+
+def folder_of(run_dir: Path) -> str:
+    """The folder of a recorded script, as the user could type it here; empty: this one, or it is not recorded."""
+    if not (place := record.own(run_dir).get("sent_from")):
+        return ""
+    folder = (run_dir.parent.parent / place).resolve()
+    return "" if folder == Path.cwd().resolve() else os.path.relpath(folder)
+
+
+def name_of(words: Sequence[str]) -> str:
+    """The script that a read command starts, by which its runs are known: the file, the module, or all of its words."""
+    name = script_name(words)
+    return typed.as_typed(list(words)) if name in _NO_FILE else os.path.normpath(name)
+
+
+def command_of(run_dir: Path) -> str:
+    """The recorded command of a script, as `--script` takes it."""
+    known = record.own(run_dir)
+    return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
+
+
+def newest(backend: str, wanted: Asked) -> Path | None:
+    """The run on that backend that was started last, of those that this user recorded and the command may mean."""
+    return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
+
+
+def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
+    """Runs as options that name them, each with its script."""
+    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
+    return ", ".join(
+        f"{flag} {name}" + (f" ({name_of(known.get('arguments', ()))})" if known.get("script") else "")
+        for name, known in scripts.items()
+    )
+
+
+def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn:
+    """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
+    scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
+    instead = f"; or go on with {described(scripts)}" if scripts else ""
+    raise UsageError(
+        f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {runs}",
+        f"leave it out to start a new one{instead}",
+    )
+
+
+def refuse_unknown(wanted: str, runs: Path, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
+    """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
+    here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
+    known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
+    near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
+    meant = f"did you mean {described(near, flag)}? " if near else ""
+    newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
+    listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
+
+
+def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
+    """Raise UsageError for a run whose files are not on the backend `here`; empty: on one of this machine."""
+    known = record.own(run_dir)
+    backend = known.get("backend")
+    if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
+        return
+    hosts = ",".join(known.get("hosts", ()))
+    command = {HOSTS: again.command_of("deploy", hosts=hosts), SLURM: again.command_of("deploy", slurm=hosts)}.get(
+        backend, "muster up"
+    )
+    raise UsageError(
+        f"{FLAG.resume} {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
+        f"{command} {FLAG.resume} {run_dir.name}",
+    )
+
+
+def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
+    """What differs where a run goes on with another script, or with one of another folder; empty: nothing."""
+    known = record.own(run_dir)
+    if not known.get("script") or not words:
+        return ""
+    before = name_of(known.get("arguments", ()))
+    if not _is_of(known, words):
+        return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
+    if not _lies(known, sent_from(folder, run_dir.parent)):
+        return f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} goes on"
+    return ""
+
+
+def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
+    """Raise UsageError for --run with the name of a run of another script: their files would be mixed."""
+    if other := other_than(run_dir, words, folder):
+        raise UsageError(
+            f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
+            f"choose another name; or, on purpose, instead of {FLAG.run}: {FLAG.resume} {run_dir.name}",
+        )
+
+
+def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice:
+    """What RESUME names for this machine: nothing, `latest`, a run of this checkout, or another checkpoint.
+
+    A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
+    """
+    script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
+    if not resume:
+        return Choice(None, script or arguments, script=bool(script), bare=bare)
+    path = _newest_here(runs, wanted) if resume == "latest" else Path(resume).expanduser().resolve()
+    if not path.is_dir() and "/" not in resume:
+        refuse_unknown(resume, runs)
+    if not path.is_dir():
+        raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this folder")
+    if path.parent.resolve() != runs.resolve():
+        if script:
+            what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
+            raise UsageError(what, "put the path of that checkpoint after the script, as an option of its own")
+        return Choice(None, (*arguments, "--resume", str(path)))
+    record.refuse_newer(path)
+    refuse_elsewhere(path)
+    known = record.own(path)
+    of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
+    if script and not of_script:
+        raise UsageError(f"{path.name}: not the run of a script", f"leave out {FLAG.script}")
+    if not (of_script or record.has_checkpoint(path)):
+        raise UsageError(f"{flag}: no checkpoint in that run yet", "`muster up` starts a new one")
+    if "arguments" not in known:
+        raise UsageError(
+            f"{path}: this machine has not recorded its arguments, and Muster never runs what others recorded",
+            f"give them yourself: muster up {FLAG.args} ... {FLAG.resume} {path / 'checkpoints'}",
+        )
+    # A new option of the trainer overrides the recorded one.
+    words = script or (*known["arguments"], *(() if of_script else arguments))
+    bare = bare if script else bool(known.get("bare"))
+    return Choice(path, words, known.get("workers"), start, of_script, bare and of_script)
+
+
+def _newest_here(runs: Path, wanted: Asked) -> Path:
+    """The newest run of this machine that the command may mean: one of a script, or one with a checkpoint."""
+    all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+    here = [path for path in all_runs if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)]
+    resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
+    meant = [path for path in resumable if wanted.matches(path)]
+    if not meant:
+        refuse_none(wanted, runs, resumable)
+    return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
+
+
+def _is_of(known: Mapping[str, Any], script: Sequence[str]) -> bool:
+    return bool(known.get("script")) and name_of(known.get("arguments", ())) == name_of(script)
+
+
+def _lies(known: Mapping[str, Any], place: str) -> bool:
+    """Whether a recorded script is of that folder; an older record does not say."""
+    return bool(known.get("sent_from", place) == place)

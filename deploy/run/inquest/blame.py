@@ -1,0 +1,118 @@
+"""Name the rank that caused the end of a run, from how each rank ended. Pure.
+
+Only the first cause is named; its victims are listed by number. If that cause is unknown, the message says so and why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ...causes.ends import Cause
+from ...core.errors import DONE
+from .causes import Finding
+from .collectives import MISMATCH_WORDS
+
+MOST_NAMES = 4
+# What exceptions say, of Python, torch, CUDA and the system.
+_TEXTS = (
+    (
+        Cause.DISK_FULL,
+        r"\[Errno (?:28|122)\]|no space left on device|disk quota exceeded|no room on the disk|"
+        r"pytorchstreamwriter failed writing|unexpected pos \d+ vs \d+",
+    ),
+    (Cause.GPU_MEMORY, r"outofmemoryerror|cuda out of memory|cudaerrormemoryallocation|alloc_failed"),
+    (
+        Cause.GPU_LOST,
+        r"fallen off the bus|uncorrectable|gpu is lost|no cuda-capable device|cudaerrordevicesunavailable",
+    ),
+    (Cause.HOST_MEMORY, r"\[Errno 12\]|^memoryerror|defaultcpuallocator: can't allocate memory|cannot allocate memory"),
+    (Cause.MISMATCH, MISMATCH_WORDS),
+)
+
+
+@dataclass(frozen=True)
+class End:
+    """How a rank ended, as its node's agent reports it: `how` in words. A `victim` lost a peer; `error` says how.
+
+    `cause`: where the agent knows it, and no exception says it. `place`: where in the script it was.
+    """
+
+    rank: int
+    node: str
+    code: int
+    t: float
+    how: str = ""
+    victim: bool = False
+    error: str = ""
+    cause: Cause | None = None
+    place: str = ""
+
+
+def cause_of_error(error: str) -> Cause:
+    """The cause in the words of an exception."""
+    return next((cause for cause, words in _TEXTS if re.search(words, error, re.IGNORECASE)), Cause.EXCEPTION)
+
+
+def cause_of_end(end: End) -> Cause:
+    """Why a rank ended that is not a victim."""
+    if end.cause:
+        return end.cause
+    if end.code < 0:
+        return Cause.KILLED
+    return cause_of_error(end.error) if end.code and end.error else Cause.LEFT_EARLY
+
+
+def first_culprit(ends: Sequence[End]) -> End | None:
+    """The first rank that failed without being a victim."""
+    own = [end for end in ends if end.code and not end.victim]
+    return min(own, key=lambda end: (end.t, end.rank), default=None)
+
+
+def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
+    """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
+    if first := first_culprit(ends):
+        error = f": {first.error}" if first.error else ""
+        text = f"{_who(first.rank, first.node)} {first.how}{error}"
+        return Finding(cause_of_end(first), text, first.node, first.rank)
+    victims = sorted((end for end in ends if end.victim), key=lambda end: (end.t, end.rank))
+    if not victims:
+        return None
+    first, lost = victims[0], _ranks(end.rank for end in victims)
+    left = [end for end in ends if end.code == DONE and end.t <= first.t]
+    still = {rank: node for rank, node in began.items() if rank not in {end.rank for end in ends}}
+    if left:
+        early = min(left, key=lambda end: (end.t, end.rank))
+        text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
+        return Finding(Cause.LEFT_EARLY, f"{_who(early.rank, early.node)} {text}", early.node, early.rank)
+    # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
+    if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
+        who = f"{_who(odd.rank, odd.node)} {odd.how} ({odd.error.strip()})"
+        text = f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong"
+        return Finding(Cause.MISMATCH, text)
+    if len(still) == 1:
+        ((rank, node),) = still.items()
+        if "reset by peer" in first.error:
+            text = f"lost its connection to {_who(rank, node)}: that end, or something between them, reset it"
+            text = f"{_who(first.rank, first.node)} {text} ({first.error})"
+            return Finding(Cause.CUT_OFF, text, first.node, first.rank)
+        text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
+        return Finding(Cause.NOT_KNOWN, f"{_who(rank, node)} {text}", node, rank)
+    if still:
+        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
+        return Finding(Cause.NOT_KNOWN, text)
+    who = _who(first.rank, first.node)
+    text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
+    return Finding(Cause.NOT_KNOWN, text)
+
+
+def _who(rank: int, node: str) -> str:
+    return f"{node} (rank {rank})"
+
+
+def _ranks(ranks: Iterable[int]) -> str:
+    """`rank 1`; `ranks 0, 2`; `ranks 0, 1, 2, 3 and 4 more`."""
+    numbers = sorted(ranks)
+    more = f" and {len(numbers) - MOST_NAMES} more" if len(numbers) > MOST_NAMES else ""
+    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_NAMES]))}{more}"

@@ -1,0 +1,259 @@
+"""What has no wheel of an index: packages of the folder, git sources, source archives. Each host builds its own.
+
+Here it is only read what such a package needs, where its own files say so; and the files that name it are written anew,
+to name a stub of it. Nothing of it runs here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+import posixpath
+import re
+import tarfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ....core import toml_text
+from ....core.errors import DeployError, UsageError
+from .. import project_file
+from ..base import NEED
+from ..inside.tools import FROM_BASE, normal
+from ..requirements import Requirements
+from ..settings import drop_logins
+from ..store import NAME, VERSION, Source
+
+_DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
+_MOST = 1 << 20
+_LINE = re.compile(
+    r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;]+?)(\[[^\]]*\])?(\s*;.*)?$"
+)
+ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
+
+
+def of_folder(needs: Requirements, folder: Path) -> list[Source]:
+    """The packages of the folder, with what their pyproject.toml says of them. Raises UsageError."""
+    own = []
+    for package, editable in needs.packages:
+        start = "" if package == "." else f"{package}/"
+        rows = [(path, digest) for path, digest in needs.digests if path.startswith(start)]
+        key = _key("folder", package, editable, rows)
+        path = posixpath.normpath(f"{package}/pyproject.toml")
+        content = _of_file(folder / path, [digest for name, digest in rows if name == path])
+        own.append(_described(Source(key, "folder", package, editable=editable), content, path))
+    archives = [(path, content) for path, content in needs.archives if path.endswith(ARCHIVES)]
+    own += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
+    return own
+
+
+def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+    """The git sources that were fetched, by their address, in this order. Raises UsageError."""
+    own = []
+    for number, (word, content) in enumerate(words.items()):
+        inner = re.search(r"[#&]subdirectory=([^&]+)", word)
+        inside = posixpath.normpath(inner[1]) if inner else ""
+        if inside.startswith(("/", "..")):
+            raise UsageError(f"{drop_logins(word)}: subdirectory={inside} is outside the source")
+        name = f"git-{number}.tar"
+        source = Source(_key("git", content, inside), "git", name, subdirectory=inside)
+        path = posixpath.normpath(posixpath.join(inside, "pyproject.toml"))
+        own.append(_described(source, _of_tar(content, path), f"{drop_logins(word)}: {path}"))
+    return own
+
+
+def of_archives(contents: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+    """The source archives that were fetched, by their address, in this order."""
+    rows = enumerate(contents.values())
+    return [Source(_key("archive", content), "archive", f"archive-{number}.tar") for number, content in rows]
+
+
+def of_index(line: str, name: str, version: str, url: str) -> Source:
+    """A package that an index has only as source. `line`: as a lock has it."""
+    return Source(_key("index", line), "index", line, name, version, url=url)
+
+
+def with_stubs(text: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
+    """Lines of requirements that name stubs in the place of packages of the folder, of git sources and of archives.
+
+    text: a line each, without comments. path: the file's own. local: stubs by path in the folder. far: by address.
+    Raises UsageError for a requirement that would still lead anywhere.
+    """
+    return "\n".join([*(_with_stub(row, path, local, far) for row in text.split("\n")), ""])
+
+
+def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
+    if not row.strip() or (row.lstrip().startswith("-") and not re.match(r"\s*(-e|--editable)\b", row)):
+        return row
+    plain = re.split(r"\s+(?=--hash[\s=])", row)[0]
+    match = _LINE.match(plain)
+    word = match[3] if match else ""
+    inner = re.sub(r"^file:(//(?=/))?", "", word)
+    is_path = "/" in inner or inner.startswith(".") or inner.endswith((".whl", *ARCHIVES))
+    own = _of_address(word, far) or (
+        local.get(posixpath.normpath(posixpath.join(posixpath.dirname(path), inner))) if is_path else None
+    )
+    if not own and NEED.fullmatch(plain.strip()):
+        return row
+    if not match or not own:
+        raise UsageError(
+            f"{path}: {plain.strip()[:300]}: no requirement that Muster knows", "NAME==VERSION, or NAME @ https://..."
+        )
+    name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
+    return f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"  # without hashes: they are the package's own
+
+
+def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
+    """What a package needs, as uv here may read it: a name with versions, or the stub of what the user allowed.
+
+    far: stubs by address. who: the package, for a message. Raises UsageError: nobody was asked about anything else.
+    """
+    if NEED.fullmatch(need):
+        return need
+    name, _, rest = need.partition("@")
+    address, gap, marker = rest.strip().partition(" ;")
+    stub = _of_address(address.strip(), far)
+    if not stub or not NEED.fullmatch(name.strip()) or not NEED.fullmatch(f"x;{marker}"):
+        raise UsageError(
+            f"{who} needs {drop_logins(need)[:300]!r}, which nobody was asked about",
+            "if you trust it, name it in the requirements file too: NAME @ https://...",
+        )
+    return f"{name.strip()} @ {stub.as_uri()}{gap}{marker}"
+
+
+def _of_address(word: str, far: Mapping[str, Path]) -> Path | None:
+    """The stub of an address, which may have a hash or another name behind it."""
+    plain = drop_logins(word)
+    return far.get(plain) or far.get(plain.partition("#")[0])
+
+
+def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
+    """Refuse a package whose [tool.uv.sources] takes another one from where this does not look: an index would give
+    something else under that name. `names`: those that come with the folder. Raises UsageError."""
+    known = set(map(normal, names))
+    for source in own:
+        if unknown := [name for name in source.taken if normal(name) not in known]:
+            raise UsageError(
+                f"{shown(source)}: its [tool.uv.sources] takes {unknown[0][:100]} from a place of its own",
+                "uv lock writes down where from; or name that package in the requirements file too",
+            )
+
+
+def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
+    """The source, with what all hosts say of their own builds of it. Raises Differ, which names the odd hosts.
+
+    What the source's own files say stays: then a build only makes it.
+    """
+    answers = {
+        host: (normal(row["name"]), row["version"], tuple(row["requires"]), tuple(row["extras"]))
+        for host, row in rows.items()
+    }
+    for host, (name, version, *_) in answers.items():
+        other = source.kind == "index" and source.version not in ("", version)
+        if source.name and (name != normal(source.name) or other):
+            raise DeployError(f"{host}: its build of {shown(source)} made {name} {version}", "correct the package")
+    if source.name and not source.described:
+        return source
+    counts = list(answers.values())
+    usual = max(counts, key=counts.count)
+    if odd := [host for host, what in answers.items() if what != usual]:
+        raise Differ(shown(source), odd, [host for host in answers if host not in odd])
+    name, version, requires, extras = usual
+    return replace(source, name=name, version=version, requires=requires, extras=extras, described=True)
+
+
+class Differ(DeployError):
+    """Hosts say different things of one package that each built."""
+
+    def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:
+        super().__init__(
+            f"{', '.join(odd)}: its build of {what} needs something else than that of {', '.join(others)}",
+            f"leave the host out: --hosts {','.join(others)}; or let the package's pyproject.toml say what it needs",
+        )
+
+
+def shown(source: Source) -> str:
+    """A source in a message."""
+    return source.place.split(" --hash")[0] if source.kind != "git" else source.name or "a git source"
+
+
+def _described(source: Source, content: bytes, where: str) -> Source:
+    """The source with what its pyproject.toml says; as it is if only a build can say that. Raises UsageError."""
+    try:
+        table = toml_text.loads(content.decode("utf-8-sig"))
+        project, own = table.get("project", {}), table.get("tool", {}).get("uv", {}).get("sources", {})
+    except (ValueError, AttributeError, RecursionError) as fault:
+        raise UsageError(f"{where}: {fault}", "correct the file, or: --requirements no") from fault
+    if not isinstance(project, dict) or not isinstance(own, dict):
+        raise UsageError(f"{where}: [project] and [tool.uv.sources] are tables", "correct the file")
+    source = replace(source, taken=tuple(name for name in own if not FROM_BASE.fullmatch(normal(name))))
+    name, version = project.get("name"), project.get("version")
+    if (
+        not isinstance(name, str)
+        or not isinstance(version, str)
+        or _DYNAMIC & set(project_file.texts([project.get("dynamic")]))
+    ):
+        return source
+    if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
+        raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
+    optional = project.get("optional-dependencies", {})
+    needs = [*_needs(project.get("dependencies", []), where)]
+    for extra, rows in optional.items() if isinstance(optional, dict) else ():
+        if not re.fullmatch(NAME, extra):
+            raise UsageError(f"{where}: {extra[:100]!r} is no name of an extra")
+        for need in _needs(rows, where):
+            head, _, marker = need.partition(";" if "@" not in need else " ;")
+            needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
+    extras = tuple(optional) if isinstance(optional, dict) else ()
+    return replace(source, name=name, version=version, requires=tuple(needs), extras=extras)
+
+
+def _needs(rows: object, where: str) -> Iterable[str]:
+    if not isinstance(rows, list) or not all(isinstance(row, str) for row in rows):
+        raise UsageError(f"{where}: dependencies are a list of texts", "correct the file")
+    for row in rows:
+        need = drop_logins(" ".join(row.split()))
+        if not is_need(need):
+            raise UsageError(f"{where}: {need[:200]!r} is no requirement that Muster can install")
+        yield need
+
+
+def is_need(text: str) -> bool:
+    """Whether it is a requirement that may stand in a package: of an index, or of an address that hosts reach too."""
+    name, at, address = text.partition("@")
+    address = address.strip()
+    reached = re.match(r"(git\+)?(https?|ssh)://", address)
+    return bool(NEED.fullmatch(text) or (at and NEED.fullmatch(name.strip()) and reached)) and text.isprintable()
+
+
+def _of_file(path: Path, digests: list[str]) -> bytes:
+    """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST)
+    except OSError:
+        return b""
+    return content if hashlib.sha256(content).hexdigest() in digests else b""
+
+
+def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
+    with tarfile.open(fileobj=io.BytesIO(content) if isinstance(content, bytes) else _rewound(content)) as tar:
+        for entry in tar:
+            if entry.name == path and entry.isreg() and (file := tar.extractfile(entry)):
+                return file.read(_MOST)
+    return b""
+
+
+def _rewound(content: mmap.mmap) -> Any:
+    content.seek(0)
+    return content
+
+
+def _key(*parts: object) -> str:
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(part if isinstance(part, bytes | mmap.mmap) else repr(part).encode())
+        whole.update(b"\0")
+    return whole.hexdigest()[:32]

@@ -1,0 +1,60 @@
+"""Wheels of nothing but a name, a version and needs: uv resolves with them in the place of what is elsewhere.
+
+One stands for a package of the base image, or for one that each host builds for itself.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..base import Base
+from ..inside.tools import comes_along, normal, read_name
+from .archives import Wheel
+
+_WHEEL = "Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+
+
+def of_base(folder: Path, base: Base) -> None:
+    """A stub for each package of the base. What torch's own build brings along is needed only if the base has it."""
+    own = set(base.torch)
+    for package in base.packages:
+        needs = [need for need in package.requires if not comes_along(need) or read_name(need) in own]
+        write(folder, package.name, version(package.version), needs, package.extras)
+
+
+def version(text: str) -> str:
+    """A version that no index has, and that means the same."""
+    return text if "+" in text else f"{text}+base"
+
+
+def of_wheel(folder: Path, wheel: Wheel, requires: Sequence[str]) -> None:
+    """A stub for a wheel, under its own file's name: that says where it can be installed."""
+    python = f"Requires-Python: {wheel.python}\n" if wheel.python else ""
+    _write(folder / wheel.file, wheel.name, wheel.version, requires, wheel.extras, python)
+
+
+def path_of(folder: Path, name: str, version: str) -> Path:
+    """Where a stub is."""
+    return folder / f"{re.sub(r'[-_.]+', '_', name)}-{version}-py3-none-any.whl"
+
+
+def write(folder: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str]) -> None:
+    """One stub, which fits everywhere."""
+    _write(path_of(folder, name, version), name, version, requires, extras)
+
+
+def _write(
+    path: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str], python: str = ""
+) -> None:
+    """A need, an extra or a name with a line end would be another field: it is left out."""
+    head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{python}"
+    head += "".join(f"Provides-Extra: {normal(extra)}\n" for extra in extras)
+    head += "".join(f"Requires-Dist: {need}\n" for need in requires if need.isprintable())
+    info = f"{'-'.join(path.name.split('-')[:2])}.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{info}/METADATA", head)
+        wheel.writestr(f"{info}/WHEEL", _WHEEL)
+        wheel.writestr(f"{info}/RECORD", "")

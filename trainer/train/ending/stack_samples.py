@@ -1,0 +1,49 @@
+"""What this rank's threads are doing, noted every 2 s for the node's agent: it tells a rank that waits from the one
+that the others wait for (trainer/node/hang/stillness.py)."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ...node.rank.looks import SECONDS, Looks
+from ...node.rank.steps.recorder import Recorder
+
+
+@contextmanager
+def stack_samples(local_rank: int, step: Callable[[], int]) -> Iterator[None]:
+    """Have a thread note what this process does, and its `step`, while the block runs. Without an agent: nothing."""
+    outcome = os.environ.get("MUSTER_OUTCOME_DIR")
+    if not outcome or os.environ.get("MUSTER_OBSERVE") == "0":
+        yield
+        return
+    ends = threading.Event()
+    thread = threading.Thread(
+        target=_look, args=(os.path.join(outcome, f"{local_rank}.stacks"), step, ends), daemon=True, name="muster-looks"
+    )
+    thread.start()
+    try:
+        yield
+    finally:
+        ends.set()
+        thread.join(SECONDS)
+
+
+def _look(path: str, step: Callable[[], int], ends: threading.Event) -> None:
+    with suppress(OSError):
+        looks, recorder, last, since = Looks(path), Recorder(), 0, time.time()
+        while not ends.is_set():
+            now, current = time.time(), step()
+            if current != last:
+                last, since = current, now
+            about: dict[str, Any] = {"t": round(now, 3), "pid": os.getpid(), "step": current, "doing": ""}
+            about["since_s"] = round(now - since, 3) if current else None
+            rows = recorder.look(current, now - since)
+            looks.take({**about, "collectives": rows} if rows else about)
+            looks.arm()
+            ends.wait(SECONDS)
+        looks.pause()
