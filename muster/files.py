@@ -24,6 +24,12 @@ MOST_BYTES, MOST_DEPTH, MOST_LISTS = 2 << 20, 50, 100_000
 MOST_NUMBER = 1 << 53
 
 
+def seen_at(path: str) -> Path:
+    """Where a path of a container is: on a host without an engine, below a folder of the container's own."""
+    root = os.environ.get("MUSTER_ROOT", "")
+    return Path(os.path.realpath(root + path)) if root else Path(path)
+
+
 def amount(size: int) -> str:
     """Bytes in decimal units: `340 kB`, `1.2 MB`."""
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} kB"

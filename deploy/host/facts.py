@@ -148,6 +148,7 @@ class HostFacts:
     `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
     of every host that this one does not have.
     `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
+    `bare`: the host has no engine, and its containers are processes of the login (engine/bare/).
     `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
     """
 
@@ -190,6 +191,17 @@ class HostFacts:
     engine_at: str = ""
     closed_why: str = ""
     inodes: int | None = None
+    bare: bool = False
+
+
+def lacks_engine(answer: str) -> bool:
+    """Whether the answer to `commands.look` says that there is no engine of any kind."""
+    return "no-engine" in fields.rows(answer)
+
+
+def bare_version(answer: str) -> str:
+    """The version of the engine that a bare host has; empty for another."""
+    return fields.default(fields.text(100), "")(fields.rows(answer).get("bare", [""])[0], "bare")
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -227,6 +239,7 @@ def parse(answer: str, now: float) -> HostFacts:
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
+        bare="bare" in rows,
         claims_full="claims-full" in rows,
         iproute="no-iproute2" not in rows,
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),

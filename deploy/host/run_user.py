@@ -31,7 +31,7 @@ def choose(
     `run`: the run to resume. Raises UsageError if `user` of cluster.toml is impossible, DeployError if somebody has
     each of ours.
     """
-    roots = [session for session in sessions if session.host.name in facts and not facts[session.host.name].uid]
+    roots = [session for session in sessions if (fact := facts.get(session.host.name)) and not (fact.uid or fact.bare)]
     wanted = cluster.job.user
     for host, fact in facts.items():
         if fact.uid and wanted not in (None, fact.uid):
@@ -41,8 +41,9 @@ def choose(
             )
     hosts = dict[int, list[str]]()
     for host, fact in facts.items():
-        hosts.setdefault(fact.uid, []).append(host)
-    words = [f"{number} on {', '.join(names)}" for number, names in hosts.items() if number]
+        if fact.uid or fact.bare:
+            hosts.setdefault(fact.uid, []).append(host)
+    words = [f"{number} on {', '.join(names)}" for number, names in hosts.items()]
     why = [f"as uid {' and '.join(words)}: the user who logs in there"] * bool(words)
     if not roots:
         return cluster, "; ".join(why)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..core import plain_file
@@ -48,10 +49,17 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     return needs
 
 
-def bring(places: Sequence[Place], needs: Requirements, each: Each, console: Console, source: Path) -> Installed:
-    """Install the packages at every place and say what was done. `source`: the folder that is sent."""
+def bring(
+    places: Sequence[Place], needs: Requirements, each: Each, console: Console, source: Path, torch: str = ""
+) -> Installed:
+    """Install the packages at every place and say what was done. `source`: the folder that is sent.
+
+    `torch`: the build of torch that is among them (`cu126`), where the base has none.
+    """
     own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
+    if torch and not own.indexes:
+        own = replace(own, variables={**own.variables, "UV_TORCH_BACKEND": torch})
     needs, own = requirements.take_out_logins(needs, own)
     try:
         with console.waiting("packages") as say:

@@ -69,6 +69,7 @@ command -v docker >/dev/null || {
     for there in /snap/bin/docker /usr/local/bin/docker /usr/bin/docker; do
         [ ! -e "$there" ] || at=$there
     done
+    [ -n "$at" ] || echo no-engine
     echo "engine-error docker: not found in PATH ($PATH)${at:+; but there is $at}"
     exit 0
 }
@@ -116,6 +117,7 @@ case $about in
     [!/]*) echo "engine-error this docker prints words of its own: ${about%%"$newline"*}"; exit 0 ;;
 esac
 printf '%s\n' "engine ${engine##*"$newline"}"
+case $about in *name=bare*) about_bare=${engine##*'"Version":"'}; echo "bare ${about_bare%%'"'*}" ;; esac
 limits=/proc/$(pgrep -x 'dockerd|podman' | head -n 1)/limits
 # Where users do not see the engine's process: more than the login may have is granted nowhere for sure.
 [ -r "$limits" ] || limits=/proc/self/limits

@@ -285,8 +285,8 @@ def cache_folder(facts: HostFacts, job: Job) -> str:
 
 
 def user_of(facts: HostFacts, job: Job) -> str:
-    """The login's own uid; for root, the uid that host/run_user.py chose, which no user of the host has."""
-    if facts.uid:
+    """The login's own uid, also where a bare host's is root; for root, the uid that host/run_user.py chose, which no user of the host has."""
+    if facts.uid or facts.bare:
         return f"{facts.uid}:{facts.gid}"
     if job.user is None:
         raise ValueError("the login is root, and no uid was chosen for the run")
@@ -372,7 +372,7 @@ def _node_container(
         *("--stop-timeout", str(_stop_patience(work)), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)
-    owner = "" if facts.uid else user_of(facts, job)
+    owner = "" if facts.uid or facts.bare else user_of(facts, job)
     return NodeContainer(
         host.name,
         names[index],

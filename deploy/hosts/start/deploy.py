@@ -52,7 +52,7 @@ from ...send.image.model import tag_of
 from ...send.image.push import Pushed
 from ..backend import RunHandle
 from ..look import attach
-from ..node import container, group, overlay, overlay_plan, packages, sent_folders
+from ..node import bare, container, group, overlay, overlay_plan, packages, sent_folders
 from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
@@ -126,7 +126,8 @@ class _OnHosts(Start[NewRun]):
     def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
         """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
         options, console = self._options, self._console
-        facts = observe.facts(sessions).all()
+        facts = observe.facts(sessions, bring=True).all()
+        bare.look(cluster, options, facts, console)
         observe.refuse_missing(sessions, cluster.job)
         base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
         tag = tag_of(base, self._folder)

@@ -27,7 +27,7 @@ from ...send.image.push import Pushed
 from ...send.packages.requirements import Requirements
 from .. import nodes
 from ..backend import HostsBackend, RunHandle
-from ..node import group, overlay_plan, packages, roles, sent_folders, witness
+from ..node import bare, group, overlay_plan, packages, roles, sent_folders, witness
 from ..node.container import NodeContainer, Work
 from ..node.overlay import Ends
 from ..node.overlay_plan import Overlay
@@ -182,6 +182,7 @@ class NewRun(HostsBackend):
     def _push(self) -> Mapping[str, Pushed]:
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
+        bare.bring(request.sessions, request.facts, request.base, self._console)
         return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:

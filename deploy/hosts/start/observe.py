@@ -12,7 +12,7 @@ from ...causes.docker_faults import DockerFault
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...door.session import Session, SshFault, on_all
-from ...engine import reach
+from ...engine import bringing, reach
 from ...engine.engine import Engine
 from ...host import commands
 from ...host import facts as host_facts
@@ -31,12 +31,18 @@ _PATIENCE_S = 30.0
 _LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
 
 
-def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
-    """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault."""
+def facts(sessions: Iterable[Session], bring: bool = False) -> Results[HostFacts]:
+    """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault.
+
+    `bring`: a host that has none gets one of its own, whose containers are processes.
+    """
 
     def ask(session: Session) -> HostFacts:
         try:
             answer = session.run(commands.look()).out
+            if bring and not _has_current(answer):
+                bringing.bring(session)
+                answer = session.run(commands.look()).out
         except SshFault as failed:
             raise session.explained(failed) from failed
         seen, asked = host_facts.parse(answer, time.time()), session.host.gpus
@@ -47,6 +53,14 @@ def facts(sessions: Iterable[Session]) -> Results[HostFacts]:
         return replace(seen, gpus=gpus, picked=True)
 
     return on_all(sessions, ask)
+
+
+def _has_current(answer: str) -> bool:
+    """Whether the host has an engine; of those that Muster brought, the one of this Muster."""
+    if host_facts.lacks_engine(answer):
+        return False
+    version = host_facts.bare_version(answer)
+    return not version or bringing.is_current(version)
 
 
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:

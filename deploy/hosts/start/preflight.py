@@ -30,6 +30,7 @@ from ...report import preflight_text
 from ...report.console import Console
 from ...run.environment import MASTER_PORT
 from ...send.image.model import tag_of
+from ..node import bare as bare_hosts
 from ..node import container
 from ..node.container import NodeContainer, Work
 from . import meeting, observe, plan, probe_ends, probes, rehearsal
@@ -79,11 +80,12 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         }
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
-        facts = observe.facts(sessions)
         # Another launcher needs no engine.
         needed = options.request.style == MUSTER
+        facts = observe.facts(sessions, bring=needed)
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
+        name = bare_hosts.base_of(facts.values) if bare_hosts.all_are(facts.values) else name
         cluster, _ = run_user.choose(cluster, sessions, facts.values)
         hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
         # Ranks of another launcher run in an image only if the user names one.

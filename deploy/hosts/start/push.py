@@ -29,7 +29,7 @@ from ...send.image import push as transfer
 from ...send.image.base import is_anywhere
 from ...send.image.model import slug, tag_of
 from ...send.image.push import Pushed
-from ..node import packages, sent_folders
+from ..node import bare, packages, sent_folders
 from . import observe, plan
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
@@ -46,7 +46,8 @@ def push(options: Options, console: Console) -> int:
             look_through(code, "", console)
             needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
-            facts = observe.facts(sessions).all()
+            facts = observe.facts(sessions, bring=True).all()
+            bare.look(cluster, options, facts, console)
             base = base_of(options, cluster, facts, console, sessions)
             tag = tag_of(base, folder)
             if needs:
@@ -59,6 +60,7 @@ def push(options: Options, console: Console) -> int:
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
+                bare.bring(sessions, facts, base, console)
                 pushed = bring(sessions, base, code, tag, console)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
@@ -127,6 +129,8 @@ def base_of(
     if the image was never built then, and for hosts of different architectures.
     """
     dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
+    if bare.all_are(facts):
+        return bare.base_of(facts)
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
         named = options.image or cluster.job.image

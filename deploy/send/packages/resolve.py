@@ -29,6 +29,8 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# Requirements of this kind have torch itself, for a base that has none; the version that is said then.
+TORCH, _BESIDE_NONE = "torch", "none"
 # `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
 _KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
 _LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
@@ -57,7 +59,8 @@ class Resolving:
         self._source, self._stubs, self._made = (scratch / name for name in ("source", "stubs", "made"))
         for folder in (self._source, self._stubs, self._made):
             folder.mkdir()
-        stubs.of_base(self._stubs, asked.base)
+        if asked.needs.kind != TORCH:
+            stubs.of_base(self._stubs, asked.base)
         self._texts = {
             path: content.decode(errors="replace")
             for path, content in asked.needs.files
@@ -65,11 +68,16 @@ class Resolving:
         }
         self._far = dict[str, Path]()
 
+    @cached_property
+    def _of_base(self) -> Mapping[str, str]:
+        """What comes from the base alone; nothing where torch itself is asked for."""
+        return {} if self._asked.needs.kind == TORCH else self._base.torch
+
     def lock(self) -> Lock:
         """The lock. Raises Failed with uv's words, or UsageError."""
         asked = self._asked
         if not asked.local and not asked.far and not asked.wheels and self._has_all():
-            return Lock((), torch=self._base.torch["torch"])
+            return Lock((), torch=self._of_base["torch"])
         own = self._known([*asked.local, *asked.far.values()])
         wanted = self._wanted(own)
         built = dict[str, Source]()
@@ -169,7 +177,7 @@ class Resolving:
 
     def _options(self) -> list[str]:
         """What every resolution has: the base's packages, at the base's versions."""
-        of_base, base = self._base.torch, self._base
+        of_base, base = self._of_base, self._base
         constraints = self._scratch / "base.txt"
         constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
         own = ["--constraints", str(constraints), "--find-links", str(self._stubs)]
@@ -179,7 +187,7 @@ class Resolving:
         """The lines of a lock of all that is wanted."""
         out, overrides = self._scratch / "lock.txt", self._scratch / "overrides.txt"
         # uv prefers the versions that its output file names.
-        names = {p.name: p.version for p in self._base.packages if p.name not in self._base.torch}
+        names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
         out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
         options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
         options += ["--output-file", str(out), *more]
@@ -216,13 +224,13 @@ class Resolving:
 
     def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
         """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
-        of_base = self._base.torch
+        of_base = self._of_base
         pins = {_pin(line) for line in lines}
-        if fault := other_torch(pins, dict(of_base)):
+        if of_base and (fault := other_torch(pins, dict(of_base))):
             raise Failed(fault)
         same = {p.name for p in self._base.packages if f"{p.name}=={stubs.version(p.version)}" in pins}
         left_out = sorted(
-            name for line in lines if FROM_BASE.fullmatch(name := read_name(line)) and name not in of_base
+            name for line in lines if of_base and FROM_BASE.fullmatch(name := read_name(line)) and name not in of_base
         )
         apart = same | set(of_base) | set(left_out)
         # torch and its own come from nowhere else, so these two are never installed.
@@ -243,7 +251,7 @@ class Resolving:
         for line, url in from_source:
             mine.append(sources.of_index(self._checked(line), read_name(line), _pin(line).partition("==")[2], url))
         whole = [*map(self._checked, rest), *files]
-        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base["torch"])
+        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base.get("torch", _BESIDE_NONE))
 
     def _of_wheels(self, lines: Sequence[str]) -> list[str]:
         """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
@@ -293,7 +301,7 @@ class Resolving:
 
     def _explained(self, words: str) -> str:
         """uv's words, below each line of the user's files that excludes what the base has."""
-        notes, of_base = [], self._base.torch
+        notes, of_base = [], self._of_base
         for path, text in self._texts.items():
             lines = ["", *text.splitlines()]
             for number, line in enumerate(lines[1:], 1):

@@ -17,12 +17,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
+from muster.files import seen_at
 
 NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 # In the container's memory, for the run's user alone; the control side mounts it.
-FOLDER = Path("/run/secrets")
+FOLDER = seen_at("/run/secrets")
 # A memory file system in every container, new at every start.
-PIPE = Path("/dev/shm/muster-secrets")
+PIPE = seen_at("/dev/shm/muster-secrets")
 _MOST_BYTES = 4 << 20
 _POLL_SECONDS = 0.05
 _QUIET_SECONDS = 3.0

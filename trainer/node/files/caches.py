@@ -10,7 +10,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-FOLDER = Path("/muster/cache")
+from muster.files import seen_at
+
+FOLDER = seen_at("/muster/cache")
 _PLACES = {
     "HF_HOME": "huggingface",
     "TORCH_HOME": "torch",
@@ -23,6 +25,6 @@ _PLACES = {
 
 def variables(given: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
     """The variables that name these places; none that the image or the user has set, and none without the folder."""
-    if not os.access(folder, os.W_OK) or not os.path.ismount(folder):
+    if not os.access(folder, os.W_OK) or not (os.path.ismount(folder) or "MUSTER_ROOT" in os.environ):
         return {}
     return {name: str(folder / place) for name, place in _PLACES.items() if name not in given}

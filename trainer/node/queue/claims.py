@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.files import parse
+from muster.files import parse, seen_at
 
-TEXT, OWN, FOLDER = "MUSTER_CLAIM", Path("/muster/claim"), Path("/muster/claims")
+TEXT, OWN, FOLDER = "MUSTER_CLAIM", seen_at("/muster/claim"), seen_at("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})(?:-[0-9a-f]{1,16})?")
 # Of each user so many claims count: nobody crowds out those of others.
@@ -75,7 +75,8 @@ class Claims:
         self._written, self._own = b"", -1
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._lock = os.open(_lock_of(own), flags)
+            lock = _lock_of(own)
+            self._lock = os.open(os.path.realpath(lock) if "MUSTER_ROOT" in os.environ else lock, flags)
             with suppress(FileNotFoundError):
                 self._own = os.open(own, flags)
                 self._read_own()

@@ -43,7 +43,7 @@ def _masking() -> Callable[[str], str]:
     texts = [os.environ[name] for name in names if name in os.environ]
     for name in filter(None, os.environ.get(_FILES, "").split(",")):
         with suppress(OSError, UnicodeDecodeError):
-            texts.append(Path(_FOLDER, name).read_text())
+            texts.append(Path(os.environ.get("MUSTER_ROOT", "") + _FOLDER, name).read_text())
     if not texts:
         return str
     from .mask import Mask  # only then is it worth its imports, in each process below a rank

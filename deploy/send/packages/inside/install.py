@@ -15,10 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, Stop, Work, behind, run
+from .tools import BARE, FAILED, Stop, Work, behind, run
 from .wheel import digest
 
 _COMPILED_S = 1800.0
+# Bytes of the largest file that may have a path in it: a command, a list of files.
+_MOST_TEXT = 8 << 20
 
 
 class Installing(Work):
@@ -61,7 +63,8 @@ class Installing(Work):
                 path.with_name("RECORD").write_text(rest, errors="surrogateescape")
         behind(packages)
         _adopt_scripts(target)
-        _compile(packages)
+        if not BARE:
+            _compile(packages)  # elsewhere the packages cannot be written once they are used
         apart = {wheel["wheel"].partition("-")[0] for wheel in self.order.get("built", [])}
         whole, size = _digest(target, _files_of(packages, apart))
         os.sync()
@@ -106,6 +109,17 @@ def _files_of(packages: Path, names: set[str]) -> set[str]:
     return files
 
 
+def _digest_of(path: Path, target: Path) -> str:
+    """A digest of a file; where each host has its packages at a path of its own, without that path."""
+    if not BARE or path.stat().st_size > _MOST_TEXT:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    data = path.read_bytes().replace(os.fsencode(target), b"@").replace(os.fsencode(target.parents[1]), b"@")
+    if path.name == "RECORD":
+        data = b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b"../"))
+    return hashlib.sha256(data).hexdigest()
+
+
 def _digest(target: Path, apart: set[str]) -> tuple[str, int]:
     """A digest of every installed file and its name, but those apart; the bytes of all. Bytecode holds times."""
     whole, size = hashlib.sha256(), 0
@@ -119,8 +133,7 @@ def _digest(target: Path, apart: set[str]) -> tuple[str, int]:
                 size += path.stat().st_size
                 continue
             else:
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                content = _digest_of(path, target)
                 size += path.stat().st_size
             whole.update(f"{path.relative_to(target)}\0{content}\0".encode(errors="surrogateescape"))
     return whole.hexdigest(), size

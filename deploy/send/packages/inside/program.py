@@ -16,7 +16,7 @@ from typing import Any
 from .build import Building
 from .describe import describe
 from .install import Installing
-from .tools import FAILED, Stop, disk, end_children, over, tell
+from .tools import BARE, FAILED, Stop, disk, end_children, over, tell
 
 
 def _become(owner: list[int], folders: list[str]) -> None:
@@ -60,6 +60,10 @@ def main() -> int:
     if order["mode"] == "describe":
         tell(done=describe())
         return 0
+    if BARE:
+        # No container: the paths are elsewhere, and the processes of the login are not all a build's.
+        places = ("cache", "tools", "made", "source", "target")
+        order |= {name: os.path.realpath(f"{BARE}{order[name]}") for name in places} | {"owner": []}
     os.umask(0o022)
     scratch = Path(tempfile.mkdtemp(prefix="muster-packages-"))
     scratch.chmod(0o711)

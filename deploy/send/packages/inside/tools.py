@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 NO_UV, NO_INDEX, FAILED = 4, 5, 1
+# Where a host without an engine has what a container sees; elsewhere there is none.
+BARE = os.environ.get("MUSTER_ROOT", "")
 # What a CUDA build of torch brings along; it belongs to the torch that is there.
 FROM_BASE = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 _LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)

@@ -1,0 +1,125 @@
+"""The words of `docker run` and `docker create`, as the configuration of a container."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from typing import Any
+
+from . import store
+from .processes import BASE
+from .store import Refused
+
+# Options with a value, and without. What an engine would grant or keep away, nobody grants here: the run is the login's.
+_VALUES = (
+    "name label network user security-opt shm-size memory pids-limit ulimit device gpus mount volume tmpfs env-file "
+    "entrypoint restart stop-timeout log-driver log-opt pull workdir cap-add cap-drop env"
+).split()
+_FLAGS = {"detach", "d", "rm", "interactive", "i", "init", "no-healthcheck", "read-only"}
+_RESTARTS = re.compile(r"on-failure:([0-9]{1,9})")
+
+
+def split(words: list[str], values: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Options by name, and the words behind them. `values`: the options that have one."""
+    options: dict[str, list[str]] = {}
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "-":
+        name, equals, value = words[at].lstrip("-").partition("=")
+        at += 1
+        if name in values:
+            if not equals:
+                value, at = words[at], at + 1
+            options.setdefault(name, []).append(value)
+        else:
+            options.setdefault(name, []).append("")
+    return options, words[at:]
+
+
+def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
+    """The configuration of a container, and the options of the command. Raises Refused."""
+    options, rest = split(words, list(_VALUES))
+    if unknown := options.keys() - _FLAGS - set(_VALUES):
+        raise Refused(f"unknown flag: --{min(unknown)}: this host has no container engine")
+    if not rest:
+        raise Refused("docker run requires at least 1 argument")
+    image = store.image(rest[0])
+    settings, entrypoint = image["Config"], options.get("entrypoint")
+    labels = {**(settings.get("Labels") or {}), **_pairs(options.get("label", []))}
+    mounts, memory = _mounts(options)
+    if image["Base"]:
+        mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
+    name = (options.get("name") or [f"muster-{os.urandom(6).hex()}"])[0]
+    if not store.NAME.fullmatch(name):
+        raise Refused(f"Invalid container name ({name})")
+    gpus, devices = _gpus(options.get("gpus", [""])[0])
+    restarts = _RESTARTS.fullmatch(options.get("restart", [""])[0])
+    config = {
+        "Name": name,
+        "Labels": labels,
+        "Image": rest[0],
+        "ImageId": image["Id"],
+        "Entrypoint": entrypoint if entrypoint else settings.get("Entrypoint") or [],
+        "Cmd": rest[1:] or ([] if entrypoint else settings.get("Cmd") or []),
+        "Env": [*(settings.get("Env") or []), *_variables(options)],
+        "WorkingDir": options.get("workdir", [settings.get("WorkingDir") or "/"])[0],
+        "User": str(os.getuid()),
+        "Mounts": mounts,
+        "Memory": memory,
+        "Limits": _limits(options.get("ulimit", [])),
+        "Gpus": gpus,
+        "Devices": devices,
+        "Restarts": int(restarts[1]) if restarts else 0,
+        "AutoRemove": "rm" in options,
+    }
+    return config, options
+
+
+def _pairs(lines: list[str]) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def _variables(options: dict[str, list[str]]) -> list[str]:
+    """The lines of the variables that the command has, and of its files."""
+    lines = list(options.get("env", []))
+    for path in options.get("env-file", []):
+        with open(path) as file:
+            lines += [line for line in file.read().split("\n") if "=" in line and not line.startswith("#")]
+    return lines
+
+
+def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[str]]:
+    """The mounts, and the folders in memory among them. Raises Refused for a folder that is not there."""
+    mounts, memory = [], []
+    for text in options.get("volume", []):
+        source, target = text.split(":")[:2]
+        mounts.append({"Type": "bind", "Source": source, "Target": target})
+    for text in options.get("mount", []):
+        fields = _pairs(next(csv.reader([text])))
+        kind, source, target = fields["type"], fields.get("source", ""), fields["target"]
+        if kind == "volume" and source:
+            mounts.append({"Type": kind, "Source": str(store.volume(source)), "Target": target})
+        elif kind == "bind":
+            mounts.append({"Type": kind, "Source": source, "Target": target})
+    for text in options.get("tmpfs", []):
+        place = f"/dev/shm/muster-{os.urandom(8).hex()}"
+        memory.append(place)
+        mounts.append({"Type": "tmpfs", "Source": place, "Target": text.split(":")[0]})
+    for mount in mounts:
+        if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
+            raise Refused(f"invalid mount config for type \"bind\": bind source path does not exist: {mount['Source']}")
+    return mounts, memory
+
+
+def _limits(texts: list[str]) -> list[tuple[str, int]]:
+    return [(name, int(text.partition(":")[0])) for name, text in (each.split("=", 1) for each in texts)]
+
+
+def _gpus(text: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """The GPUs that a container sees, where they are not all; and what an engine says of them."""
+    if not text:
+        return [], []
+    if text == "all":
+        return [], [{"Count": -1, "DeviceIDs": None}]
+    names = text.strip('"').removeprefix("device=").split(",")
+    return names, [{"Count": 0, "DeviceIDs": names}]

@@ -1,0 +1,315 @@
+"""The life of a container: started, watched, its output kept, started again as its policy says, and ended whole.
+
+Two processes keep it: the watcher has the log and the restarts; the guard above it ends all that is left if the watcher
+is killed. If both are, the kernel ends the first process of the container, and the next command finds the rest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from . import processes
+from .store import Container, Refused, ended, now, read, remove
+
+_PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
+_PAUSE_S, _MOST_PAUSE_S, _DRAIN_S = 0.1, 60.0, 1.0
+
+
+class Log:
+    """What a container writes: lines of a time, the stream (1 or 2), E where a line ends there or C, and the text."""
+
+    def __init__(self, container: Container) -> None:
+        self._path = container.folder / "log"
+        self._file = open(self._path, "ab", buffering=0)
+        self._rest = {1: b"", 2: b""}
+
+    def feed(self, stream: int, data: bytes) -> None:
+        """Take what a stream has written."""
+        *lines, rest = (self._rest[stream] + data).split(b"\n")
+        for line in lines:
+            self._write(stream, b"E", line)
+        while len(rest) >= _LONGEST:
+            self._write(stream, b"C", rest[:_LONGEST])
+            rest = rest[_LONGEST:]
+        self._rest[stream] = rest
+
+    def end(self) -> None:
+        """Write what had no end."""
+        for stream, rest in self._rest.items():
+            if rest:
+                self._write(stream, b"C", rest)
+        self._rest = {1: b"", 2: b""}
+
+    def _write(self, stream: int, kind: bytes, text: bytes) -> None:
+        with suppress(OSError):  # on a full disk, lines are lost, and nothing else
+            self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text.replace(b"\n", b" ")))
+            if self._file.tell() > _LOG_BYTES:
+                self._path.replace(self._path.with_name("log.1"))
+                self._file.close()
+                self._file = open(self._path, "ab", buffering=0)
+
+
+def words_of(container: Container) -> list[str]:
+    """The command of a container."""
+    return [*container.config["Entrypoint"], *container.config["Cmd"]]
+
+
+def start(container: Container) -> None:
+    """Start a container beside this process. Returns once its first process runs. Raises Refused."""
+    if container.state["Status"] in ("running", "restarting"):
+        return
+    processes.make_root(container)
+    (container.folder / "stopped").unlink(missing_ok=True)
+    reading, writing = os.pipe()
+    if pid := os.fork():
+        os.close(writing)
+        os.waitpid(pid, 0)
+        with os.fdopen(reading, "rb") as answer:
+            words = answer.read().decode()
+        if words != "ok":
+            raise Refused(words or "the container's keeper ended", 500)
+        return
+    try:
+        os.close(reading)
+        os.setsid()
+        if os.fork() == 0:
+            _guard(container, writing)
+    finally:
+        os._exit(0)
+
+
+def _guard(container: Container, writing: int) -> None:
+    """Let a watcher work, and end what is left if it is killed. Does not return."""
+    held = container.hold()
+    if held is None:
+        os._exit(1)
+    for descriptor in range(3, 256):
+        if descriptor not in (held, writing):
+            with suppress(OSError):
+                os.close(descriptor)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in range(3):
+        os.dup2(nothing, descriptor)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    processes.adopt()
+    watcher = os.fork()
+    if watcher == 0:
+        try:
+            Watcher(container, writing).run()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    _wait_for(watcher)
+    with suppress(Refused):
+        processes.sweep(container, os.getpid())
+    state = _last(container)
+    if state["Status"] in ("running", "restarting"):
+        container.keep(ended(state, 137))
+    if container.config["AutoRemove"]:
+        remove(container)
+    os._exit(0)
+
+
+def _last(container: Container) -> dict[str, Any]:
+    return dict(read(container.folder / "state.json") or {"Status": "created"})
+
+
+def _wait_for(pid: int) -> int:
+    """Wait for a child, and collect whatever else ends here. Its code, as a shell says it."""
+    while True:
+        try:
+            ended_pid, status = os.waitpid(-1, 0)
+        except ChildProcessError:
+            return 137
+        if ended_pid == pid:
+            code = os.waitstatus_to_exitcode(status)
+            return 128 - code if code < 0 else code
+
+
+class Watcher:
+    """The process that watches a container; `writing` gets `ok` once it runs, or why it does not."""
+
+    def __init__(self, container: Container, writing: int) -> None:
+        self._container, self._writing = container, writing
+        self._log, self._pause_s = Log(container), _PAUSE_S
+
+    def run(self) -> None:
+        """Run it until it ends for good."""
+        processes.adopt()
+        processes.end_with_parent()
+        state: dict[str, Any] = {**_last(self._container), "Restarts": 0}
+        while True:
+            code, lasted_s = self._live(state)
+            state = {**_last(self._container), "Restarts": state["Restarts"]}
+            with suppress(Refused):
+                processes.sweep(self._container, os.getpid())
+            self._log.end()
+            if not self._goes_on(code, state["Restarts"]):
+                self._container.keep(ended(state, code))
+                return
+            self._pause_s = _PAUSE_S if lasted_s > 10 else min(2 * self._pause_s, _MOST_PAUSE_S)
+            state = {**ended(state, code), "Status": "restarting", "Restarts": state["Restarts"] + 1}
+            self._container.keep(state)
+            time.sleep(self._pause_s)
+            if (self._container.folder / "stopped").exists():
+                self._container.keep({**state, "Status": "exited"})
+                return
+
+    def _goes_on(self, code: int, restarts: int) -> bool:
+        most = self._container.config["Restarts"]
+        return bool(code) and restarts < most and not (self._container.folder / "stopped").exists()
+
+    def _live(self, state: dict[str, Any]) -> tuple[int, float]:
+        """One life: its code, and how long it took."""
+        pipes = {1: os.pipe(), 2: os.pipe()}
+        environment, words = processes.variables(self._container), words_of(self._container)
+        pid = os.fork()
+        if pid == 0:
+            try:
+                processes.end_with_parent()
+                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+                for stream, (_, end) in pipes.items():
+                    os.dup2(end, stream)
+                processes.become(self._container, words, environment)
+            except BaseException as failed:
+                os.write(2, f"docker: {failed}\n".encode())
+            finally:
+                os._exit(127)
+        for _, end in pipes.values():
+            os.close(end)
+        started = time.monotonic()
+        running = {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}
+        self._container.keep({**state, **running})
+        self._say_started()
+        code = self._carry(pid, {reading: stream for stream, (reading, _) in pipes.items()})
+        return code, time.monotonic() - started
+
+    def _say_started(self) -> None:
+        if self._writing >= 0:
+            os.write(self._writing, b"ok")
+            os.close(self._writing)
+            self._writing = -1
+
+    def _carry(self, pid: int, readers: dict[int, int]) -> int:
+        """Carry the output into the log until the first process has ended, and a moment longer."""
+        code, end = None, 0.0
+        with selectors.DefaultSelector() as ready:
+            for reading in readers:
+                os.set_blocking(reading, False)
+                ready.register(reading, selectors.EVENT_READ)
+            while code is None or (ready.get_map() and time.monotonic() < end):
+                for key, _ in ready.select(0.05 if code is None else 0.01):
+                    with suppress(BlockingIOError):
+                        if data := os.read(key.fd, _PIECE):
+                            self._log.feed(readers[key.fd], data)
+                        else:
+                            ready.unregister(key.fd)
+                if not ready.get_map() and code is None:
+                    time.sleep(0.02)
+                if code is None and (code := _collect(pid)) is not None:
+                    # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
+                    with suppress(Refused):
+                        processes.sweep(self._container, os.getpid())
+                    end = time.monotonic() + _DRAIN_S
+        for reading in readers:
+            os.close(reading)
+        return code
+
+
+def _collect(pid: int) -> int | None:
+    """Collect what has ended; the code of `pid`, if it is among them."""
+    code = None
+    with suppress(ChildProcessError):
+        while (done := os.waitpid(-1, os.WNOHANG))[0]:
+            if done[0] == pid:
+                code = os.waitstatus_to_exitcode(done[1])
+                code = 128 - code if code < 0 else code
+    return code
+
+
+def run_here(container: Container, interactive: bool) -> int:
+    """Run a container whose input and output are this process's own; its code."""
+    held = container.hold()
+    processes.make_root(container)
+    processes.adopt()
+    environment, words = processes.variables(container), words_of(container)
+    pid = _spawn(container, words, environment, interactive)
+    container.keep({"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now(), "Restarts": 0})
+    _pass_on(pid)
+    code = _wait_for(pid)
+    processes.sweep(container, os.getpid())
+    container.keep(ended(_last(container), code))
+    if container.config["AutoRemove"]:
+        remove(container)
+    if held is not None:
+        os.close(held)
+    return code
+
+
+def run_inside(container: Container, words: Sequence[str], interactive: bool) -> int:
+    """Run a command in a container that runs, with this process's input and output; its code. Raises Refused."""
+    if container.state["Status"] != "running":
+        raise Refused(f"container {container.id} is not running", 409)
+    pid = _spawn(container, words, processes.variables(container), interactive)
+    _pass_on(pid)
+    return _wait_for(pid)
+
+
+def _spawn(container: Container, words: Sequence[str], environment: dict[str, str], interactive: bool) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        processes.end_with_parent()
+        if not interactive:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        processes.become(container, words, environment)
+    except BaseException as failed:
+        os.write(2, f"docker: {failed}\n".encode())
+    finally:
+        os._exit(127)
+
+
+def _pass_on(pid: int) -> None:
+    """Pass signals on to the program; a terminal sends them to us alone, for the program has a session of its own."""
+
+    def send(number: int, _: object) -> None:
+        with suppress(OSError):
+            os.kill(pid, number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH):
+        signal.signal(number, send)
+
+
+def read_log(container: Container, follow: bool, since: str, take: Callable[[str, int, bytes, bytes], None]) -> None:
+    """Give `take` each line since that time: its time, its stream, its text and its end."""
+    for name in ("log.1", "log"):
+        with suppress(FileNotFoundError), open(container.folder / name, "rb") as file:
+            rest = b""
+            while True:
+                lasts = follow and name == "log" and container.state["Status"] in ("running", "restarting")
+                data = file.read(_PIECE)
+                *lines, rest = (rest + data).split(b"\n")
+                for line in lines:
+                    _take_line(line, since, take)
+                if not data and not lasts:
+                    break
+                if not data:
+                    sys.stdout.flush()
+                    time.sleep(0.05)
+
+
+def _take_line(line: bytes, since: str, take: Callable[[str, int, bytes, bytes], None]) -> None:
+    if match := re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL):
+        at = match[1].decode()
+        if at >= since:
+            take(at, int(match[2]), match[4], b"\n" if match[3] == b"E" else b"")

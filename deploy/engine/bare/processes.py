@@ -1,0 +1,211 @@
+"""The processes of a container: started with its variables, found again by a mark in them, and ended all together."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pwd
+import re
+import resource
+import shutil
+import signal
+import stat
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from .store import Container, Refused, find, image
+
+MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
+_DEATH, _SUBREAPER = 1, 36
+# Where the image's Python lies in a container.
+BASE = "/muster/base"
+# Of the login's own variables those that lead to the network, to drivers and to words; a container gets no others.
+_OF_HOST = re.compile(r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ")
+# Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
+_PATHS = re.compile(r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV")
+# What libraries leave in shared memory, by their own names.
+_SEGMENTS = re.compile(r"torch_|nccl-|sem\.|psm_|wnsm_|__KMP_REGISTERED_LIB_|cuda\.shm\.|loky-|muster-")
+_WAIT_S = 10.0
+
+
+def _prctl(what: int, value: int) -> None:
+    ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
+
+
+def adopt() -> None:
+    """Let processes whose parent ends become our children: none of a container can hide behind another."""
+    _prctl(_SUBREAPER, 1)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when its parent ends."""
+    _prctl(_DEATH, signal.SIGKILL)
+
+
+def variables(container: Container) -> dict[str, str]:
+    """The variables of each process of a container."""
+    config, user = container.config, pwd.getpwuid(os.getuid())
+    own = {name: value for name, value in os.environ.items() if _OF_HOST.fullmatch(name)}
+    own |= _pairs(image(config["ImageId"])["Config"].get("Env") or [])
+    own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
+    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: str(container.scratch)}
+    # What was sent stays as it was sent.
+    own |= {"PYTHONPYCACHEPREFIX": f"{container.folder.parents[1]}/volumes/muster-bytecode"}
+    own |= _pairs(config["Env"])
+    places = [(mount["Target"], mount["Source"]) for mount in config["Mounts"]]
+    paths = {name: placed(own[name], places) for name in own if _PATHS.fullmatch(name)}
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(config["Gpus"])} if config["Gpus"] else {}
+    return {**own, **gpus, **paths, MARK: container.id}
+
+
+def _pairs(lines: Iterable[str]) -> dict[str, str]:
+    return dict(line.partition("=")[::2] for line in lines)
+
+
+def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
+    """The text with the paths of a container as they are here."""
+    for target, source in sorted(places, key=lambda place: -len(place[0])):
+        text = re.sub(rf"(?<![\w./-]){re.escape(target)}(?![\w.-])", lambda _, source=source: source, text)
+    return text
+
+
+def make_root(container: Container) -> None:
+    """The folder in which each mount is a link, at its path in the container; and the container's own /tmp."""
+    scratch = container.scratch
+    if scratch.is_symlink() or (scratch.exists() and scratch.stat().st_uid != os.getuid()):
+        raise Refused(f"{scratch} belongs to somebody else")
+    for part in ("tmp", "run", "dev/shm", "muster"):
+        (scratch / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+    scratch.chmod(0o700)
+    for mount in sorted(container.config["Mounts"], key=lambda each: len(each["Target"])):
+        place = scratch / mount["Target"].lstrip("/")
+        if mount["Type"] == "tmpfs":
+            os.makedirs(mount["Source"], mode=0o700, exist_ok=True)
+        with suppress(FileExistsError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.symlink_to(mount["Source"])
+
+
+def working_folder(container: Container) -> str:
+    """The folder in which its processes begin."""
+    places = [(mount["Target"], mount["Source"]) for mount in container.config["Mounts"]]
+    return placed(container.config["WorkingDir"], places) or "/"
+
+
+def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Become the program `words` of a container; returns only by an exception. For a new process alone."""
+    os.setsid()
+    os.closerange(3, 4096)
+    for name, soft in container.config["Limits"]:
+        kind = getattr(resource, f"RLIMIT_{name.upper()}")
+        hard = resource.getrlimit(kind)[1]
+        most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
+        with suppress(OSError, ValueError):
+            resource.setrlimit(kind, (most, hard))
+    for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    folder = working_folder(container)
+    try:
+        os.chdir(folder)
+    except OSError:
+        os.chdir("/")
+    os.umask(0o022)
+    program = shutil.which(words[0], path=environment.get("PATH", os.defpath))
+    if not program:
+        os.write(2, f"docker: exec: {words[0]!r}: executable file not found in $PATH\n".encode())
+        os._exit(127)
+    os.execve(program, list(words), dict(environment))
+
+
+def members(id: str, *parents: int) -> list[int]:
+    """The living processes that have the mark of a container, and those below them or below `parents`.
+
+    A program may write over its own variables, which hides the mark: then its parents tell.
+    """
+    below, mine, mark = dict[int, list[int]](), set[int](), f"{MARK}={id}\0".encode()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError, IndexError, ValueError):
+            state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(") ")[2].split()[:2]
+            if state in "ZX":
+                continue
+            below.setdefault(int(parent), []).append(int(name))
+            if mark in b"\0" + Path(f"/proc/{name}/environ").read_bytes() + b"\0":
+                mine.add(int(name))
+    todo = [*mine, *parents]
+    while todo:
+        fresh = set(below.get(todo.pop(), ())) - mine
+        mine |= fresh
+        todo += fresh
+    return [pid for pid in mine if pid != os.getpid()]
+
+
+def sweep(container: Container, *parents: int) -> None:
+    """End all processes of a container, and remove the shared memory that they leave. Raises Refused if one stays."""
+    end = time.monotonic() + _WAIT_S
+    while pids := members(container.id, *parents):
+        for pid in pids:
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            raise Refused(f"cannot kill container: {container.id}: process {pids[0]} does not end", 500)
+        time.sleep(0.01)
+    _drop_segments(container)
+
+
+def _drop_segments(container: Container) -> None:
+    """Remove segments of this login that a library made since the container began, and that no process has now."""
+    try:
+        began = (container.folder / "config.json").stat().st_mtime
+        names = [name for name in os.listdir("/dev/shm") if _SEGMENTS.match(name)]
+    except OSError:
+        return
+    mine = []
+    for name in names:
+        with suppress(OSError):
+            seen = os.lstat(f"/dev/shm/{name}")
+            if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began:
+                mine.append((name, seen.st_ino))
+    used = _mapped() if mine else set()
+    for name, number in mine:
+        if number not in used:
+            with suppress(OSError):
+                os.unlink(f"/dev/shm/{name}")
+
+
+def _mapped() -> set[int]:
+    """The inodes of shared memory that a process of this login has mapped or open."""
+    used = set[int]()
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            for line in Path(f"/proc/{name}/maps").read_text(errors="replace").splitlines():
+                if " /dev/shm/" in line:
+                    used.add(int(line.split()[4]))
+            for entry in os.scandir(f"/proc/{name}/fd"):
+                with suppress(OSError):
+                    if os.readlink(entry.path).startswith("/dev/shm/"):
+                        used.add(os.stat(entry.path).st_ino)
+    return used
+
+
+def send(name: str, number: int) -> None:
+    """Send a signal to the first process of a container. Raises Refused if it does not run."""
+    container = find(name)
+    state = container.state
+    pid = state.get("Pid", 0)
+    if state["Status"] not in ("running", "restarting"):
+        raise Refused(f"cannot kill container: {name}: container {container.id} is not running", 409)
+    if number in (signal.SIGTERM, signal.SIGKILL):
+        # Whoever stops a container does not want it to start again.
+        (container.folder / "stopped").touch()
+    if pid and began(pid) == state.get("Began"):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def began(pid: int) -> str:
+    """When a process began, by its kernel: numbers of processes come again. Empty if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
+    return ""

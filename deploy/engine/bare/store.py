@@ -1,0 +1,237 @@
+"""What this engine keeps, in files below ~/.muster/bare: containers, images, volumes. Each file is whole or not there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
+RUNS = ("running", "restarting", "paused")
+
+
+class Refused(Exception):
+    """What cannot be done, in the words of an engine. `status`: of its API."""
+
+    def __init__(self, words: str, status: int = 400) -> None:
+        super().__init__(words)
+        self.status = status
+
+
+def root() -> Path:
+    """The folder of this host: several may share a home."""
+    folder = Path(os.path.expanduser("~"), ".muster", "bare", os.uname().nodename)
+    if not folder.is_dir():
+        os.umask(0o077)
+        for part in ("containers", "images", "volumes", "commands"):
+            (folder / part).mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def now() -> str:
+    """The time as engines write it: of two such texts the later one is the greater one."""
+    moment = time.time_ns()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
+
+
+def read(path: Path) -> Any:
+    """A document; None if there is none, or a full disk has cut it."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def write(path: Path, value: Any) -> None:
+    """Put a document in its place."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(value))
+    part.replace(path)
+
+
+class Container:
+    """One container: its folder has `config.json`, `state.json`, its log, and a lock that its keeper holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.id = folder, folder.name
+        self.config: dict[str, Any] = read(folder / "config.json") or {}
+        self.name = str(self.config.get("Name", ""))
+        self.scratch = Path(self.config.get("Scratch", "/nonexistent"))
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """How it is now. A container whose keeper was killed has ended with it."""
+        seen = read(self.folder / "state.json") or {"Status": "created"}
+        if seen["Status"] in RUNS and not self.is_kept():
+            # It may have ended between these two looks.
+            seen = read(self.folder / "state.json") or seen
+            if seen["Status"] in RUNS:
+                from . import processes
+
+                processes.sweep(self)
+                seen = ended(seen, 137)
+                self.keep(seen)
+        return dict(seen)
+
+    def keep(self, state: dict[str, Any]) -> None:
+        """Write its state down. A folder that was removed meanwhile has none."""
+        with suppress(OSError):
+            write(self.folder / "state.json", state)
+
+    def hold(self) -> int | None:
+        """Take its lock, which ends with this process and its copies; None if another one has it."""
+        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def is_kept(self) -> bool:
+        """Whether somebody looks after its processes."""
+        try:
+            held = self.hold()
+        except OSError:
+            return False
+        if held is not None:
+            os.close(held)
+        return held is None
+
+    def about(self) -> dict[str, Any]:
+        """It as an engine describes it."""
+        state, config = self.state, self.config
+        given = {name: config[name] for name in ("Labels", "Env", "Image", "Cmd", "Entrypoint", "WorkingDir", "User")}
+        return {
+            "Id": self.id,
+            "Name": f"/{self.name}",
+            "Created": config["Created"],
+            "Image": config["ImageId"],
+            "State": {
+                "Running": state["Status"] in RUNS,
+                "ExitCode": state.get("ExitCode", 0),
+                "OOMKilled": False,
+                **{name: state.get(name, "") for name in ("Status", "StartedAt", "FinishedAt")},
+            },
+            "RestartCount": state.get("Restarts", 0),
+            "Config": {**given, "Hostname": os.uname().nodename},
+            "Mounts": [{"Type": m["Type"], "Source": m["Source"], "Destination": m["Target"]} for m in config["Mounts"]],
+            "HostConfig": {"DeviceRequests": config["Devices"] or None},
+        }
+
+
+def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
+    """A state as it is after an end with that code."""
+    at = now()
+    ends = [*state.get("Ends", [])[-20:], [at, code]]
+    return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": at, "Pid": 0, "Ends": ends}
+
+
+def containers() -> list[Container]:
+    """All containers of this host, the newest first."""
+    made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
+    return sorted((each for each in made if each.config), key=lambda each: each.config["Created"], reverse=True)
+
+
+def find(name: str) -> Container:
+    """The container of that name or id, of which the beginning will do. Raises Refused."""
+    named = [each for each in containers() if name in (each.name, each.id) or (name and each.id.startswith(name))]
+    if not named:
+        raise Refused(f"No such container: {name}", 404)
+    return named[0]
+
+
+def add(config: dict[str, Any]) -> Container:
+    """A new container. Raises Refused for a name that is taken."""
+    name = config["Name"]
+    place, id = root() / "containers", secrets.token_hex(32)
+    with open(place / ".adding", "w") as adding:
+        fcntl.flock(adding, fcntl.LOCK_EX)
+        if any(each.name == name for each in containers()):
+            raise Refused(f'Conflict. The container name "/{name}" is already in use', 409)
+        part = place / f".{id}"
+        part.mkdir(mode=0o700)
+        write(part / "config.json", {**config, "Created": now(), "Scratch": f"/tmp/muster-{id[:12]}"})
+        part.rename(place / id)
+    return Container(place / id)
+
+
+def remove(container: Container) -> None:
+    """Remove what there is of a container that does not run."""
+    for secret in container.config.get("Memory", []):
+        shutil.rmtree(secret, ignore_errors=True)
+    shutil.rmtree(container.scratch, ignore_errors=True)
+    shutil.rmtree(container.folder, ignore_errors=True)
+
+
+def images() -> Iterator[dict[str, Any]]:
+    """All images: of each name one."""
+    for path in sorted((root() / "images").glob("*.json")):
+        if about := read(path):
+            yield about
+
+
+def image(name: str) -> dict[str, Any]:
+    """The image of that name or id. Raises Refused."""
+    whole = name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
+    for about in images():
+        if whole in about["RepoTags"] or name in (about["Id"], about["Id"].removeprefix("sha256:")):
+            return about
+    raise Refused(f"No such image: {name}", 404)
+
+
+def keep_image(about: dict[str, Any]) -> None:
+    """Keep an image, under its name."""
+    write(root() / "images" / f"{about['RepoTags'][0].replace('/', '=')}.json", about)
+
+
+def drop_image(name: str) -> None:
+    """Forget an image. Its environment is a volume, which stays. Raises Refused where a container has it."""
+    about = image(name)
+    if any(each.config["ImageId"] == about["Id"] for each in containers()):
+        raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
+    (root() / "images" / f"{about['RepoTags'][0].replace('/', '=')}.json").unlink(missing_ok=True)
+
+
+def volume(name: str, labels: dict[str, str] | None = None) -> Path:
+    """The folder of a volume, which is made where there is none. Raises Refused for a name that is none."""
+    if not NAME.fullmatch(name):
+        raise Refused(f"{name!r} includes invalid characters for a local volume name")
+    place = root() / "volumes" / name
+    place.mkdir(mode=0o755, exist_ok=True)
+    (place / "data").mkdir(exist_ok=True)
+    if not (place / "volume.json").exists():
+        write(place / "volume.json", {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
+    return place / "data"
+
+
+def volumes() -> list[dict[str, Any]]:
+    """All volumes."""
+    return [about for path in sorted((root() / "volumes").glob("*/volume.json")) if (about := read(path))]
+
+
+def has_volume(name: str) -> bool:
+    """Whether a container or an image has the volume."""
+    at = str(root() / "volumes" / name / "data")
+    mounted = any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
+    return mounted or any(about["Base"] == at for about in images())
+
+
+def drop_volume(name: str) -> None:
+    """Remove a volume. Raises Refused if there is none, or a container or an image has it."""
+    place = root() / "volumes" / name
+    if not NAME.fullmatch(name) or not place.is_dir():
+        raise Refused(f"get {name}: no such volume", 404)
+    if has_volume(name):
+        raise Refused(f"remove {name}: volume is in use", 409)
+    aside = place.with_name(f".{name}.{os.getpid()}")
+    place.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -1,0 +1,122 @@
+"""Hosts without an engine: what a run cannot have there, and the environment that stands for an image.
+
+There a container is a few processes of the login (engine/bare/), and an image an environment of Python: torch for the
+driver and the processor, made once, by content, as a project's packages are (send/packages/).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...core.errors import DeployError, UsageError
+from ...core.text import several
+from ...door.session import Session, on_all
+from ...host import audit
+from ...host.facts import HostFacts
+from ...job.cluster import Cluster
+from ...job.options import FLAG, Options
+from ...report import packages as packages_shown
+from ...report.console import Console
+from ...send.image import official
+from ...send.packages.places import DockerPlace
+from ...send.packages.requirements import Requirements
+
+PREFIX = "muster-bare:"
+_PYTHON = f"{PREFIX}python"
+# What the agent and a rank import beside torch.
+_BESIDE = "numpy\npysyncobj==0.3.17\n"
+
+
+def all_are(facts: Mapping[str, HostFacts]) -> bool:
+    """Whether none of these hosts has an engine."""
+    return bool(facts) and all(fact.bare for fact in facts.values())
+
+
+def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], console: Console) -> None:
+    """Say which hosts are bare. Raises UsageError for what a run cannot have there, DeployError where some have engines."""
+    bare = [host for host, fact in facts.items() if fact.bare]
+    if not bare:
+        return
+    names = ",".join(bare)
+    if others := [host for host in facts if host not in bare]:
+        raise DeployError(
+            f"{', '.join(bare)}: no container engine there, and {', '.join(others)} has one: a run has containers on all "
+            "of its hosts, or on none",
+            f"muster bootstrap --hosts {names}; or use hosts of one kind",
+        )
+    if cannot := _cannot(cluster, options):
+        raise UsageError(
+            f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
+            f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
+        )
+    console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
+    console.data({"kind": "bare", "hosts": bare})
+
+
+def _cannot(cluster: Cluster, options: Options) -> str:
+    """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
+    job = cluster.job
+    moved = [mount for each in (job, *cluster.hosts) for mount in each.mounts if mount.source != mount.target]
+    asked = {
+        FLAG.image: options.image or job.image,
+        FLAG.dockerfile: options.dockerfile or job.dockerfile,
+        FLAG.keep: job.keep,
+        f"{FLAG.mount} to another path": moved,
+        FLAG.secret_file: [secret for secret in job.secrets if secret.as_file],
+        FLAG.overlay: job.overlay,
+        "memory of cluster.toml": job.memory,
+        "shm_size of cluster.toml": job.shm_size,
+        "pids of cluster.toml": job.pids,
+        "user of cluster.toml": job.user,
+    }
+    return next((name for name, value in asked.items() if value), "")
+
+
+def base_of(facts: Mapping[str, HostFacts]) -> str:
+    """The name of the environment for these hosts: the version of its torch, and the build for their GPUs."""
+    machines = {
+        host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
+    }
+    tag = official.choose(machines)[0].tag if machines else official.USUAL.tag
+    torch, cuda, *_ = tag.split("-")
+    return f"{PREFIX}{torch}-{cuda.replace('cuda', 'cu').replace('.', '') if machines else 'cpu'}"
+
+
+def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str, console: Console) -> None:
+    """Make the environment `base` on each bare host that lacks it. Raises DeployError with the tool's own words."""
+    if not base.startswith(PREFIX):
+        return
+    asked = on_all(sessions, lambda session: session.run(("docker", "image", "inspect", base), check=False).code).all()
+    lacking = [session for session in sessions if asked[session.host.name]]
+    if not lacking:
+        return
+    torch, _, build = base.removeprefix(PREFIX).partition("-")
+    path = f"torch-{torch}-{build}.txt"
+    needs = Requirements(path, "torch", ((path, f"torch=={torch}\n{_BESIDE}".encode()),))
+    console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
+    places = [_place(session, facts[session.host.name]) for session in lacking]
+    by_name = {session.host.name: session for session in lacking}
+    with TemporaryDirectory(prefix="muster-bare-") as empty:
+        made = packages_shown.bring(
+            places, needs, lambda some, work: on_all((by_name[p.name] for p in some), lambda s: work(_of(some, s))),
+            console, Path(empty), build,
+        )  # fmt: skip
+
+    def name_it(session: Session) -> None:
+        volume = made.environments[session.host.name]
+        layer = f"sha256:{hashlib.sha256(volume.rpartition('-')[2].encode()).hexdigest()}"
+        session.run(("docker", "image", "add", base, layer, volume))
+        audit.note(session, f"made the environment {base}")
+
+    on_all(lacking, name_it).all()
+
+
+def _place(session: Session, fact: HostFacts) -> DockerPlace:
+    return DockerPlace(session.host.name, session, _PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination)
+
+
+def _of(places: Sequence[object], session: Session) -> DockerPlace:
+    return next(place for place in places if isinstance(place, DockerPlace) and place.name == session.host.name)
