@@ -10,6 +10,7 @@ import os
 import re
 import selectors
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,10 +18,10 @@ from contextlib import suppress
 from typing import Any
 
 from . import processes
-from .store import Container, Refused, ended, now, read, remove
+from .store import Container, Refused, ended, now, read, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
-_PAUSE_S, _MOST_PAUSE_S, _DRAIN_S = 0.1, 60.0, 1.0
+_PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S = 0.1, 60.0, 1.0, 2.0
 
 
 class Log:
@@ -69,35 +70,27 @@ def start(container: Container) -> None:
     processes.make_root(container)
     (container.folder / "stopped").unlink(missing_ok=True)
     reading, writing = os.pipe()
-    if pid := os.fork():
-        os.close(writing)
-        os.waitpid(pid, 0)
-        with os.fdopen(reading, "rb") as answer:
-            words = answer.read().decode()
-        if words != "ok":
-            raise Refused(words or "the container's keeper ended", 500)
-        return
-    try:
-        os.close(reading)
-        os.setsid()
-        if os.fork() == 0:
-            _guard(container, writing)
-    finally:
-        os._exit(0)
+    # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
+    words = [*_itself(), "keep", container.id, str(writing)]
+    nothing = subprocess.DEVNULL
+    subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[writing], start_new_session=True)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answer:
+        if (said := answer.read().decode()) != "ok":
+            raise Refused(said or "the container's keeper ended", 500)
 
 
-def _guard(container: Container, writing: int) -> None:
+def _itself() -> list[str]:
+    """The words that started this program."""
+    return [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0]]
+
+
+def guard(container: Container, writing: int) -> None:
     """Let a watcher work, and end what is left if it is killed. Does not return."""
     held = container.hold()
     if held is None:
         os._exit(1)
-    for descriptor in range(3, 256):
-        if descriptor not in (held, writing):
-            with suppress(OSError):
-                os.close(descriptor)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in range(3):
-        os.dup2(nothing, descriptor)
+    os.set_inheritable(writing, False)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     processes.adopt()
@@ -141,6 +134,7 @@ class Watcher:
     def __init__(self, container: Container, writing: int) -> None:
         self._container, self._writing = container, writing
         self._log, self._pause_s = Log(container), _PAUSE_S
+        self._noted, self._hidden = 0.0, dict[str, str]()
 
     def run(self) -> None:
         """Run it until it ends for good."""
@@ -199,6 +193,15 @@ class Watcher:
             os.close(self._writing)
             self._writing = -1
 
+    def _note(self) -> None:
+        """Write down which processes hide their mark, for who looks after this one was killed."""
+        if time.monotonic() > self._noted + _NOTE_S:
+            self._noted = time.monotonic()
+            hidden = processes.hidden(self._container.id, os.getpid())
+            if hidden != self._hidden:
+                self._hidden = hidden
+                write(self._container.folder / "hidden.json", hidden)
+
     def _carry(self, pid: int, readers: dict[int, int]) -> int:
         """Carry the output into the log until the first process has ended, and a moment longer."""
         code, end = None, 0.0
@@ -207,6 +210,7 @@ class Watcher:
                 os.set_blocking(reading, False)
                 ready.register(reading, selectors.EVENT_READ)
             while code is None or (ready.get_map() and time.monotonic() < end):
+                self._note()
                 for key, _ in ready.select(0.05 if code is None else 0.01):
                     with suppress(BlockingIOError):
                         if data := os.read(key.fd, _PIECE):

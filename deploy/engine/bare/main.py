@@ -309,6 +309,10 @@ def _pull(words: list[str]) -> None:
     raise Refused("this host has no container engine: it takes no image of a registry")
 
 
+def _keep(words: list[str]) -> None:
+    keeper.guard(store.find(words[0]), int(words[1]))
+
+
 def _dial(_: list[str]) -> None:
     api.serve()
 
@@ -335,5 +339,6 @@ _COMMANDS = {
     "volume ls": _volume_ls,
     "volume inspect": _volume_inspect,
     "volume rm": _volume_rm,
+    "keep": _keep,
     "system dial-stdio": _dial,
 }

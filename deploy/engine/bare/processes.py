@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, find, image
+from .store import Container, Refused, find, image, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -119,11 +119,40 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
     os.execve(program, list(words), dict(environment))
 
 
-def members(id: str, *parents: int) -> list[int]:
+def hidden(id: str, parent: int) -> dict[str, str]:
+    """Those below `parent` that have no mark of the container, by their numbers, with their beginnings."""
+    marked, below = _seen(id)
+    return {str(pid): began(pid) for pid in _below(below, [parent]) - marked}
+
+
+def members(container: Container, *parents: int) -> list[int]:
     """The living processes that have the mark of a container, and those below them or below `parents`.
 
-    A program may write over its own variables, which hides the mark: then its parents tell.
+    A program may write over its own variables, which hides the mark: then its parents tell, or what was noted.
     """
+    marked, below = _seen(container.id)
+    noted = read(container.folder / "hidden.json") or {}
+    marked |= {int(pid) for pid, at in noted.items() if at and began(int(pid)) == at}
+    return [pid for pid in marked | _below(below, [*marked, *parents]) if pid != os.getpid() and _lives(pid)]
+
+
+def _lives(pid: int) -> bool:
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
+    return False
+
+
+def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
+    todo, mine = list(parents), set[int]()
+    while todo:
+        fresh = set(below.get(todo.pop(), ())) - mine
+        mine |= fresh
+        todo += fresh
+    return mine
+
+
+def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
+    """The living processes that have the mark, and of each process its children."""
     below, mine, mark = dict[int, list[int]](), set[int](), f"{MARK}={id}\0".encode()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError, IndexError, ValueError):
@@ -133,18 +162,13 @@ def members(id: str, *parents: int) -> list[int]:
             below.setdefault(int(parent), []).append(int(name))
             if mark in b"\0" + Path(f"/proc/{name}/environ").read_bytes() + b"\0":
                 mine.add(int(name))
-    todo = [*mine, *parents]
-    while todo:
-        fresh = set(below.get(todo.pop(), ())) - mine
-        mine |= fresh
-        todo += fresh
-    return [pid for pid in mine if pid != os.getpid()]
+    return mine, below
 
 
 def sweep(container: Container, *parents: int) -> None:
     """End all processes of a container, and remove the shared memory that they leave. Raises Refused if one stays."""
     end = time.monotonic() + _WAIT_S
-    while pids := members(container.id, *parents):
+    while pids := members(container, *parents):
         for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
