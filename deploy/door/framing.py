@@ -19,7 +19,9 @@ from .faults import Kind, SshFault, Where, fault
 _SCRIPT = 'PATH=$PATH:$HOME/.muster/bin; echo "$0"; echo "$0" >&2; "$@"; exit $?'
 # And the shell may print something when it exits.
 # A host without an engine has one of ours at the end of its PATH (engine/bringing.py).
-_WITH_END = 'PATH=$PATH:$HOME/.muster/bin; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
+_WITH_END = (
+    'PATH=$PATH:$HOME/.muster/bin; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
+)
 # Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
 _READ_BY_SHELLS = re.compile(r"[\n!\\']")
 # Of each stream of an answer, of what start-up files print before it, of a line (a longer one arrives in pieces), and

@@ -23,7 +23,9 @@ def _folders() -> tuple[list[Path], list[Path]]:
     """The indexes that are folders here, and the folders of wheels."""
     words = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
     indexes = [Path(path) for path in re.findall(r"file://([^\s']+)", words)]
-    links = [Path(path) for line in words.splitlines() if "find-links" in line for path in re.findall(r"'(/[^']+)'", line)]
+    links = [
+        Path(path) for line in words.splitlines() if "find-links" in line for path in re.findall(r"'(/[^']+)'", line)
+    ]
     return indexes, links
 
 

@@ -1,4 +1,4 @@
-"""An engine for hosts that have none: its containers are processes of the login, and nothing runs while none of them does.
+"""An engine for hosts that have none: its containers are processes of the login, and no daemon runs.
 
 A host gets these modules as the program `docker` (reach.py). They need Python alone, and import nothing else of ours.
 """

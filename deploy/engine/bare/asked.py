@@ -5,22 +5,37 @@ from __future__ import annotations
 import csv
 import os
 import re
+from collections.abc import Collection
 from typing import Any
 
 from . import store
 from .processes import BASE
 from .store import Refused
 
-# Options with a value, and without. What an engine would grant or keep away, nobody grants here: the run is the login's.
-_VALUES = (
-    "name label network user security-opt shm-size memory pids-limit ulimit device gpus mount volume tmpfs env-file "
-    "entrypoint restart stop-timeout log-driver log-opt pull workdir cap-add cap-drop env"
-).split()
+# Options with a value, and without. What an engine would grant or keep away, nobody does here.
+_VALUES = frozenset(
+    {
+        "name",
+        "label",
+        "env",
+        "env-file",
+        "entrypoint",
+        "workdir",
+        "mount",
+        "volume",
+        "tmpfs",
+        "gpus",
+        "device",
+        "memory",
+    }
+    | {"network", "user", "ulimit", "shm-size", "pids-limit", "security-opt", "cap-add", "cap-drop", "restart", "pull"}
+    | {"stop-timeout", "log-driver", "log-opt"}
+)
 _FLAGS = {"detach", "d", "rm", "interactive", "i", "init", "no-healthcheck", "read-only"}
 _RESTARTS = re.compile(r"on-failure:([0-9]{1,9})")
 
 
-def split(words: list[str], values: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Options by name, and the words behind them. `values`: the options that have one."""
     options: dict[str, list[str]] = {}
     at = 0
@@ -38,8 +53,8 @@ def split(words: list[str], values: list[str]) -> tuple[dict[str, list[str]], li
 
 def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The configuration of a container, and the options of the command. Raises Refused."""
-    options, rest = split(words, list(_VALUES))
-    if unknown := options.keys() - _FLAGS - set(_VALUES):
+    options, rest = split(words, _VALUES)
+    if unknown := options.keys() - _FLAGS - _VALUES:
         raise Refused(f"unknown flag: --{min(unknown)}: this host has no container engine")
     if not rest:
         raise Refused("docker run requires at least 1 argument")
@@ -107,7 +122,7 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
         mounts.append({"Type": "tmpfs", "Source": place, "Target": text.split(":")[0]})
     for mount in mounts:
         if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
-            raise Refused(f"invalid mount config for type \"bind\": bind source path does not exist: {mount['Source']}")
+            raise Refused(f'invalid mount config for type "bind": bind source path does not exist: {mount["Source"]}')
     return mounts, memory
 
 

@@ -6,6 +6,7 @@ is killed. If both are, the kernel ends the first process of the container, and 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import selectors
@@ -13,15 +14,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 from . import processes
-from .store import Container, Refused, ended, now, read, remove, write
+from .store import RUNS, Container, Refused, ended, now, read, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
-_PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S = 0.1, 60.0, 1.0, 2.0
+_PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
 
 
 class Log:
@@ -29,7 +31,7 @@ class Log:
 
     def __init__(self, container: Container) -> None:
         self._path = container.folder / "log"
-        self._file = open(self._path, "ab", buffering=0)
+        self._file = self._opened()
         self._rest = {1: b"", 2: b""}
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -55,7 +57,10 @@ class Log:
             if self._file.tell() > _LOG_BYTES:
                 self._path.replace(self._path.with_name("log.1"))
                 self._file.close()
-                self._file = open(self._path, "ab", buffering=0)
+                self._file = self._opened()
+
+    def _opened(self) -> io.FileIO:
+        return io.FileIO(self._path, "ab")
 
 
 def words_of(container: Container) -> list[str]:
@@ -65,13 +70,13 @@ def words_of(container: Container) -> list[str]:
 
 def start(container: Container) -> None:
     """Start a container beside this process. Returns once its first process runs. Raises Refused."""
-    if container.state["Status"] in ("running", "restarting"):
+    if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
     (container.folder / "stopped").unlink(missing_ok=True)
     reading, writing = os.pipe()
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
-    words = [*_itself(), "keep", container.id, str(writing)]
+    words = [*itself(), "keep", container.id, str(writing)]
     nothing = subprocess.DEVNULL
     subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[writing], start_new_session=True)
     os.close(writing)
@@ -80,8 +85,8 @@ def start(container: Container) -> None:
             raise Refused(said or "the container's keeper ended", 500)
 
 
-def _itself() -> list[str]:
-    """The words that started this program."""
+def itself() -> list[str]:
+    """The words that start this program."""
     return [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0]]
 
 
@@ -105,7 +110,7 @@ def guard(container: Container, writing: int) -> None:
     with suppress(Refused):
         processes.sweep(container, os.getpid())
     state = _last(container)
-    if state["Status"] in ("running", "restarting"):
+    if state["Status"] in RUNS:
         container.keep(ended(state, 137))
     if container.config["AutoRemove"]:
         remove(container)
@@ -165,19 +170,7 @@ class Watcher:
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""
         pipes = {1: os.pipe(), 2: os.pipe()}
-        environment, words = processes.variables(self._container), words_of(self._container)
-        pid = os.fork()
-        if pid == 0:
-            try:
-                processes.end_with_parent()
-                os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                for stream, (_, end) in pipes.items():
-                    os.dup2(end, stream)
-                processes.become(self._container, words, environment)
-            except BaseException as failed:
-                os.write(2, f"docker: {failed}\n".encode())
-            finally:
-                os._exit(127)
+        pid = _spawn(self._container, words_of(self._container), False, {n: end for n, (_, end) in pipes.items()})
         for _, end in pipes.values():
             os.close(end)
         started = time.monotonic()
@@ -245,8 +238,7 @@ def run_here(container: Container, interactive: bool) -> int:
     held = container.hold()
     processes.make_root(container)
     processes.adopt()
-    environment, words = processes.variables(container), words_of(container)
-    pid = _spawn(container, words, environment, interactive)
+    pid = _spawn(container, words_of(container), interactive)
     container.keep({"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now(), "Restarts": 0})
     _pass_on(pid)
     code = _wait_for(pid)
@@ -261,14 +253,15 @@ def run_here(container: Container, interactive: bool) -> int:
 
 def run_inside(container: Container, words: Sequence[str], interactive: bool) -> int:
     """Run a command in a container that runs, with this process's input and output; its code. Raises Refused."""
-    if container.state["Status"] != "running":
-        raise Refused(f"container {container.id} is not running", 409)
-    pid = _spawn(container, words, processes.variables(container), interactive)
+    container.require_running()
+    pid = _spawn(container, words, interactive)
     _pass_on(pid)
     return _wait_for(pid)
 
 
-def _spawn(container: Container, words: Sequence[str], environment: dict[str, str], interactive: bool) -> int:
+def _spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
+    """Start a program of a container. `out`: its output streams, where they are not this process's own."""
+    environment = processes.variables(container)
     pid = os.fork()
     if pid:
         return pid
@@ -276,6 +269,8 @@ def _spawn(container: Container, words: Sequence[str], environment: dict[str, st
         processes.end_with_parent()
         if not interactive:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for stream, descriptor in out.items():
+            os.dup2(descriptor, stream)
         processes.become(container, words, environment)
     except BaseException as failed:
         os.write(2, f"docker: {failed}\n".encode())
@@ -294,26 +289,37 @@ def _pass_on(pid: int) -> None:
         signal.signal(number, send)
 
 
-def read_log(container: Container, follow: bool, since: str, take: Callable[[str, int, bytes, bytes], None]) -> None:
-    """Give `take` each line since that time: its time, its stream, its text and its end."""
+def lines(
+    container: Container, follow: bool = False, since: str = "", tail: str = "all"
+) -> Iterable[tuple[str, int, bytes]]:
+    """What it has written since that time: times, streams and texts; with `follow` until it ends."""
+    seen = _read_log(container, follow, since)
+    return seen if tail == "all" else deque(seen, maxlen=int(tail))
+
+
+def _read_log(container: Container, follow: bool, since: str) -> Iterator[tuple[str, int, bytes]]:
     for name in ("log.1", "log"):
         with suppress(FileNotFoundError), open(container.folder / name, "rb") as file:
             rest = b""
             while True:
-                lasts = follow and name == "log" and container.state["Status"] in ("running", "restarting")
+                lasts = follow and name == "log" and container.state["Status"] in RUNS
                 data = file.read(_PIECE)
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    _take_line(line, since, take)
+                *whole, rest = (rest + data).split(b"\n")
+                for match in (re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL) for line in whole):
+                    if match and (at := match[1].decode()) >= since:
+                        yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
                 if not data and not lasts:
                     break
                 if not data:
-                    sys.stdout.flush()
                     time.sleep(0.05)
 
 
-def _take_line(line: bytes, since: str, take: Callable[[str, int, bytes, bytes], None]) -> None:
-    if match := re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL):
-        at = match[1].decode()
-        if at >= since:
-            take(at, int(match[2]), match[4], b"\n" if match[3] == b"E" else b"")
+def end(container: Container) -> None:
+    """End all of a container, and remove it. Raises Refused if a process stays."""
+    with suppress(Refused):
+        processes.send(container, signal.SIGKILL)
+    limit = time.monotonic() + _WAIT_S
+    while container.folder.exists() and container.is_kept() and time.monotonic() < limit:
+        time.sleep(0.01)
+    processes.sweep(container)
+    remove(container)

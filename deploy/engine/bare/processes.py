@@ -15,14 +15,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, find, image, read
+from .store import Container, Refused, image, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
 # Where the image's Python lies in a container.
 BASE = "/muster/base"
 # Of the login's own variables those that lead to the network, to drivers and to words; a container gets no others.
-_OF_HOST = re.compile(r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ")
+_OF_HOST = re.compile(
+    r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ"
+)
 # Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
 _PATHS = re.compile(r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV")
 # What libraries leave in shared memory, by their own names.
@@ -67,7 +69,7 @@ def _pairs(lines: Iterable[str]) -> dict[str, str]:
 def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
     """The text with the paths of a container as they are here."""
     for target, source in sorted(places, key=lambda place: -len(place[0])):
-        text = re.sub(rf"(?<![\w./-]){re.escape(target)}(?![\w.-])", lambda _, source=source: source, text)
+        text = re.sub(rf"(?<![\w./-]){re.escape(target)}(?![\w.-])", source.replace("\\", r"\\"), text)
     return text
 
 
@@ -213,13 +215,12 @@ def _mapped() -> set[int]:
     return used
 
 
-def send(name: str, number: int) -> None:
+def send(container: Container, number: int) -> None:
     """Send a signal to the first process of a container. Raises Refused if it does not run."""
-    container = find(name)
     state = container.state
     pid = state.get("Pid", 0)
     if state["Status"] not in ("running", "restarting"):
-        raise Refused(f"cannot kill container: {name}: container {container.id} is not running", 409)
+        raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGTERM, signal.SIGKILL):
         # Whoever stops a container does not want it to start again.
         (container.folder / "stopped").touch()

@@ -1,13 +1,15 @@
-"""What this engine keeps, in files below ~/.muster/bare: containers, images, volumes. Each file is whole or not there."""
+"""What this engine keeps, in files below ~/.muster/bare: containers, images, volumes."""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -34,6 +36,25 @@ def root() -> Path:
         for part in ("containers", "images", "volumes", "commands"):
             (folder / part).mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def about_engine() -> dict[str, Any]:
+    """What it says of itself. It lies in a folder that has the digest of its content for a name."""
+    seen = os.uname()
+    version = f"bare-{os.path.basename(sys.path[0])}"
+    return {
+        "Version": version,
+        "ServerVersion": version,
+        "Server": {"Version": version},
+        "Architecture": seen.machine,
+        "Arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(seen.machine, seen.machine),
+        "OSType": "linux",
+        "Os": "linux",
+        "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "DriverStatus": [],
+        "DockerRootDir": str(root()),
+        "SecurityOptions": ["name=bare"],
+    }
 
 
 def now() -> str:
@@ -106,6 +127,11 @@ class Container:
             os.close(held)
         return held is None
 
+    def require_running(self) -> None:
+        """Raise Refused unless it runs."""
+        if self.state["Status"] != "running":
+            raise Refused(f"container {self.id} is not running", 409)
+
     def about(self) -> dict[str, Any]:
         """It as an engine describes it."""
         state, config = self.state, self.config
@@ -123,7 +149,9 @@ class Container:
             },
             "RestartCount": state.get("Restarts", 0),
             "Config": {**given, "Hostname": os.uname().nodename},
-            "Mounts": [{"Type": m["Type"], "Source": m["Source"], "Destination": m["Target"]} for m in config["Mounts"]],
+            "Mounts": [
+                {"Type": m["Type"], "Source": m["Source"], "Destination": m["Target"]} for m in config["Mounts"]
+            ],
             "HostConfig": {"DeviceRequests": config["Devices"] or None},
         }
 
@@ -139,6 +167,46 @@ def containers() -> list[Container]:
     """All containers of this host, the newest first."""
     made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
     return sorted((each for each in made if each.config), key=lambda each: each.config["Created"], reverse=True)
+
+
+def is_labelled(labels: dict[str, str], wanted: list[str]) -> bool:
+    """Whether these are among the labels: `name` or `name=value`."""
+    pairs = [each.partition("=") for each in wanted]
+    return all(name in labels and (not equals or labels[name] == value) for name, equals, value in pairs)
+
+
+def matching(filters: list[list[str]]) -> list[Container]:
+    """The containers that have all labels of these filters, their name or id, and one of their states."""
+    labels, states = ([text for key, text in filters if key == kind] for kind in ("label", "status"))
+    others = [text for key, text in filters if key in ("name", "id")]
+    return [
+        each
+        for each in containers()
+        if is_labelled(each.config["Labels"], labels)
+        and all(text in (each.name, each.id) for text in others)
+        and (not states or each.state["Status"] in states)
+        and not any(key == "publish" for key, _ in filters)
+    ]
+
+
+def status_words(state: dict[str, Any]) -> str:
+    """A state as `docker ps` says it."""
+    code, since = state.get("ExitCode", 0), state.get("StartedAt", "")[11:19]
+    words = {"created": "Created", "running": f"Up since {since}", "restarting": f"Restarting ({code})"}
+    return words.get(state["Status"], f"Exited ({code}) at {state.get('FinishedAt', '')[11:19]}")
+
+
+def command(id: str) -> Path:
+    """The file of a command in a container."""
+    return root() / "commands" / f"{id}.json"
+
+
+def forget_commands() -> None:
+    """Remove what commands of the last hour, or before, have left."""
+    for old in (root() / "commands").glob("*.json"):
+        with suppress(OSError):
+            if time.time() - old.stat().st_mtime > 3600:
+                old.unlink()
 
 
 def find(name: str) -> Container:
@@ -188,9 +256,16 @@ def image(name: str) -> dict[str, Any]:
     raise Refused(f"No such image: {name}", 404)
 
 
-def keep_image(about: dict[str, Any]) -> None:
-    """Keep an image, under its name."""
-    write(root() / "images" / f"{about['RepoTags'][0].replace('/', '=')}.json", about)
+def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: str) -> None:
+    """Keep an image under its name; `settings`: its configuration, and where its Python is."""
+    id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
+    about = {"Id": f"sha256:{id}", "RepoTags": [name], "Created": created, "Size": 0, "RootFS": {"Layers": layers}}
+    engine = about_engine()
+    write(_place(name), {**about, "Os": engine["Os"], "Architecture": engine["Arch"], **settings})
+
+
+def _place(image: str) -> Path:
+    return root() / "images" / f"{image.replace('/', '=')}.json"
 
 
 def drop_image(name: str) -> None:
@@ -198,7 +273,7 @@ def drop_image(name: str) -> None:
     about = image(name)
     if any(each.config["ImageId"] == about["Id"] for each in containers()):
         raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
-    (root() / "images" / f"{about['RepoTags'][0].replace('/', '=')}.json").unlink(missing_ok=True)
+    _place(about["RepoTags"][0]).unlink(missing_ok=True)
 
 
 def volume(name: str, labels: dict[str, str] | None = None) -> Path:

@@ -36,15 +36,15 @@ def all_are(facts: Mapping[str, HostFacts]) -> bool:
 
 
 def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], console: Console) -> None:
-    """Say which hosts are bare. Raises UsageError for what a run cannot have there, DeployError where some have engines."""
+    """Say which hosts are bare. Raises UsageError for what it cannot have there, DeployError if some have engines."""
     bare = [host for host, fact in facts.items() if fact.bare]
     if not bare:
         return
     names = ",".join(bare)
     if others := [host for host in facts if host not in bare]:
         raise DeployError(
-            f"{', '.join(bare)}: no container engine there, and {', '.join(others)} has one: a run has containers on all "
-            "of its hosts, or on none",
+            f"{', '.join(bare)}: no container engine there, and {', '.join(others)} has one: a run has containers on "
+            "all of its hosts, or on none",
             f"muster bootstrap --hosts {names}; or use hosts of one kind",
         )
     if cannot := _cannot(cluster, options):
@@ -59,7 +59,8 @@ def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], con
 def _cannot(cluster: Cluster, options: Options) -> str:
     """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
     job = cluster.job
-    moved = [mount for each in (job, *cluster.hosts) for mount in each.mounts if mount.source != mount.target]
+    mounts = [*job.mounts, *(mount for host in cluster.hosts for mount in host.mounts)]
+    moved = [mount for mount in mounts if mount.source != mount.target]
     asked = {
         FLAG.image: options.image or job.image,
         FLAG.dockerfile: options.dockerfile or job.dockerfile,
@@ -115,7 +116,9 @@ def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str
 
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
-    return DockerPlace(session.host.name, session, _PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination)
+    return DockerPlace(
+        session.host.name, session, _PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
+    )
 
 
 def _of(places: Sequence[object], session: Session) -> DockerPlace:

@@ -285,7 +285,7 @@ def cache_folder(facts: HostFacts, job: Job) -> str:
 
 
 def user_of(facts: HostFacts, job: Job) -> str:
-    """The login's own uid, also where a bare host's is root; for root, the uid that host/run_user.py chose, which no user of the host has."""
+    """The login's own uid, on a bare host also root's; for root, the uid that host/run_user.py chose."""
     if facts.uid or facts.bare:
         return f"{facts.uid}:{facts.gid}"
     if job.user is None:
