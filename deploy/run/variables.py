@@ -32,6 +32,7 @@ VARIABLES: Mapping[str, str] = {
         "the run folder as the node sees it; Muster finds a run's local processes by it; empty: rank 0 makes "
         "`runs/<date>-<recipe>` and tells the others"
     ),
+    "MUSTER_ROOT": "on a host without an engine: the folder that has links for `/muster` and `/run` of a container",
     "MUSTER_NODE": "the node's name: `master`, `worker-1`, ...",
     "MUSTER_OUTCOME_DIR": (
         "[the node's private folder](../develop/contract.md#the-private-folder-of-a-node), and a sign that a rank "

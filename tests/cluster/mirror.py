@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +22,10 @@ _LINK = re.compile(r'href="([^"#]+)#sha256=([0-9a-f]{64})"')
 @cache
 def _folders() -> tuple[list[Path], list[Path]]:
     """The indexes that are folders here, and the folders of wheels."""
-    words = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True).stdout
+    # The tests have a home of their own for settings, where pip finds none.
+    own = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
+    line = [sys.executable, "-m", "pip", "config", "list"]
+    words = subprocess.run(line, env=own, capture_output=True, text=True).stdout
     indexes = [Path(path) for path in re.findall(r"file://([^\s']+)", words)]
     links = [
         Path(path) for line in words.splitlines() if "find-links" in line for path in re.findall(r"'(/[^']+)'", line)
@@ -62,7 +66,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "files" and rest[0] in files:
             path = files[rest[0]][0]
             self._begin(path.stat().st_size)
-            with path.open("rb") as file:
+            with path.open("rb") as file, suppress(BrokenPipeError):
                 copyfileobj(file, self.wfile)
         else:
             self.send_error(404)

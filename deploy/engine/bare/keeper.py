@@ -76,13 +76,13 @@ def start(container: Container) -> None:
     (container.folder / "stopped").unlink(missing_ok=True)
     reading, writing = os.pipe()
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
-    words = [*itself(), "keep", container.id, str(writing)]
+    line = [*itself(), "keep", container.id, str(writing)]
     nothing = subprocess.DEVNULL
-    subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[writing], start_new_session=True)
+    subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[writing], start_new_session=True)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        if (said := answer.read().decode()) != "ok":
-            raise Refused(said or "the container's keeper ended", 500)
+        if (words := answer.read().decode()) != "ok":
+            raise Refused(words or "the container's keeper ended", 500)
 
 
 def itself() -> list[str]:

@@ -33,10 +33,10 @@ def _block(pieces: Iterator[tuple[bool, str]], value: Any, shown: bool) -> str:
             inner = _block(pieces, value, holds)
             text += inner if holds else ""
         elif word == "range":
-            kept = list(pieces)
+            rest_of_it = list(pieces)
             items = (_expression(rest, value) if shown else None) or [None]
             for item in items:
-                pieces = iter(kept)
+                pieces = iter(rest_of_it)
                 inner = _block(pieces, item, item is not None)
                 text += inner if item is not None else ""
         elif shown:
@@ -67,11 +67,11 @@ def _call(tree: list[Any], value: Any) -> Any:
         ".Label": lambda key: (value.get("Labels") or {}).get(key, ""),
     }
     if isinstance(first, str) and first in functions:
-        return functions[first](*(_one(each, value) for each in rest))
-    return _one(first, value)
+        return functions[first](*(_value(each, value) for each in rest))
+    return _value(first, value)
 
 
-def _one(word: Any, value: Any) -> Any:
+def _value(word: Any, value: Any) -> Any:
     if isinstance(word, list):
         return _call(word, value)
     if word.startswith('"'):

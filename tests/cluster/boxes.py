@@ -1,0 +1,118 @@
+"""Rented boxes: containers with an SSH server on a mapped port, and nothing else: no engine, 64 MB of shared memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.waiting import until
+from tests.cluster import mirror
+from tests.cluster.test_bootstrap import docker
+
+_BOOT = """
+ssh-keygen -A >/dev/null; mkdir -p /run/sshd "$AT/.ssh"; echo "$KEY" >"$AT/.ssh/authorized_keys"
+chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; exec env -u KEY -u AT -u USER tini -- /usr/sbin/sshd -D -e
+"""
+# What a run may have beside what it keeps: processes, shared memory, scratch, containers.
+_LEFT = """
+for pid in $(ls /proc | grep -x '[0-9]*'); do
+    ! tr '\\0' '\\n' <"/proc/$pid/environ" 2>/dev/null | grep -q ^MUSTER_BARE= ||
+        echo "process $pid $(tr '\\0' ' ' <"/proc/$pid/cmdline")"
+done
+pgrep -af 'sleep 7777|main import main' | grep -v pgrep
+ls -d /dev/shm/* /tmp/muster-* ~/.muster/bare/*/containers/* ~/.muster/runs/*=* 2>/dev/null
+grep -l ':7359 .* 0A' /proc/net/tcp
+true
+"""
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes that are up: `box-1`, ... in `ssh_config`; `index`: where they get packages."""
+
+    name: str
+    size: int
+    folder: Path
+    index: str
+
+    @property
+    def ssh_config(self) -> Path:
+        """What MUSTER_SSH_CONFIG shall say."""
+        return self.folder / "config"
+
+    @property
+    def hosts(self) -> list[str]:
+        return [f"box-{number}" for number in range(1, self.size + 1)]
+
+    def container(self, host: str) -> str:
+        """The container on this machine's engine that is the box."""
+        return f"{self.name}-{host.removeprefix('box-')}"
+
+    def ssh(self, host: str, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script as the login; gives what it did."""
+        line = ["ssh", "-T", "-F", self.ssh_config, "-o", "BatchMode=yes", host, "sh -s"]
+        return subprocess.run(line, input=script, capture_output=True, text=True, timeout=60)
+
+    def on(self, host: str, script: str) -> str:
+        """What a script prints there; fails when it fails."""
+        done = self.ssh(host, script)
+        assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
+        return done.stdout.strip()
+
+    def left(self, host: str) -> list[str]:
+        """What runs have left there beside what they keep."""
+        return self.on(host, _LEFT).splitlines()
+
+    def restart(self, host: str) -> None:
+        """As a provider stops and starts a pod: each process ends, and the disk stays."""
+        docker("restart", "--time", "0", self.container(host))
+        until(lambda: self.ssh(host, "true").returncode == 0, f"{host} to be up again", 60)
+
+
+@contextmanager
+def started(size: int, image: str, folder: Path, user: str = "ops") -> Iterator[Boxes]:
+    """So many boxes, for the login `user`."""
+    if left := os.environ.get("BOXES"):  # FOLDER NAME INDEX of boxes that are up, with what earlier runs made there
+        up, called, index = left.split()
+        yield Boxes(called, size, Path(up), index)
+        return
+    name = f"muster-box-{uuid.uuid4().hex[:6]}"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "key"], check=True)
+    key, home = (folder / "key.pub").read_text(), "/root" if user == "root" else f"/home/{user}"
+    docker("network", "create", "--label", "muster.box", name)
+    gateway = docker("network", "inspect", "--format", "{{(index .IPAM.Config 0).Gateway}}", name)
+    try:
+        with mirror.serve(gateway) as index:
+            boxes = Boxes(name, size, folder, index)
+            for host in boxes.hosts:
+                given = [word for pair in (f"KEY={key}", f"AT={home}", f"USER={user}") for word in ("--env", pair)]
+                where = ("--name", boxes.container(host), "--hostname", host, "--network", name)
+                docker("run", "--detach", *where, "--publish", "127.0.0.1::22", *given, image, "sh", "-ec", _BOOT)
+            (folder / "config").write_text("".join(_settings(boxes, host, user) for host in boxes.hosts))
+            yield boxes
+    finally:
+        for number in range(1, size + 1):
+            subprocess.run(["docker", "rm", "--force", "--volumes", f"{name}-{number}"], capture_output=True)
+        docker("network", "rm", name)
+
+
+def _settings(boxes: Boxes, host: str, user: str) -> str:
+    container = boxes.container(host)
+
+    def key() -> str:
+        words = ["docker", "exec", container, "cat", "/etc/ssh/ssh_host_ed25519_key.pub"]
+        return subprocess.run(words, capture_output=True, text=True).stdout.rpartition(" ")[0]
+
+    until(key, f"the key of {host}", 60)
+    port = docker("port", container, "22").rpartition(":")[2]
+    with open(boxes.folder / "known", "a") as known:
+        known.write(f"[127.0.0.1]:{port} {key()}\n")
+    return (
+        f"Host {host}\n  HostName 127.0.0.1\n  Port {port}\n  User {user}\n  IdentityFile {boxes.folder}/key\n"
+        f"  IdentitiesOnly yes\n  UserKnownHostsFile {boxes.folder}/known\n"
+    )
