@@ -70,7 +70,7 @@ def begin(control, *words):
     done = deploy(control, "forever.py", "--detach", *words)
     assert done.returncode == 0, done.stderr
     logs = ("logs", "--run", control.run, "--grep", "trains")
-    until(lambda: control.fab(*logs).stdout.count("trains") == 2, "both ranks to train", 90)
+    until(lambda: control.fab(*logs).stdout.count("trains") == 2, "both ranks to train", 240)
 
 
 def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
@@ -189,8 +189,8 @@ def test_a_lost_box_does_not_stop_the_others(control, boxes):
     done = deploy(control, "forever.py", *words, hosts=boxes.hosts)
     assert done.returncode == 0, done.stderr
     logs = ("logs", "--run", control.run, "--grep", "trains")
-    until(lambda: control.fab(*logs, hosts=boxes.hosts).stdout.count("trains") == 3, "all ranks to train", 120)
+    until(lambda: control.fab(*logs, hosts=boxes.hosts).stdout.count("trains") == 3, "all ranks to train", 240)
     boxes.on("box-3", f"kill -9 $({KEEPER}) $(pgrep -f '[m]uster.trainer.node agent'); true")
     two = boxes.hosts[:2]
-    until(lambda: control.fab(*logs, hosts=two).stdout.count("trains") == 4, "the two to train on", 120)
+    until(lambda: control.fab(*logs, hosts=two).stdout.count("trains") == 4, "the two to train on", 240)
     assert control.fab("down", "--run", control.run, hosts=boxes.hosts).returncode == 0

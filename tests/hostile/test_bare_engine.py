@@ -1,0 +1,148 @@
+"""The engine of bare hosts, attacked: by what it is asked, by what lies in its places, by its containers' processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.waiting import until
+
+ENGINE = Path(__file__).resolve().parents[2] / "deploy/engine"
+CODE = "import sys; sys.path.insert(0, sys.argv.pop(1)); from bare.main import main; sys.exit(main())"
+SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '7778'], start_new_session=True, env={}); time.sleep(600)"
+
+
+@pytest.fixture
+def engine(tmp_path):
+    """engine(WORD, ...): a command of the engine in a home of its own; nothing of it is left afterwards."""
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+
+    def run(*words, text=None, check=True):
+        line = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE), *words]
+        given = {"HOME": str(home), "PATH": os.environ["PATH"]}
+        done = subprocess.run(line, env=given, input=text, capture_output=True, text=True, timeout=60)
+        assert not check or done.returncode == 0, done.stderr
+        return done
+
+    run.home, run.root = home, home / ".muster/bare" / os.uname().nodename
+    run("image", "add", "muster-bare:python", "", "")
+    yield run
+    for id in run("ps", "--all", "--quiet").stdout.split():
+        run("rm", "--force", id)
+
+
+def start(engine, code, *options, name="c1"):
+    words = ("run", "--detach", "--name", name, *options, "--entrypoint", "python", "muster-bare:python", "-c", code)
+    return engine(*words).stdout.strip()
+
+
+def state(engine, name="c1"):
+    return json.loads(engine("inspect", "--format", "{{json .State}}", name).stdout)
+
+
+def pid_of(engine, id):
+    return json.loads((engine.root / "containers" / id / "state.json").read_text())["Pid"]
+
+
+def living(words):
+    seen = subprocess.run(["pgrep", "-f", words], capture_output=True, text=True).stdout.split()
+    return [pid for pid in seen if Path(f"/proc/{pid}/stat").exists()]
+
+
+def test_a_child_that_leaves_its_session_and_clears_its_variables_ends_with_its_container(engine):
+    start(engine, SLEEPS.replace("7778", "7781"))
+    until(lambda: living("^sleep 7781"), "the child", 20)
+    engine("rm", "--force", "c1")
+    assert not living("^sleep 7781")
+
+
+def test_nothing_is_left_though_all_that_keeps_a_container_is_killed_at_once(engine):
+    id = start(engine, SLEEPS.replace("7778", "7782"))
+    until(lambda: (engine.root / "containers" / id / "hidden.json").exists(), "its hidden child to be noted", 20)
+    for pid in [*living(f"keep {id}"), str(pid_of(engine, id))]:
+        os.kill(int(pid), signal.SIGKILL)
+    until(lambda: state(engine)["Status"] == "exited", "the next look to see it", 20)
+    assert state(engine)["ExitCode"] == 137
+    assert not living("^sleep 7782")
+
+
+def test_the_end_of_one_container_leaves_another_and_the_logins_own_processes_alone(engine):
+    own = subprocess.Popen(["sleep", "7783"])
+    start(engine, "import time; time.sleep(600)", name="c1")
+    start(engine, "import time; time.sleep(600)", name="c2")
+    engine("rm", "--force", "c1")
+    assert state(engine, "c2")["Status"] == "running"
+    assert own.poll() is None
+    own.kill()
+
+
+def test_a_number_that_another_process_has_by_now_is_sent_no_signal(engine):
+    id = start(engine, "import time; time.sleep(600)")
+    other = subprocess.Popen(["sleep", "7784"])
+    path = engine.root / "containers" / id / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "Pid": other.pid}))
+    engine("rm", "--force", "c1")
+    assert other.poll() is None
+    other.kill()
+
+
+@pytest.mark.parametrize("name", ["../c", "a/b", "", "-x", "c\n", "c" * 300])
+def test_no_name_leads_out_of_the_engines_folders(engine, name):
+    def files():
+        return {path for path in engine.home.rglob("*") if path.name != ".adding"}
+
+    before = files()
+    engine("volume", "rm", name, check=False)
+    done = engine("create", "--name", name, "muster-bare:python", "true", check=False)
+    assert done.returncode == 125, done.stdout
+    assert files() == before
+
+
+def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(engine, tmp_path):
+    id = engine("create", "--name", "c1", "--entrypoint", "python", "muster-bare:python", "-c", "0").stdout.strip()
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    scratch = Path(f"/tmp/muster-{id[:12]}")
+    scratch.symlink_to(trap)
+    try:
+        done = engine("start", "c1", check=False)
+        assert "belongs to somebody else" in done.stderr
+        assert not list(trap.iterdir())
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def test_others_can_read_nothing_of_it(engine):
+    id = start(engine, "import time; time.sleep(600)", "--env", "A=b")
+    folders = [engine.home / ".muster/bare", engine.root / "containers" / id, Path(f"/tmp/muster-{id[:12]}")]
+    assert {oct(folder.stat().st_mode & 0o77) for folder in folders} == {"0o0"}
+
+
+def test_a_variable_of_the_user_keeps_its_path_and_one_of_ours_gets_the_hosts(engine, tmp_path):
+    (tmp_path / "sent").mkdir()
+    mount = ("--mount", f"type=bind,source={tmp_path}/sent,target=/workspace,readonly")
+    given = ("--env", "DATA=/workspace/data", "--env", "MUSTER_SENT=/workspace", "--env", "PYTHONPATH=/workspace:/x")
+    show = "import os; print(*(os.environ[name] for name in ('DATA', 'MUSTER_SENT', 'PYTHONPATH')))"
+    words = ("run", "--rm", *mount, *given, "--entrypoint", "python", "muster-bare:python", "-c", show)
+    assert engine(*words).stdout == f"/workspace/data {tmp_path}/sent {tmp_path}/sent:/x\n"
+
+
+def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
+    (tmp_path / "keep").write_text("mine")
+    engine("volume", "create", "v1")
+    (engine.root / "volumes/v1/data/link").symlink_to(tmp_path)
+    engine("volume", "rm", "v1")
+    assert (tmp_path / "keep").read_text() == "mine"
+
+
+def test_requests_that_no_engine_takes_are_refused_and_the_next_one_is_answered(engine):
+    odd = ["GET /exec/../json", "GET /containers/%2e%2e%2fimages/json", "POST /nothing", "DELETE /volumes/%2e%2e"]
+    text = "".join(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n" for line in [*odd, "GET /version"])
+    answers = engine("system", "dial-stdio", text=text).stdout.split("HTTP/1.1 ")[1:]
+    assert [answer[0] for answer in answers] == ["4", "4", "4", "4", "2"]
+    assert engine.root.is_dir()
