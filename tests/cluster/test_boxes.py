@@ -105,7 +105,9 @@ def test_each_look_at_a_run_works(control):
 def test_a_secret_is_in_memory_alone(control, boxes):
     begin(control, "--secret", "KEY")
     for host in boxes.hosts[:2]:
-        script = "grep -rls sesame-4719 ~ /tmp /var/tmp /dev/shm; cat /proc/[0-9]*/cmdline | grep -ac sesame-4719"
+        script = (
+            "grep -rls 'sesame[-]4719' ~ /tmp /var/tmp /dev/shm; cat /proc/[0-9]*/cmdline | grep -ac 'sesame[-]4719'"
+        )
         assert boxes.ssh(host, script).stdout.split() == ["0"]
         assert "0700" in boxes.on(host, "stat -c 0%a ~/.muster/bare")
 

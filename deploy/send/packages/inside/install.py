@@ -20,7 +20,7 @@ from .wheel import digest
 
 _COMPILED_S = 1800.0
 # Bytes of the largest file that may have a path in it: a command, a list of files.
-_MOST_TEXT = 8 << 20
+_MOST_WITH_PATHS = 8 << 20
 
 
 class Installing(Work):
@@ -111,7 +111,7 @@ def _files_of(packages: Path, names: set[str]) -> set[str]:
 
 def _digest_of(path: Path, target: Path) -> str:
     """A digest of a file; where each host has its packages at a path of its own, without that path."""
-    if not BARE or path.stat().st_size > _MOST_TEXT:
+    if not BARE or path.stat().st_size > _MOST_WITH_PATHS:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     data = path.read_bytes().replace(os.fsencode(target), b"@").replace(os.fsencode(target.parents[1]), b"@")
