@@ -85,6 +85,7 @@ class Server(HTTPServer):
 def serve(folder: Path, port: int, opens: bool, console: Console) -> int:
     """Serve the board of this folder of runs until Ctrl-C; in a terminal, open it in the browser. Raises UsageError."""
     with Server(Board(folder), port) as server:
+        threading.Thread(target=server.board.prepare, daemon=True, name="muster-board-reads").start()
         console.line(server.url, {"kind": "board", "url": server.url})
         if console.asks:
             console.note("Ctrl-C ends it")

@@ -36,13 +36,14 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False) -> str:
+def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False, quick: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
-    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write.
+    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
+    `quick`: as in `load`.
     """
-    run = load(run_dir, own, live or MOST_READ)
+    run = load(run_dir, own, live or MOST_READ, quick)
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)

@@ -3,7 +3,7 @@
   const MARKS = { done: "\u2713", failed: "\u2715", refused: "\u2715", stopped: "\u25a0" }, MOST = 8, LEAST = 2;
   const find = (name) => document.querySelector(name), told = find(".told"), search = find(".search"), compare = find(".compare");
   const chosen = new Set(), lines = new Map();
-  let rows = [], mark = "", order = ["started", -1];
+  let rows = [], mark = "", unread = 0, order = ["started", -1];
 
   const duration = (seconds) => {
     if (seconds === null) return "";
@@ -132,14 +132,14 @@
         const answer = await fetch(`runs.json?have=${mark}`);
         if (answer.status === 200) {
           const list = await answer.json();
-          [mark, rows] = [answer.headers.get("ETag"), list.rows];
-          find(".folder").textContent = list.folder;
+          [mark, rows, unread] = [answer.headers.get("ETag"), list.rows, list.unread];
+          find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
           show();
         } else if (answer.status !== 204) throw new Error();
         told.textContent = "";
       } catch { told.textContent = "The board has ended: this is what it showed last."; }
     }
-    setTimeout(look, 1000);
+    setTimeout(look, unread ? 50 : 1000);
   };
   heads();
   look();
