@@ -27,7 +27,7 @@ from .. import compare
 from ..page import render, run
 from ..page.charts import thin
 from ..page.data import MOST_READ
-from .runs import FRESH_S, Runs, Signature, newest, whole_signature
+from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
 # how many pages are kept.
@@ -62,7 +62,8 @@ class _Page:
 class Board:
     """The answers for one folder of runs. One request at a time lists it, and one reads runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, elsewhere: Elsewhere | None = None) -> None:
+        self._elsewhere = elsewhere
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         self._list, self._list_at = Reply(200), 0.0
@@ -97,8 +98,13 @@ class Board:
 
     def _rows(self, now: float) -> Reply:
         if self.runs.unread or abs(now - self._list_at) >= _LIST_EVERY_S:
-            rows = self.runs.rows(now)
-            body = json.dumps({"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread}).encode()
+            rows, faults = self.runs.rows(now), list[str]()
+            if self._elsewhere and not self.runs.unread:
+                here = {row["id"]: row["live"] for row in rows}
+                others = self._elsewhere.rows([run for run, live in here.items() if live])
+                rows, faults = [*(row for row in others if row["id"] not in here), *rows], self._elsewhere.faults
+            about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
+            body = json.dumps(about).encode()
             self._list, self._list_at = Reply(200, body, _JSON, mark=_mark(body)), now
         return self._list
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ...core import text as words
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
 from ...run.files import code, own_files, record
 from ..page.data import number
+from ..tables import ENDED
 
 # A run without an end whose files were written within this time goes on: its agents write every few seconds.
 FRESH_S = 60.0
@@ -33,6 +34,15 @@ _MOST_S = 0.4  # of a look, for runs that were never read: the next look goes on
 _OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
+
+
+class Elsewhere(Protocol):
+    """Runs that lie on hosts; `faults` says what of them is not known."""
+
+    faults: list[str]
+
+    def rows(self, live: Collection[str]) -> list[Row]:
+        """A row for each. `live`: those that somebody follows here."""
 
 
 class Runs:
@@ -73,6 +83,16 @@ class Runs:
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
         return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
+
+
+def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
+    """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
+    ended = value["state"] in ENDED - {"unfinished"}
+    row: Row = dict.fromkeys(("seconds", "steps", "loss"))
+    row |= {"id": value["run"], "verdict": value["state"] if ended else "", "ended": ended, "step": value["checkpoint"]}
+    row |= {"message": "", "script": "", "who": "", "commit": "", "losses": [], "hosts": words.listed(value["hosts"], MOST_HOSTS)}
+    changed = value["changed"]
+    return row | {"started": changed, "seen": changed or 0.0, "live": value["state"] not in ENDED, "command": command}
 
 
 def signature(run_dir: Path) -> Signature:
@@ -132,6 +152,7 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "loss": losses[-1][1] if losses else None,
         "losses": [loss for _, loss in losses],
         "commit": _commit(run_dir),
+        "who": known.get("user", ""),
         "seen": last_sign,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import stat
 import statistics
@@ -46,6 +47,7 @@ _FACTS = shaped(
         "script": optional(flag),
         "again": optional(text(1 << 16)),
         "foreign": optional(array(text(20), 10)),
+        "user": optional(text(64)),
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "wait_lost_s": optional(real(0.0, 1e10)),
@@ -172,10 +174,12 @@ def open_start(
     names: Collection[str],
     now: float,
     fields: Mapping[str, Any] | None = None,
+    is_latest: bool = True,
 ) -> dict[str, bytes]:
     """Write this start into record.json, and remove what the last start wrote about its nodes.
 
-    `fields`: what the backend adds to the record. Returns what `undo_start` needs to restore the folder.
+    `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
+    Returns what `undo_start` needs to restore the folder.
     """
     earlier = {
         path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
@@ -202,12 +206,21 @@ def open_start(
         "arguments": list(choice.arguments),
         "script": choice.script,
         "bare": choice.bare,
+        "user": user_name(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
     write_record(run_dir, record)
-    point_latest(run_dir)
+    if is_latest:
+        point_latest(run_dir)
     return earlier
+
+
+def user_name() -> str:
+    """The name of this user, who starts runs; a number where the machine has no name."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return str(os.geteuid())
 
 
 def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:

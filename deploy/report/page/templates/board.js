@@ -33,9 +33,15 @@
       cell.title = row.message || (row.ended ? "" : `last sign ${ago(row)} ago`);
     }],
     ["Run", (row) => row.id, (cell, row) => {
-      const link = made("a", "", row.id);
-      link.href = `run/${encodeURIComponent(row.id)}/`;
-      cell.append(link);
+      const name = made(row.command ? "span" : "a", "", row.id);
+      if (!row.command) name.href = `run/${encodeURIComponent(row.id)}/`;
+      else if (!row.live) {
+        const code = made("code", "", row.command), line = made("p", "command");
+        line.append(code);
+        addCopy(code);
+        name.append(line);
+      }
+      cell.append(name);
     }],
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
@@ -43,6 +49,7 @@
     ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.live && row.started ? Date.now() / 1000 - row.started : row.seconds); }],
     ["Script", (row) => row.script, (cell, row) => { cell.className = "script"; cell.textContent = row.script; }],
     ["Hosts", (row) => row.hosts, (cell, row) => { cell.className = "less"; cell.textContent = row.hosts; }],
+    ["Who", (row) => row.who, (cell, row) => { cell.className = "less"; cell.textContent = row.who; }],
     ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = row.started ? new Date(row.started * 1000).toLocaleString() : ""; }],
     ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
   ];
@@ -85,7 +92,7 @@
   };
   const show = () => {
     const word = search.value.toLowerCase(), body = find(".runs tbody"), active = document.activeElement?.closest?.("tr");
-    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.commit, state(row)].join(" ").toLowerCase().includes(word)).map(lineOf);
+    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.who, row.commit, state(row)].join(" ").toLowerCase().includes(word)).map(lineOf);
     if (wanted.length !== body.children.length || wanted.some((line, at) => line !== body.children[at])) body.replaceChildren(...wanted);
     if (active && body.contains(active) && document.activeElement === document.body) active.querySelector("input").focus();
     find(".empty").hidden = rows.length > 0;
@@ -134,6 +141,7 @@
           const list = await answer.json();
           [mark, rows, unread] = [answer.headers.get("ETag"), list.rows, list.unread];
           find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
+          find(".faults").textContent = list.faults.join("\n");
           show();
         } else if (answer.status !== 204) throw new Error();
         told.textContent = "";
