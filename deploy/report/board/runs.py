@@ -90,7 +90,14 @@ def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     ended = value["state"] in ENDED - {"unfinished"}
     row: Row = dict.fromkeys(("seconds", "steps", "loss"))
     row |= {"id": value["run"], "verdict": value["state"] if ended else "", "ended": ended, "step": value["checkpoint"]}
-    row |= {"message": "", "script": "", "who": "", "commit": "", "losses": [], "hosts": words.listed(value["hosts"], MOST_HOSTS)}
+    row |= {
+        "message": "",
+        "script": "",
+        "who": "",
+        "commit": "",
+        "losses": [],
+        "hosts": words.listed(value["hosts"], MOST_HOSTS),
+    }
     changed = value["changed"]
     return row | {"started": changed, "seen": changed or 0.0, "live": value["state"] not in ENDED, "command": command}
 

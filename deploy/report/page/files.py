@@ -16,7 +16,9 @@ from ...core import text as words
 from ...core.errors import BadAnswer
 from ...core.names import node_name
 from ...core.printable import console_line
+from ...job.again import command_of
 from ...run.files import own_files
+from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
 from .data import RunData, children, number
 
@@ -91,6 +93,20 @@ def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
     files = [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
     return files[:ROWS], max(0, len(files) - ROWS)
+
+
+def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
+    """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
+    kept: object = run.outcome.get("kept")
+    left = [(node, each) for node, each in kept.items() if isinstance(each, dict)] if isinstance(kept, dict) else []
+    counted = [(node, number(each.get("files")), number(each.get("bytes"))) for node, each in left[:ROWS]]
+    rows = [
+        (node, f"{words.several(int(files), 'file')}, {words.amount(size)}")
+        for node, files, size in counted
+        if files and size is not None
+    ]
+    hosts = ",".join(map(str, run.own.get("hosts") or ())) if backend_of(run.own) == HOSTS else ""
+    return rows, f"{command_of('fetch', hosts=hosts)} {run.folder.name}" if hosts else ""
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:

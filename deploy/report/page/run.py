@@ -74,6 +74,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         code=_code(code.read(run_dir)),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=listed,
+        on_hosts=files.on_hosts(run),
         logs=json.dumps(logs) if logs else "",
     )
 

@@ -213,3 +213,14 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert loaded.times[0][-1].step == (16 if known else 20)
     names = [name for _, name in head.figures(loaded, head.summary(loaded))]
     assert ("steps, including repeated steps" in names) == (not known)
+
+
+def test_what_lies_on_hosts_has_its_size_and_the_command_that_brings_it(tmp_path):
+    """Only for hosts that this machine recorded: a command of somebody else's record is not there to be copied."""
+    known = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "me@gpu-b:22"]}
+    plain_run(tmp_path)
+    shown = Page(run.build(tmp_path, known))
+    assert shown.pairs["master"] == "2 files, 1.2 GB"
+    assert f"muster fetch --hosts gpu-a,me@gpu-b:22 {tmp_path.name}" in shown.text
+    for other in (RECORD, {}, None):
+        assert "muster fetch" not in Page(run.build(tmp_path, other)).text
