@@ -30,7 +30,7 @@ from ...report.interrupts import CONTINUES, Detached, Interrupts
 from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
-from ...run.files import folders, record
+from ...run.files import folders, locks, record
 from ...run.outcome import Result, may_have_written
 from ...run.progress import WAIT_LOST_S, State
 from ...run.state import times
@@ -147,6 +147,7 @@ def follow_until_done(
     run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
         state.story.recall(story)
+    lock = locks.hold_run(run_dir)  # whoever looks for it knows that the run is followed; two followers do no harm
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
@@ -177,6 +178,8 @@ def follow_until_done(
         return DETACHED
     finally:
         backend.close()
+        if lock:
+            lock.release()
     copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
     result = resume.with_resume_hint(
         _with_host_paths(result, run),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection
 from contextvars import copy_context
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
 from ...core.errors import DeployError
+from ...core.names import RunId
 from ...job.again import command_of
 from ...job.load import load_cluster, value_of
 from ...job.options import Options
@@ -23,7 +23,7 @@ from ...report.board import server
 from ...report.board.runs import Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
-from ...run.files import folders
+from ...run.files import folders, locks, record
 from ..start import observe
 from . import attach, status
 
@@ -45,8 +45,7 @@ class HostRuns:
         self._cluster, self._options = load_cluster(options), options
         self.faults: list[str] = []
         self._values: list[dict[str, Any]] = []
-        self._live: Collection[str] | None = None
-        self._looked_at = time.monotonic()
+        self.looked_at = time.monotonic()
         self._over = threading.Event()
         self._followed: dict[str, threading.Thread] = {}
         self._unfollowed: dict[str, str] = {}
@@ -61,9 +60,8 @@ class HostRuns:
         for thread in [*self._followed.values()]:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def rows(self, live: Collection[str]) -> list[Row]:
-        """A row for each run on the hosts. `live`: the runs that some command follows here already."""
-        self._live, self._looked_at = live, time.monotonic()
+    def rows(self) -> list[Row]:
+        """A row for each run on the hosts."""
         return [row_elsewhere(value, _fetch(value)) for value in self._values]
 
     def _watch(self) -> None:
@@ -71,11 +69,10 @@ class HostRuns:
         asked_at = float("-inf")
         while not self._over.wait(0.5):
             now = time.monotonic()
-            if now - self._looked_at < _LOOKED_S and now - asked_at > _EVERY_S:
+            if now - self.looked_at < _LOOKED_S and now - asked_at > _EVERY_S:
                 self._ask()
                 asked_at = time.monotonic()
-            if self._live is not None:
-                self._follow_running(self._live)
+                self._follow_running()
 
     def _ask(self) -> None:
         try:
@@ -87,16 +84,17 @@ class HostRuns:
         silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
         self.faults = [*silent, *self._unfollowed.values()]
 
-    def _follow_running(self, live: Collection[str]) -> None:
+    def _follow_running(self) -> None:
         """Follow the newest runs that go on and that no command follows here."""
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
         for value in reversed(self._values):
             run = value["run"]
-            if value["state"] not in tables.ENDED and run not in {*self._followed, *self._unfollowed, *live}:
-                if len(self._followed) >= _MOST_FOLLOWED:
-                    return
-                self._followed[run] = self._start(self._follow, value)
-                self._followed[run].start()
+            if value["state"] in tables.ENDED or run in {*self._followed, *self._unfollowed} or _is_followed(run):
+                continue
+            if len(self._followed) >= _MOST_FOLLOWED:
+                return
+            self._followed[run] = self._start(self._follow, value)
+            self._followed[run].start()
 
     def _follow(self, value: dict[str, Any]) -> None:
         run = value["run"]
@@ -110,6 +108,16 @@ class HostRuns:
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""
         return threading.Thread(target=copy_context().run, args=(work, *given), daemon=True, name="muster-board-hosts")
+
+
+def _is_followed(run: RunId) -> bool:
+    """Whether a command on this machine follows the run already."""
+    run_dir = record.path_of(run)
+    if not run_dir.is_dir():
+        return False
+    if lock := locks.hold_run(run_dir):
+        lock.release()
+    return lock is None
 
 
 def _fetch(value: dict[str, Any]) -> str:

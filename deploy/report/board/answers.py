@@ -76,6 +76,8 @@ class Board:
 
     def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         """The answer to an address below the token; None if nothing is there."""
+        if self._elsewhere:
+            self._elsewhere.looked_at = time.monotonic()
         reply = self._reply(path, asked, now)
         return _SAME if reply and reply.mark and asked.get("have") == [reply.mark] else reply
 
@@ -100,9 +102,9 @@ class Board:
         if self.runs.unread or abs(now - self._list_at) >= _LIST_EVERY_S:
             rows, faults = self.runs.rows(now), list[str]()
             if self._elsewhere and not self.runs.unread:
-                here = {row["id"]: row["live"] for row in rows}
-                others = self._elsewhere.rows([run for run, live in here.items() if live])
-                rows, faults = [*(row for row in others if row["id"] not in here), *rows], self._elsewhere.faults
+                here = {row["id"] for row in rows}
+                rows = [*(row for row in self._elsewhere.rows() if row["id"] not in here), *rows]
+                faults = self._elsewhere.faults
             about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
             body = json.dumps(about).encode()
             self._list, self._list_at = Reply(200, body, _JSON, mark=_mark(body)), now

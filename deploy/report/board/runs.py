@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,12 +37,13 @@ Signature = tuple[tuple[int, int], ...]
 
 
 class Elsewhere(Protocol):
-    """Runs that lie on hosts; `faults` says what of them is not known."""
+    """Runs that lie on hosts; `faults` says what of them is not known. `looked_at`: when somebody last looked."""
 
     faults: list[str]
+    looked_at: float
 
-    def rows(self, live: Collection[str]) -> list[Row]:
-        """A row for each. `live`: those that somebody follows here."""
+    def rows(self) -> list[Row]:
+        """A row for each."""
 
 
 class Runs:
