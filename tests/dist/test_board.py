@@ -1,54 +1,34 @@
-"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there.
-
-The browser is Debian's chromium; it knows no address but 127.0.0.1.
-"""
+"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from lab.waiting import until
+from tests.browser import board_of, chromium, needed
 from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
-playwright = pytest.importorskip("playwright.sync_api", reason="make installs it for tests")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
-HOME = Path(__file__).resolve().parents[2]
-COMMAND = "import sys; from deploy.commands import main; sys.exit(main.run(sys.argv[1:]))"
+pytestmark = needed
 
 
 @pytest.fixture(scope="module")
 def browser():
     """One chromium for these tests."""
-    with playwright.sync_playwright() as here:
-        started = here.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def board(tmp_path):
     """The address of a board of tmp_path, which Ctrl-C ends with code 0 and without a word."""
     (tmp_path / "runs").mkdir()
-    words = [sys.executable, "-c", COMMAND, "board", "--no-open", str(tmp_path)]
-    variables = {**os.environ, "PYTHONPATH": str(HOME)}
-    with subprocess.Popen(
-        words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == ""
+    with board_of(tmp_path, str(tmp_path)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -272,12 +252,8 @@ def test_without_scripts_a_page_is_whole(browser, board, tmp_path):
 
 def test_when_the_board_ends_the_page_says_so(browser, tmp_path):
     run = going_on(tmp_path / "runs/first")
-    words = [sys.executable, "-c", COMMAND, "board", "--json", "--no-open", str(run.parent)]
-    variables = {**os.environ, "PYTHONPATH": str(HOME)}
-    with subprocess.Popen(words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
+    with board_of(tmp_path, "--json", str(run.parent)) as line:
         shown = browser.new_page()
-        shown.goto(json.loads(process.stdout.readline())["url"])
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
-        until(lambda: "has ended" in shown.locator(".told").inner_text(), "the word that the board has ended")
-        shown.close()
+        shown.goto(json.loads(line)["url"])
+    until(lambda: "has ended" in shown.locator(".told").inner_text(), "the word that the board has ended")
+    shown.close()

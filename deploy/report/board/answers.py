@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import threading
 import time
@@ -161,11 +160,10 @@ def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
     if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
-    with suppress(OSError), own_files.open_to_read(run_dir, "/".join(parts)) as file:
-        about = os.fstat(file.fileno())
-        start = file.seek(max(0, about.st_size - most))
-        cut = f"[the first {amount(start)} are left out]\n".encode() if start else b""
-        return Reply(200, cut + file.read(most), _TEXT, mark=f"{about.st_size}-{about.st_mtime_ns}")
+    with suppress(OSError):
+        end, before = own_files.read_end(run_dir, "/".join(parts), most)
+        cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
+        return Reply(200, cut + end, _TEXT, mark=_mark(cut + end))
     return None
 
 

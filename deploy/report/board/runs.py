@@ -186,9 +186,9 @@ def _losses(run_dir: Path) -> list[tuple[float, float]]:
 
 def _last(run_dir: Path, name: str, field: str) -> Row:
     """The last line of a file about a step that has a number of that name; empty if there is none near its end."""
-    with suppress(OSError), own_files.open_to_read(run_dir, name) as file:
-        start = max(0, os.fstat(file.fileno()).st_size - _TAIL)
-        lines = os.pread(file.fileno(), _TAIL, start).split(b"\n")[1 if start else 0 : -1]
+    with suppress(OSError):
+        end, before = own_files.read_end(run_dir, name, _TAIL)
+        lines = end.split(b"\n")[1 if before else 0 : -1]
         about = (row for row in map(_row_of, reversed(lines)) if row.get("kind", "step") == "step")
         return next((row for row in about if number(row.get(field)) is not None), {})
     return {}

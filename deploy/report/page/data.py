@@ -96,6 +96,11 @@ def number(value: object) -> float | None:
     return float(value)
 
 
+def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
+    """The points of a metric, without lines that lack it or have no finite value."""
+    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
+
+
 def load(folder: Path, own: Fields | None = None, most: int = MOST_READ, quick: bool = False) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 

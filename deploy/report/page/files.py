@@ -6,8 +6,8 @@ anything: the lines are cut, and the page makes their control characters visible
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -70,14 +70,11 @@ def _of_rank(run: RunData, rank: int) -> dict[str, Any]:
 
 def _tail(run: RunData, name: str) -> list[str]:
     """The last lines of a file in the run folder; none if it cannot be read."""
-    try:
-        with own_files.open_to_read(run.folder, name) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
-    except OSError:
-        return []
-    return lines[1:] if size > _TAIL_BYTES and len(lines) > 1 else lines
+    with suppress(OSError):
+        end, before = own_files.read_end(run.folder, name, _TAIL_BYTES)
+        lines = end.decode(errors="replace").split("\n")
+        return lines[1:] if before and len(lines) > 1 else lines
+    return []
 
 
 def _readable(lines: list[str]) -> list[str]:

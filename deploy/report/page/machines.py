@@ -13,6 +13,7 @@ from statistics import mean
 from typing import Any
 
 from ...core import text as words
+from ...run.events import gpu_use
 from .charts import Chart, Point, Series, draw
 from .data import Fields
 
@@ -43,7 +44,7 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
     shown = list(lines.items())[:NODES]
     most, cells = max(8, min(LINE, POINTS // len(shown))), min(CELLS, max(len(rows) for _, rows in shown))
-    use = _gpu_use if any(map(_gpu_use, (row for _, rows in shown for row in rows))) else _cpu_use
+    use = gpu_use if any(map(gpu_use, (row for _, rows in shown for row in rows))) else _cpu_use
     machines = [
         {
             "node": node,
@@ -58,16 +59,11 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     return {
         "shown": machines,
         "left_out": max(0, len(lines) - NODES),
-        "what": "GPU use" if use is _gpu_use else "CPU use",
+        "what": "GPU use" if use is gpu_use else "CPU use",
         "cells": cells,
         "levels": range(LEVELS),
         "lasts": words.duration(span),
     }
-
-
-def _gpu_use(row: Fields) -> float | None:
-    known = [gpu["use_percent"] for gpu in row.get("gpus", ()) if "use_percent" in gpu]
-    return mean(known) if known else None
 
 
 def _cpu_use(row: Fields) -> float | None:

@@ -15,7 +15,7 @@ from ...core import text as words
 from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
-from .data import MOST_READ, Fields, RunData, load, number
+from .data import MOST_READ, Fields, RunData, column, load, number
 
 SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
@@ -79,11 +79,6 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
     )
 
 
-def _column(rows: list[Fields], name: str) -> list[Point]:
-    """The points of a metric, without lines that lack it or have no finite value."""
-    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
-
-
 def _held_out(run: RunData, name: str) -> list[Point]:
     return [(row["step"], row["values"][name]) for row in run.evaluations if name in row["values"]]
 
@@ -96,15 +91,15 @@ def _charts(run: RunData) -> list[Drawing]:
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
-    charts.append(Chart("Learning rate", "", [Series("learning rate", _column(run.metrics, "lr"))], zero=True))
-    speed = _smoothed("samples/s", _column(run.metrics, "samples_per_s"))
+    charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
+    speed = _smoothed("samples/s", column(run.metrics, "samples_per_s"))
     note = "samples/s, running mean" if len(speed) > 1 else "samples/s"
     charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
     if not speed[0].points and 0 in run.times:
         taken = _smoothed("rank 0", [(time.step, time.whole) for time in run.times[0]])
         charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False))
     note = "rank 0’s own" if run.script else "mean over the global batch"
-    loss = [*_smoothed("training", _column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
+    loss = [*_smoothed("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note=note, log=True, size="large")
     return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart))]
 

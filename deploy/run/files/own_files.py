@@ -95,11 +95,11 @@ def read(path: Path, most: int = MOST) -> bytes:
     return data
 
 
-def read_end(path: Path, most: int) -> tuple[bytes, bool]:
-    """The last bytes of a regular file, and whether there are more before them. Raises OSError for a link or a pipe."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
+    """The last bytes of a file of the run folder, and how many are before them. Raises as `open_to_read` does."""
+    with open_to_read(run_dir, name) as file:
         start = file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-        return file.read(most), start > 0
+        return file.read(most), start
 
 
 def blocks(path: Path, most: int) -> Iterator[bytes]:

@@ -290,8 +290,8 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
     """The lines of the story in timeline.jsonl since then. Of a very long one the last, below one that says so."""
     lines, rows, is_cut = list[Happening](), [b""], False
     with suppress(OSError):
-        content, is_cut = own_files.read_end(run_dir / "timeline.jsonl", MOST_DOCUMENT)
-        rows = content.rsplit(b"\n", _MOST_STORY)
+        content, before = own_files.read_end(run_dir, "timeline.jsonl", MOST_DOCUMENT)
+        rows, is_cut = content.rsplit(b"\n", _MOST_STORY), before > 0
     is_cut |= b"\n" in rows[0]
     for row in rows[is_cut:]:
         with suppress(BadAnswer):
