@@ -43,13 +43,13 @@ LISTED = (
 
 
 def last_lines(run: RunData) -> list[dict[str, Any]]:
-    """The end of what rank 0 of a script printed, and of a rank that failed; without ranks that printed nothing.
+    """The end of what a rank that failed printed, and rank 0 of a script; without ranks that printed nothing.
 
     `source`: the file in the run folder that has all of it.
     """
     failed = run.outcome.get("verdict") == "failed"
     culprit = number(run.outcome.get("rank")) if failed else None
-    ranks = dict.fromkeys([*([0] if run.script else []), *([] if culprit is None else [int(culprit)])])
+    ranks = dict.fromkeys([*([] if culprit is None else [int(culprit)]), *([0] if run.script else [])])
     return [last for rank in ranks if (last := _of_rank(run, rank))["lines"]]
 
 

@@ -62,7 +62,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),
-        again=head.again(run.own),
+        commands=head.commands(run, end),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),
