@@ -10,7 +10,7 @@ import pytest
 
 from lab.waiting import until
 from tests.browser import board_of, chromium, needed
-from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
+from tests.unit.report.test_page import HOSTILE, START, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
 pytestmark = needed
@@ -158,6 +158,83 @@ def test_a_chart_answers_the_keyboard(page, board, tmp_path):
     lines = Path(download.value.path()).read_text().splitlines()
     assert lines[0] == '"step","training","held-out"'
     assert len(lines) > 100
+
+
+def test_a_chart_answers_fingers(browser, board, tmp_path):
+    """One reads values, two zoom, a tap on `all` shows all of it; the buttons need no pointer that hovers."""
+    sample(tmp_path / "runs/first")
+    with browser.new_context(has_touch=True, viewport={"width": 390, "height": 800}) as context:
+        shown = context.new_page()
+        shown.goto(f"{board}run/first/")
+        chart = shown.locator("figure.chart").first
+        chart.scroll_into_view_if_needed()
+        box, whole = chart.locator(".plot").bounding_box(), chart.locator(".x").all_inner_texts()
+        fingers = context.new_cdp_session(shown)
+
+        def touch(kind, *shares):
+            places = [
+                {"x": box["x"] + box["width"] * share, "y": box["y"] + 40, "id": at} for at, share in enumerate(shares)
+            ]
+            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+        touch("touchStart", 0.5)
+        touch("touchMove", 0.6)
+        until(lambda: chart.locator("output").inner_text().startswith("step "), "a value below the finger")
+        touch("touchEnd")
+        touch("touchStart", 0.4, 0.6)
+        for share in (0.3, 0.2, 0.1):
+            touch("touchMove", share, 1 - share)
+        touch("touchEnd")
+        assert chart.locator(".x").all_inner_texts() != whole
+        chart.get_by_role("button", name="all", exact=True).tap()
+        assert chart.locator(".x").all_inner_texts() == whole
+
+
+def test_a_host_is_a_row_that_opens_and_stays_open_while_the_run_goes_on(page, board, tmp_path):
+    run = going_on(tmp_path / "runs/first")
+    lines = [{"node": "a", "t": START + t, "cpu_percent": 90.0, "cores": 4} for t in range(0, 50, 5)]
+    for name in "abcd":
+        write_lines(run / f"telemetry/{name}.jsonl", [{**line, "node": name} for line in lines])
+    page.goto(f"{board}run/first/")
+    hosts = page.locator("#machines details")
+    hosts.nth(3).wait_for()
+    assert not hosts.nth(1).locator("figure").first.is_visible()
+    hosts.nth(1).locator("summary").click()
+    hosts.nth(1).locator("figure").first.wait_for()
+    before = hosts.nth(0).inner_text()
+    write_lines(run / "telemetry/a.jsonl", [{**line, "node": "a", "cpu_percent": 10.0} for line in lines])
+    until(lambda: hosts.nth(0).inner_text() != before, "the newer numbers")
+    assert hosts.nth(1).locator("figure").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_somebody_out(browser, board, tmp_path, scheme):
+    """axe-core finds nothing serious: in the list, on the page of a run, of one that failed, in a comparison."""
+    rules = pytest.importorskip("axe_playwright_python", reason="make installs it for tests")
+    sample(tmp_path / "runs/first")
+    sample(tmp_path / "runs/second", 300)
+    broken = plain_run(tmp_path / "runs/broken", 1)
+    for name in "abc":
+        lines = [{"node": name, "t": START + t, "cpu_percent": 90.0} for t in (1, 9)]
+        write_lines(broken / f"telemetry/{name}.jsonl", lines)
+    with browser.new_context(color_scheme=scheme, bypass_csp=True) as context:
+        shown = context.new_page()
+        for path in ("run/first/", "run/broken/", ""):
+            shown.goto(board + path)
+            shown.locator("main a, .runs a").first.wait_for()
+            assert serious(shown, rules) == []
+        for name in ("first", "second"):
+            shown.get_by_label(f"compare {name}").check()
+        shown.get_by_role("button", name="Compare").click()
+        shown.locator("#comparison figure").first.wait_for()
+        assert serious(shown, rules) == []
+
+
+def serious(shown, rules):
+    """What keeps people from using a page, as axe-core finds it."""
+    shown.evaluate((Path(rules.__file__).parent / "axe.min.js").read_text())
+    found = shown.evaluate("axe.run()")["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in ("serious", "critical")]
 
 
 def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, board, tmp_path):

@@ -147,7 +147,7 @@ def follow_until_done(
     run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
         state.story.recall(story)
-    lock = locks.hold_run(run_dir)  # whoever looks for it knows that the run is followed; two followers do no harm
+    lock = locks.hold_followed(run_dir)
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)

@@ -20,7 +20,7 @@ from ...job.load import load_cluster, value_of
 from ...job.options import Options
 from ...report import tables
 from ...report.board import server
-from ...report.board.runs import Row, row_elsewhere
+from ...report.board.runs import MOST_RUNS, Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
 from ...run.files import folders, locks, record
@@ -80,7 +80,7 @@ class HostRuns:
         except DeployError as fault:
             self.faults = [fault.message]
             return
-        self._values = tables.run_values(answers.values)
+        self._values = tables.run_values(answers.values)[-MOST_RUNS:]
         silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
         self.faults = [*silent, *self._unfollowed.values()]
 
@@ -115,7 +115,7 @@ def _is_followed(run: RunId) -> bool:
     run_dir = record.path_of(run)
     if not run_dir.is_dir():
         return False
-    if lock := locks.hold_run(run_dir):
+    if lock := locks.hold_followed(run_dir):
         lock.release()
     return lock is None
 
