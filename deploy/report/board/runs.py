@@ -145,6 +145,8 @@ def _read(run_dir: Path, seen: Signature) -> Row:
     losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
     last_sign = newest(seen[3:])
     seconds = number(end.get("seconds"))
+    if seconds is None and started and last_sign:
+        seconds = max(0.0, last_sign - started)
     step = number(end.get("step")) or number(last.get("step")) or (losses[-1][0] if losses else None)
     return {
         "id": run_dir.name,
@@ -154,7 +156,8 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
         "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
         "started": started,
-        "seconds": seconds if seconds is not None else max(0.0, last_sign - started) if started and last_sign else None,
+        "seconds": seconds,
+        "took": "" if seconds is None else words.duration(seconds),
         "step": step,
         "steps": number(last.get("steps")),
         "loss": losses[-1][1] if losses else None,

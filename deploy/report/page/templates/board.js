@@ -5,15 +5,10 @@
   const chosen = new Set(), lines = new Map();
   let rows = [], mark = "", unread = 0, order = ["started", -1];
 
-  const duration = (seconds) => {
-    if (seconds === null) return "";
-    if (seconds < 60) return `${seconds.toFixed(1)} s`;
-    const minutes = Math.floor(seconds / 60), two = (number) => String(number).padStart(2, "0");
-    return minutes < 60 ? `${minutes} min ${two(Math.floor(seconds % 60))} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
-  };
-  const ago = (row) => duration(Math.max(0, Date.now() / 1000 - row.seen));
   const state = (row) => row.live ? "running" : row.verdict || (row.seen ? "no end" : "empty");
   const mean = (row) => row.live ? "\u25cf" : MARKS[row.verdict] || "\u2026";
+  const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "");
+  const plain = (name, kind) => (cell, row) => { cell.className = kind; cell.textContent = row[name]; };
   const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
   const spark = (values) => {
     const svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
@@ -30,7 +25,7 @@
     ["State", state, (cell, row) => {
       cell.className = `state ${row.live ? "done" : ["done", "failed", "refused", "stopped"].includes(row.verdict) ? row.verdict : "unknown"}`;
       cell.textContent = `${mean(row)} ${state(row)}`;
-      cell.title = row.message || (row.ended ? "" : `last sign ${ago(row)} ago`);
+      cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
     }],
     ["Run", (row) => row.id, (cell, row) => {
       const name = made(row.command ? "span" : "a", "", row.id);
@@ -46,11 +41,11 @@
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
     ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
-    ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.live && row.started ? Date.now() / 1000 - row.started : row.seconds); }],
-    ["Script", (row) => row.script, (cell, row) => { cell.className = "script"; cell.textContent = row.script; }],
-    ["Hosts", (row) => row.hosts, (cell, row) => { cell.className = "less"; cell.textContent = row.hosts; }],
-    ["Who", (row) => row.who, (cell, row) => { cell.className = "less"; cell.textContent = row.who; }],
-    ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = row.started ? new Date(row.started * 1000).toLocaleString() : ""; }],
+    ["Duration", (row) => row.seconds, plain("took", "number")],
+    ["Script", (row) => row.script, plain("script", "script")],
+    ["Hosts", (row) => row.hosts, plain("hosts", "less")],
+    ["Who", (row) => row.who, plain("who", "less")],
+    ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = moment(row.started); }],
     ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
   ];
 
