@@ -94,9 +94,11 @@ def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
 
 def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
     """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
-    kept: object = run.outcome.get("kept")
-    left = [(node, each) for node, each in kept.items() if isinstance(each, dict)] if isinstance(kept, dict) else []
-    counted = [(node, number(each.get("files")), number(each.get("bytes"))) for node, each in left[:ROWS]]
+    remains: object = run.outcome.get("kept")
+    by_node = list(remains.items())[:ROWS] if isinstance(remains, dict) else []
+    counted = [
+        (node, number(each.get("files")), number(each.get("bytes"))) for node, each in by_node if isinstance(each, dict)
+    ]
     rows = [
         (node, f"{words.several(int(files), 'file')}, {words.amount(size)}")
         for node, files, size in counted

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import shutil
 import stat
 import statistics
@@ -206,7 +205,7 @@ def open_start(
         "arguments": list(choice.arguments),
         "script": choice.script,
         "bare": choice.bare,
-        "user": user_name(),
+        "user": folders.user_name(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
@@ -214,13 +213,6 @@ def open_start(
     if is_latest:
         point_latest(run_dir)
     return earlier
-
-
-def user_name() -> str:
-    """The name of this user, who starts runs; a number where the machine has no name."""
-    with suppress(KeyError):
-        return pwd.getpwuid(os.geteuid()).pw_name
-    return str(os.geteuid())
 
 
 def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
