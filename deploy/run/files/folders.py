@@ -1,4 +1,4 @@
-"""The folder of this machine's runs and its user, the trainer's package beside this code, and the form of a path in messages."""
+"""The folder of this machine's runs, its user, the trainer's package beside this code, and a path in messages."""
 
 from __future__ import annotations
 
