@@ -36,7 +36,9 @@ def board_of(folder, *words, **variables):
     with subprocess.Popen(
         line, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
         assert process.stderr.read() == ""

@@ -55,7 +55,7 @@ def test_a_run_on_hosts_is_watched_while_a_rank_is_killed_and_its_frozen_page_te
             page.get_by_role("link", name=control.run).click()
             page.locator(".verdict.running").wait_for()
             until(lambda: steps(page) > 20, "steps on the page", 180)
-            control.rack.root(control.hosts[1], f"pgrep -f '{RUN}' | tail -n 1 | xargs kill -9")
+            control.rack.root(control.hosts[1], "sh", "-c", f"pgrep -f '{RUN}' | tail -n 1 | xargs kill -9")
             page.locator("#story").get_by_text("Ranks began again").wait_for()
             assert "SIGKILL" in page.locator("#story").inner_text()
             before = steps(page)
@@ -70,9 +70,8 @@ def test_a_run_on_hosts_is_watched_while_a_rank_is_killed_and_its_frozen_page_te
 
 def steps(page):
     """How many steps the page says were made; 0 if it does not say."""
-    rows = page.locator(".figures div").all_inner_texts()
-    found = [row.split()[-1] for row in rows if row.startswith("steps")]
-    return int(found[0].replace(",", "")) if found else 0
+    numbers = page.locator(".figures div", has=page.locator("dt", has_text="steps")).locator("dd").all_inner_texts()
+    return int(numbers[0].replace(",", "")) if numbers else 0
 
 
 def told(page):
