@@ -250,6 +250,7 @@ def test_a_host_replaces_no_run_of_this_machine_and_names_none_that_could_not_be
     rows = {row["id"]: row for row in json.loads(board.ask("runs.json")[2])["rows"]}
     assert set(rows) == {"first", "second", "third"}
     assert "command" not in rows["first"]
+    assert [*rows][-1] == "third", "the oldest"
     assert rows["third"]["command"] == "muster fetch"
 
 

@@ -26,7 +26,7 @@ from .. import compare
 from ..page import render, run
 from ..page.charts import thin
 from ..page.data import MOST_READ
-from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, whole_signature
+from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
 # how many pages are kept.
@@ -102,7 +102,7 @@ class Board:
             rows, faults = self.runs.rows(now), list[str]()
             if self._elsewhere and not self.runs.unread:
                 here = {row["id"] for row in rows}
-                rows = [*(row for row in self._elsewhere.rows() if row["id"] not in here), *rows]
+                rows = newest_first([*rows, *(row for row in self._elsewhere.rows() if row["id"] not in here)])
                 faults = self._elsewhere.faults
             about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
             body = json.dumps(about).encode()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -64,7 +64,7 @@ class Runs:
         rows = [
             {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in self._known.values()
         ]
-        return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
+        return newest_first(rows)
 
     def find(self, name: str) -> Path | None:
         """The folder of a run that lies here; None if there is none, or if it is a link."""
@@ -84,6 +84,11 @@ class Runs:
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
         return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
+
+
+def newest_first(rows: Iterable[Row]) -> list[Row]:
+    """The rows in the order of the list."""
+    return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
 
 
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:

@@ -30,19 +30,18 @@
     ["Run", (row) => row.id, (cell, row) => {
       const name = made(row.command ? "span" : "a", "", row.id);
       if (!row.command) name.href = `run/${encodeURIComponent(row.id)}/`;
-      else if (!row.live) {
-        const code = made("code", "", row.command), line = made("p", "command");
-        line.append(code);
-        addCopy(code);
-        name.append(line);
-      }
       cell.append(name);
     }],
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
     ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
     ["Duration", (row) => row.seconds, plain("took", "number")],
-    ["Script", (row) => row.script, plain("script", "script")],
+    ["Script", (row) => row.script, (cell, row) => {
+      plain("script", "script")(cell, row);
+      if (!row.command || row.live) return;
+      cell.append(made("code", "", row.command));
+      addCopy(cell.firstChild);
+    }],
     ["Hosts", (row) => row.hosts, plain("hosts", "less")],
     ["Who", (row) => row.who, plain("who", "less")],
     ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = moment(row.started); }],
@@ -77,7 +76,7 @@
     const text = JSON.stringify(row), known = lines.get(row.id);
     if (known?.text === text) return known.line;
     const line = made("tr"), tick = made("input"), first = made("td");
-    Object.assign(tick, { type: "checkbox", checked: chosen.has(row.id) });
+    Object.assign(tick, { type: "checkbox", checked: chosen.has(row.id), disabled: Boolean(row.command) });
     tick.setAttribute("aria-label", `compare ${row.id}`);
     tick.onchange = () => { chosen[tick.checked ? "add" : "delete"](row.id); choose(); };
     first.append(tick);
