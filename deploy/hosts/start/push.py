@@ -29,6 +29,7 @@ from ...send.image import push as transfer
 from ...send.image.base import is_anywhere
 from ...send.image.model import slug, tag_of
 from ...send.image.push import Pushed
+from ...send.road.routes import HERE
 from ..node import packages, sent_folders
 from . import observe, plan
 
@@ -88,12 +89,14 @@ def bring(
     Raises DeployError with every host that failed.
     """
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, code, tag, tell).all()
+        pushed = transfer.push(sessions, base, code, tag, tell, note=console.note).all()
     digest = sent_folders.digest_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
-        console.note(f"{host}: {size} sent ({what.why})")
+        others = [f"{amount(count)} by {source}" for source, count in what.sources.items() if source != HERE]
+        console.note(f"{host}: {size} sent{''.join(f', {by}' for by in others)} ({what.why})")
         row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
+        row |= {"sources": dict(what.sources)}
         console.data({**row, **({"folder": digest} if digest else {})})
     return pushed
 
