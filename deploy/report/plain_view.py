@@ -99,7 +99,10 @@ class Transfers:
         self._hosts = {host: _Transfer() for host in hosts}
 
     def note_progress(self, host: str, sent: int, total: int, source: str = "") -> None:
-        """`sent` bytes of `total` have gone to the host, now from `source`. A second transfer starts from zero. Any thread may call it."""
+        """`sent` bytes of `total` have gone to the host, now from `source`. A second transfer starts from zero.
+
+        Any thread may call it.
+        """
         now = time.monotonic()
         with self._lock:
             transfer = self._hosts.get(host)

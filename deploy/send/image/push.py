@@ -183,7 +183,9 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
 
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
-    context, looks = _context(sessions, bases, code, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders)
+    context, looks = _context(
+        sessions, bases, code, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
+    )
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]

@@ -25,6 +25,8 @@ from .routes import HERE, Stop
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
 # (door/framing.py); and then the command has its time.
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
+# Of so many bytes one host gets all first: a road takes so many seconds, and a fast link needs none.
+_SMALL, _MAKING_S = 16 << 20, 0.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
 _KILOBYTES = digits(0, 1 << 50)
 _WHY = {
@@ -63,11 +65,14 @@ class Delivery:
         self.session, self.cargo, self.line = session, cargo, None
         self.ended, self.sources = Future[Delivered](), Counter[str]()
         self.key, self.is_ready, self.number = "", False, 0
+        # When the first of its bytes left here; and whether that was so fast that others need no road.
+        self.began, self.is_quick = 0.0, None
         self.out, self.err = list[str](), list[str]()
         # Which deliveries wait for its answer to `serve`.
         self.asked = deque[tuple[Delivery, int]]()
 
     line: Line | None
+    is_quick: bool | None
 
     @property
     def is_well(self) -> bool:
@@ -88,6 +93,8 @@ class Guide:
     def __init__(self, tell: Tell, note: Callable[[str], None]) -> None:
         self._tell, self._note = tell, note
         self._deliveries = dict[str, Delivery]()
+        # Who waits to see how fast another gets the same from here.
+        self._held = dict[str, Delivery]()
 
     def hear(self, delivery: Delivery, word: str, rest: str) -> None:
         """A line of a host's answer. Words that nobody knows are nothing."""
@@ -120,6 +127,7 @@ class Guide:
     def look(self) -> None:
         """See to hosts that are silent or slow."""
         now, stops = time.monotonic(), self._stops()
+        self._release(now)
         for stop in routes.silent(stops, now):
             self._leave(self._deliveries[stop.name], "silent", "")
         for stop, _ in routes.detours(self._stops(), now):
@@ -151,6 +159,8 @@ class Guide:
             there = stop.source in self._deliveries and digest in self._deliveries[stop.source].stop.sizes
             delivery.sources[source if there else HERE] += stop.sizes[digest]
         self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
+        if not stop.lacks():
+            self._release(time.monotonic())
 
     def _begin(self, delivery: Delivery) -> None:
         if not delivery.is_ready:
@@ -164,10 +174,18 @@ class Guide:
         stop, line = delivery.stop, delivery.line
         if not line or delivery.ended.done() or not stop.lacks():
             return
-        stop.source = HERE
-        source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
-        stop.since = time.monotonic()
+        stop.source, stop.since = HERE, time.monotonic()
         delivery.number += 1
+        self._held.pop(stop.name, None)
+        source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
+        if source and delivery.cargo.size <= _SMALL:
+            first = self._deliveries[routes.above(source.stop.name, self._stops())[-1]]
+            if first.is_quick is None:
+                self._held[stop.name] = first
+                return
+            source = None if first.is_quick else source
+        if not source:
+            delivery.began = delivery.began or stop.since
         if source and source.line:
             stop.source = source.stop.name
             line.order("stop")
@@ -181,6 +199,18 @@ class Guide:
             for piece in dict.fromkeys(delivery.cargo.pieces)
             if piece.digest not in stop.got and piece.digest not in there
         ])  # fmt: skip
+
+    def _release(self, now: float) -> None:
+        """Let those that wait go on, once it is known whether a road is worth its making."""
+        waiting = Counter(first.stop.name for first in self._held.values())
+        for name, number in waiting.items():
+            first, stop = self._deliveries[name], self._deliveries[name].stop
+            took = (now if stop.lacks() else stop.since) - first.began
+            if not stop.lacks() or took > _MAKING_S or first.ended.done():
+                first.is_quick = not stop.lacks() and took * number < _MAKING_S
+        for name, first in [*self._held.items()]:
+            if first.is_quick is not None:
+                self._route(self._deliveries[name])
 
     def _connect(self, source: Delivery, rest: str) -> None:
         """The source says where it can be asked; nowhere, if it says nothing that can be read."""

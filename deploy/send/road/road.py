@@ -24,7 +24,7 @@ from .routes import HERE
 
 # Bytes: from here on hosts keep what came of a cut push, and from here on they pass on. Less is sent again in no time.
 RESUMABLE, SHARED = 16 << 20, 768 << 10
-_TICK_S, _BEAT_S, _CLOSE_S = 0.5, 30.0, 5.0
+_TICK_S, _BEAT_S, _CLOSE_S = 0.1, 30.0, 5.0
 
 
 class Road:

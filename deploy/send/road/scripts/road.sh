@@ -18,13 +18,13 @@ end() {
     rm -rf -- "$1"
 }
 # What a push left whose every process was killed.
-for old in /dev/shm/muster-road-* "$store"/own-*; do
+for old in "/dev/shm/muster-road-$(uname -n)"-* "$store"/own-*; do
     [ ! -L "$old" ] && [ -O "$old" ] && [ -s "$old/main" ] || continue
     kill -0 "$(cat "$old/main")" 2>/dev/null || end "$old"
 done
 find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
 rm -f -- pieces/.*.coming
-own=$(mktemp -d /dev/shm/muster-road-XXXXXXXX 2>/dev/null || mktemp -d "$store/own-XXXXXXXX") || exit
+own=$(mktemp -d "/dev/shm/muster-road-$(uname -n)-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-XXXXXXXX") || exit
 echo "$main" >"$own/main"; : >"$own/beat"; guard=''
 trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 dd bs=65536 count=$((bytes / 65536)) iflag=fullblock 2>/dev/null >"$own/list"
