@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 
-SIZE = 1 << 20  # bytes of a piece: larger ones take longer from host to host, smaller ones cost hosts more processes
+# Bytes of a piece, and of the parts that have such pieces: larger ones take longer from host to host, smaller ones cost
+# hosts more processes.
+_SIZES = ((128 << 10, 4 << 20), (1 << 20, 4 << 30), (4 << 20, 1 << 60))
 
 
 class Piece(NamedTuple):
@@ -26,6 +28,7 @@ class Part:
 
     def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
         self.size, self.read = size, read
+        self.step = next(step for step, most in _SIZES if size < most)
         self._lock, self._pieces = Lock(), tuple[Piece, ...]()
 
     @property
@@ -43,7 +46,7 @@ class Part:
         return (self.read(at, size) for at, size in self._cuts())
 
     def _cuts(self) -> Iterator[tuple[int, int]]:
-        return ((at, min(SIZE, self.size - at)) for at in range(0, self.size, SIZE))
+        return ((at, min(self.step, self.size - at)) for at in range(0, self.size, self.step))
 
 
 class Cargo:
@@ -64,7 +67,9 @@ class Cargo:
 
     @cached_property
     def _places(self) -> dict[str, tuple[Part, int]]:
-        return {piece.digest: (part, number * SIZE) for part in self._parts for number, piece in enumerate(part.pieces)}
+        return {
+            piece.digest: (part, number * part.step) for part in self._parts for number, piece in enumerate(part.pieces)
+        }
 
     def read(self, piece: Piece) -> bytes:
         """The bytes of a piece. Raises DeployError if they are not what they were."""

@@ -27,6 +27,8 @@ from .routes import HERE, Stop
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
 # Of so many bytes one host gets all first: a road takes so many seconds, and a fast link needs none.
 _SMALL, _MAKING_S = 16 << 20, 0.5
+# How much faster a host must get it that was led around another.
+_FASTER = 1.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
 _KILOBYTES = digits(0, 1 << 50)
 _WHY = {
@@ -93,6 +95,8 @@ class Guide:
     def __init__(self, tell: Tell, note: Callable[[str], None]) -> None:
         self._tell, self._note = tell, note
         self._deliveries = dict[str, Delivery]()
+        # Who was led around whom, when, and how fast that was; whether such is done at all.
+        self._tried, self._detours = dict[str, tuple[float, str, float]](), True
         # Who waits to see how fast another gets the same from here.
         self._held = dict[str, Delivery]()
 
@@ -130,8 +134,7 @@ class Guide:
         self._release(now)
         for stop in routes.silent(stops, now):
             self._leave(self._deliveries[stop.name], "silent", "")
-        for stop, _ in routes.detours(self._stops(), now):
-            self._leave(self._deliveries[stop.name], "slow", "")
+        self._lead_around(now)
         for delivery in [*self._deliveries.values()]:
             still = now - delivery.stop.since
             wait_s = _STILL_S if delivery.is_ready else _READY_S
@@ -139,6 +142,20 @@ class Guide:
                 wait_s = _AFTER_S + delivery.cargo.size / _AFTER_BYTES_A_SECOND
             if still > wait_s and not delivery.ended.done():
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
+
+    def _lead_around(self, now: float) -> None:
+        """Lead hosts around slow ones; back, and never again, if what they ask then is the slow one."""
+        for name, (since, slow, rate) in [*self._tried.items()]:
+            if now - since > 2 * routes.WINDOW_S:
+                del self._tried[name]
+                stop = self._deliveries[name].stop
+                if stop.lacks() and stop.rate(now) < _FASTER * rate:
+                    self._detours = False
+                    stop.avoids.discard(slow)
+                    self._route(self._deliveries[name])
+        for stop, _ in routes.detours(self._stops(), now) if self._detours else ():
+            self._tried[stop.name] = (now, stop.source, self._deliveries[stop.source].stop.rate(now))
+            self._leave(self._deliveries[stop.name], "slow", "")
 
     def order_all(self, word: str) -> None:
         """An order for every host."""
@@ -175,6 +192,7 @@ class Guide:
         if not line or delivery.ended.done() or not stop.lacks():
             return
         stop.source, stop.since = HERE, time.monotonic()
+        stop.routed = stop.since
         delivery.number += 1
         self._held.pop(stop.name, None)
         source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
@@ -252,6 +270,9 @@ class Guide:
 
     def _end(self, delivery: Delivery, code: int) -> None:
         done = Done(code, "".join(f"{line}\n" for line in delivery.out), "".join(f"{line}\n" for line in delivery.err))
+        if not code and delivery.stop.lacks():
+            self._lose(delivery, "its command ended early")
+            return
         with suppress(InvalidStateError):
             delivery.ended.set_result(Delivered(done, delivery.sources))
         if code and delivery.line:

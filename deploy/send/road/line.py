@@ -76,8 +76,8 @@ class Line:
                 self._pipe.sendall(data)
         except (OSError, TimeoutError, EOFError):
             pass  # the reader says why
-        except DeployError as fault:
-            self._tell("gone", fault.message)
+        except BaseException as fault:  # of what is read here
+            self._tell("gone", fault.message if isinstance(fault, DeployError) else repr(fault))
 
     def _next(self) -> bytes | None:
         with self._waiting:

@@ -25,7 +25,7 @@ class Stop:
 
     `source`: the delivery that passes on to it what that has; `avoids`: from those it gets nothing. `serves`: whether
     others may get from it. `marks`: times, and its bytes then, of the last WINDOW_S. `since`: when it last got
-    something, or a source. `peak`: the most bytes a second that it got.
+    something, or a source; `routed`: a source. `peak`: the most bytes a second that it got.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Stop:
     since: float = 0.0
     bytes: int = 0
     peak: float = 0.0
+    routed: float = 0.0
 
     def lacks(self) -> set[str]:
         """The pieces that it does not have."""
@@ -104,6 +105,8 @@ def detours(stops: Stops, now: float) -> list[tuple[Stop, str]]:
         source = stops.get(stop.source)
         before = stops.get(source.source) if source else None
         if not source or not before or before.name in stop.avoids or not before.serves:
+            continue
+        if now - max(stop.routed, source.routed) < 2 * WINDOW_S:
             continue
         behind = sum(source.sizes.get(digest, 0) for digest in before.got - source.got)
         waits = sum(stop.sizes[digest] for digest in stop.lacks() & source.got) < BEHIND // 2

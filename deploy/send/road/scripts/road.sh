@@ -53,6 +53,7 @@ feed() {
         until [ -f "pieces/$digest" ]; do alive && [ ! -e "$own/over" ] || return; sleep 0.05; done
         cat "pieces/$digest" || return
     done 4<"$own/list"
+    : >"$own/fed"
 }
 addresses() {
     {
@@ -160,6 +161,8 @@ else
 fi
 {
     feed | { "$@" >"$own/out" 2>"$own/err"; code=$?; : >"$own/over"; echo "$code" >"$own/code"; }
+    # A command that ends well without all of it was cut, and does not know.
+    [ -e "$own/fed" ] || [ "$(cat "$own/code")" != 0 ] || exit
     sed 's/^/out /' "$own/out"; tail -c 60000 "$own/err" | sed 's/^/err /'
     echo "end $(cat "$own/code")"
 } </dev/null &
