@@ -1,6 +1,8 @@
 """One copy up: how long until the last host has it, and what left this machine for it.
 
     python -m benchmarks.road [--quick] [--hosts 8] [--megabytes 100]
+    python -m benchmarks.road slow      the others, where one host is 20 times slower
+    python -m benchmarks.road cuts      the control side killed at ten random moments, and the push that goes on
 
 Hosts are network namespaces with an OpenSSH server each, and so is the control side, whose uplink is 10 Mbit/s; each
 host's link is 100 Mbit/s both ways. What goes over does not compress, and a host's command takes its digest: no engine
@@ -15,11 +17,13 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import secrets
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -95,7 +99,16 @@ def go(way: str, path: Path, addresses: Sequence[str]) -> dict[str, Any]:
         with session.open_all(from_flag(",".join(addresses)).hosts) as opened:
             sessions = list(opened.all().values())
             with Road(len(sessions), lambda host, sent, total, source="": None, notes.append) as road:
-                ended = session.on_all(sessions, lambda each: road.deliver(each, ["sha256sum"], cargo)).all()
+                ended, over = dict[str, Any](), threading.Semaphore(0)
+
+                def send(each: session.Session) -> None:
+                    ended[each.host.name] = road.deliver(each, ["sha256sum"], cargo)
+                    over.release()
+
+                for each in sessions:
+                    threading.Thread(target=send, args=(each,), daemon=True).start()
+                for _ in range(len(sessions) - (way == "but one")):
+                    over.acquire()
                 seconds = time.monotonic() - began
         said = [each.done.out for each in ended.values()]
         sources = {host: dict(each.sources) for host, each in ended.items()}
@@ -136,6 +149,47 @@ def measure(count: int, megabytes: int, rival: bool) -> dict[str, Any]:
     return result(rows, [f"uplink {UPLINK}, links {LINK}; bytes with all headers", *every["notes"]])
 
 
+def measure_slow(count: int, megabytes: int) -> dict[str, Any]:
+    """The others' time with a host that is 20 times slower than the uplink, beside their time without it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            fill(folder, megabytes * 1_000_000)
+            without = inside(lab, folder, "road", lab.hosts[2:])
+            fill(folder, megabytes * 1_000_000)
+            lab.rate(lab.hosts[1], "500kbit")
+            others = inside(lab, folder, "but one", lab.hosts[1:])
+    ratio = others["seconds"] / without["seconds"]
+    row = Row(f"{megabytes} MB to {count - 1} hosts beside a slow one", f"{others['seconds']:.1f} s", "",
+              f"{ratio:.2f} x without it ({without['seconds']:.1f} s)", "<= 1.1 x", ratio <= 1.1)  # fmt: skip
+    return result([row], others["notes"])
+
+
+def measure_cuts(count: int, megabytes: int, cuts: int) -> dict[str, Any]:
+    """Bytes that left for a push that was killed once, and for the one that went on, beside one that was not killed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder, again = Path(scratch), list[float]()
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            fill(folder, megabytes * 1_000_000)
+            whole = inside(lab, folder, "road", lab.hosts[1:])
+            for _ in range(cuts):
+                fill(folder, megabytes * 1_000_000)
+                before = left(lab)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    inside(lab, folder, "road", lab.hosts[1:], 2 + random.random() * (whole["seconds"] - 2))
+                lab.hosts[0].busy[-1].kill()
+                inside(lab, folder, "road", lab.hosts[1:])
+                again.append((left(lab) - before) / whole["bytes"] - 1)
+                say(f"{100 * again[-1]:.1f} % again")
+    most = max(again)
+    name = f"{megabytes} MB to {count} hosts, killed at {cuts} moments: sent again"
+    row = Row(name, f"{100 * most:.1f} % at most", "",
+              f"{100 * sum(again) / cuts:.1f} % in the mean", "<= 15 %", most <= 0.15)  # fmt: skip
+    return result([row], ["all digests were right"])
+
+
 def fill(folder: Path, size: int) -> int:
     """Other bytes to send, which no compression makes smaller."""
     (folder / "cargo").write_bytes(secrets.token_bytes(size))
@@ -145,6 +199,7 @@ def fill(folder: Path, size: int) -> int:
 def main() -> None:
     """Measure and print; or, with --inside, be the control side."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("what", nargs="?", choices=["slow", "cuts"])
     command.add_argument("--quick", action="store_true", help="less to send, and no rival")
     command.add_argument("--hosts", type=int, default=8)
     command.add_argument("--megabytes", type=int, default=0)
@@ -157,6 +212,11 @@ def main() -> None:
     stop_like_ctrl_c()
     if why := network.missing():
         raise SystemExit(why)
+    if options.what:
+        many = (measure_slow(options.hosts, options.megabytes or 100) if options.what == "slow"
+                else measure_cuts(min(options.hosts, 4), options.megabytes or 20, 10))  # fmt: skip
+        print(table(many))
+        return
     print(table(measure(options.hosts, options.megabytes or (20 if options.quick else 100), not options.quick)))
 
 
