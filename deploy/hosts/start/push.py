@@ -29,6 +29,7 @@ from ...send.image import push as transfer
 from ...send.image.base import is_anywhere
 from ...send.image.model import slug, tag_of
 from ...send.image.push import Pushed
+from ...send.image.push_plan import PushPlan
 from ...send.road.routes import HERE
 from ..node import packages, sent_folders
 from . import observe, plan
@@ -101,9 +102,24 @@ def bring(
     return pushed
 
 
+def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
+    """Say which hosts get layers from each other."""
+    lacking = dict[tuple[str, ...], list[str]]()
+    for host, push_plan in pushes.items():
+        lacking.setdefault(push_plan.layers, []).append(host)
+    for layers, hosts in lacking.items():
+        if layers and len(hosts) > 1:
+            size = max(pushes[host].bytes for host in hosts)
+            way = " -> ".join((HERE, *hosts))
+            console.line(f"{way}, in the order in which they answer: {amount(size)} of layers at most", {
+                "kind": "would pass on", "hosts": hosts, "bytes": size,
+            })  # fmt: skip
+
+
 def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, tag: str, console: Console) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    for host, push_plan in transfer.foresee(sessions, base, code, tag).all().items():
+    pushes = transfer.foresee(sessions, base, code, tag).all()
+    for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
@@ -112,6 +128,7 @@ def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, ta
             console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'} to send", {
                 "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
             })  # fmt: skip
+    foretell_road(pushes, console)
 
 
 def base_of(

@@ -190,7 +190,9 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
         folders = _folders(session, context.outgoing, has.folders)
-        return replace(_planned(context, has), folders=_beside(context.outgoing, folders))
+        planned = _planned(context, has)
+        weight = context.layers.weight(planned.layers)
+        return replace(planned, folders=_beside(context.outgoing, folders), bytes=weight)
 
     return on_all(sessions, plan)
 
