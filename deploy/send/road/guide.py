@@ -19,7 +19,7 @@ from ...core.text import amount, in_seconds, shortened
 from ...door.session import Done, Session
 from . import routes
 from .cargo import Cargo
-from .line import READY, SERVING, Line
+from .line import READY, SERVING, WINDOW, WINDOW_S, Line
 from .routes import HERE, Stop
 
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
@@ -167,14 +167,18 @@ class Guide:
         return {name: delivery.stop for name, delivery in self._deliveries.items()}
 
     def _take(self, delivery: Delivery, digest: str, new: bool) -> None:
-        stop = delivery.stop
-        if not stop.take(digest, time.monotonic()):
+        stop, now = delivery.stop, time.monotonic()
+        if delivery.line:
+            delivery.line.land(digest)
+        if not stop.take(digest, now):
             return
+        if delivery.line:
+            delivery.line.window = max(WINDOW, int(stop.rate(now) * WINDOW_S))
         source = self._deliveries[stop.source].stop.host if stop.source in self._deliveries else HERE
         if new and delivery.line:
             # What the source has came from there; all else came from here.
-            there = stop.source in self._deliveries and digest in self._deliveries[stop.source].stop.sizes
-            delivery.sources[source if there else HERE] += stop.sizes[digest]
+            passed_on = stop.source in self._deliveries and digest in self._deliveries[stop.source].stop.sizes
+            delivery.sources[source if passed_on else HERE] += stop.sizes[digest]
         self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
         if not stop.lacks():
             self._release(time.monotonic())
@@ -211,11 +215,11 @@ class Guide:
             source.line.order("serve", delivery.key)
         else:
             line.order("stop")
-        there = source.stop.sizes if source else {}
+        shared = source.stop.sizes if source else {}
         line.put([
             piece
             for piece in dict.fromkeys(delivery.cargo.pieces)
-            if piece.digest not in stop.got and piece.digest not in there
+            if piece.digest not in stop.got and piece.digest not in shared
         ])  # fmt: skip
 
     def _release(self, now: float) -> None:

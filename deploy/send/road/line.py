@@ -16,6 +16,8 @@ from .cargo import Cargo, Piece
 _SCRIPT = Scripts(__file__)
 # Ports beside those of runs; minutes after which a host takes silence for our end, and days that pieces wait there.
 PORTS, LEASE_MIN, DAYS = range(29800, 29900), 5, 7
+# Bytes on their way to a host, at least; seconds of what it takes, where that is more.
+WINDOW, WINDOW_S = 2 << 20, 0.5
 _MOST_LINE, _READ, _LAST_WORDS_S = 64 << 10, 256 << 10, 2.0
 _KEY = r"(?:ssh-ed25519) [A-Za-z0-9+/=]{40,100}"
 READY = re.compile(rf"({_KEY}) ?")
@@ -38,6 +40,8 @@ class Line:
         self._pipe, self._session = session.pipe(_SCRIPT("road", *words)), session
         self._waiting, self._orders, self._pieces = threading.Condition(), deque[bytes]([listing]), deque[Piece]()
         self._closed, self._over = False, threading.Event()
+        # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
+        self._flying, self.window = dict[str, int](), WINDOW
         for work in (self._write, self._read):
             threading.Thread(target=work, daemon=True, name=f"muster-road-{session.host.name}").start()
 
@@ -53,11 +57,11 @@ class Line:
             self._pieces = deque(pieces)
             self._waiting.notify()
 
-    def drop(self, digest: str) -> None:
-        """Do not send this piece."""
-        with self._waiting, suppress(ValueError):
-            if self._pieces and self._pieces[0].digest == digest:
-                self._pieces.popleft()
+    def land(self, digest: str) -> None:
+        """The host has this piece."""
+        with self._waiting:
+            self._flying.pop(digest, None)
+            self._waiting.notify()
 
     def wait(self, seconds: float) -> None:
         """Wait for its end, at most so long."""
@@ -81,13 +85,17 @@ class Line:
 
     def _next(self) -> bytes | None:
         with self._waiting:
-            self._waiting.wait_for(lambda: self._closed or self._orders or self._pieces)
+            self._waiting.wait_for(lambda: self._closed or self._orders or self._may_fly())
             if self._closed:
                 return None
             if self._orders:
                 return self._orders.popleft()
             piece = self._pieces.popleft()
+            self._flying[piece.digest] = piece.size
         return f"put {piece.digest} {piece.size}\n".encode() + self._cargo.read(piece)
+
+    def _may_fly(self) -> bool:
+        return bool(self._pieces) and sum(self._flying.values()) < self.window
 
     def _read(self) -> None:
         rest = bytearray()

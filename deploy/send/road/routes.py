@@ -100,7 +100,7 @@ def silent(stops: Stops, now: float) -> list[Stop]:
 
 def detours(stops: Stops, now: float) -> list[tuple[Stop, str]]:
     """The hosts that wait for a slow source, each with the source of that, which they had better ask."""
-    found = list[tuple[Stop, str]]()
+    led = list[tuple[Stop, str]]()
     for stop in stops.values():
         source = stops.get(stop.source)
         before = stops.get(source.source) if source else None
@@ -111,8 +111,8 @@ def detours(stops: Stops, now: float) -> list[tuple[Stop, str]]:
         behind = sum(source.sizes.get(digest, 0) for digest in before.got - source.got)
         waits = sum(stop.sizes[digest] for digest in stop.lacks() & source.got) < BEHIND // 2
         if waits and behind >= BEHIND and stop.lacks() & before.got and source.rate(now) < SLOW * before.peak:
-            found.append((stop, before.name))
-    return found
+            led.append((stop, before.name))
+    return led
 
 
 def ranges(wanted: set[str], order: Sequence[str]) -> str:
