@@ -34,6 +34,7 @@ from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
 from ..run.state.story import Happening
+from ..send.road.guide import Tell
 from . import plain_view
 from . import text as lines
 from .plain_view import PlainView, Transfers
@@ -101,16 +102,16 @@ class Console:
         if value:
             self.data(value)
 
-    def pushing(self, hosts: Sequence[str]) -> AbstractContextManager[Callable[[str, int, int], None]]:
-        """Show the progress of a push on a terminal; gives `tell(host, sent, total)`, which any thread may call."""
+    def pushing(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
+        """Show the progress of a push on a terminal, from what it gives."""
         return self._transferring(Transfers(hosts))
 
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Callable[[str, int, int], None]]:
-        """Show the progress of a fetch on a terminal; gives `tell(host, sent, total)`, which any thread may call."""
+    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
+        """Show the progress of a fetch on a terminal, from what it gives."""
         return self._transferring(Transfers(hosts, then=""))
 
     @contextmanager
-    def _transferring(self, transfers: Transfers) -> Iterator[Callable[[str, int, int], None]]:
+    def _transferring(self, transfers: Transfers) -> Iterator[Tell]:
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
 

@@ -85,6 +85,7 @@ class _Transfer:
     total: int = 0
     began: float | None = None
     ended: float | None = None
+    source: str = ""
 
 
 class Transfers:
@@ -97,8 +98,11 @@ class Transfers:
         self._then, self._lock = then, threading.Lock()
         self._hosts = {host: _Transfer() for host in hosts}
 
-    def note_progress(self, host: str, sent: int, total: int) -> None:
-        """`sent` bytes of `total` have gone to the host. A second transfer starts from zero. Any thread may call it."""
+    def note_progress(self, host: str, sent: int, total: int, source: str = "") -> None:
+        """`sent` bytes of `total` have gone to the host, now from `source`. A second transfer starts from zero.
+
+        Any thread may call it.
+        """
         now = time.monotonic()
         with self._lock:
             transfer = self._hosts.get(host)
@@ -107,7 +111,7 @@ class Transfers:
                 self._hosts = {host: transfer, **self._hosts}
             if transfer.began is None or sent < transfer.sent:
                 transfer.began, transfer.ended = now, None
-            transfer.sent, transfer.total = sent, total
+            transfer.sent, transfer.total, transfer.source = sent, total, source
             if sent >= total and transfer.ended is None:
                 transfer.ended = now
 
@@ -134,7 +138,9 @@ class Transfers:
         if transfer.sent < min(_TELLING, transfer.total):
             return f"{amount(transfer.total)} to go"
         words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
-        return f"{words}{self._then}" if transfer.ended is not None else words
+        if transfer.ended is not None:
+            return f"{words}{self._then}"
+        return f"{words}, from {transfer.source}" if transfer.source in self._hosts else words
 
 
 @contextmanager

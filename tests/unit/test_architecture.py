@@ -129,7 +129,7 @@ def test_a_package_of_deploy_imports_only_those_before_it() -> None:
 
 
 def test_what_is_sent_stands_on_what_comes_before_it() -> None:
-    order, crossed = ["folder", "image", "packages"], []
+    order, crossed = ["road", "folder", "image", "packages"], []
     for path in python_files("deploy/send"):
         own = path.relative_to(HOME / "deploy/send").parts[0]
         for module in imported(path):

@@ -25,5 +25,10 @@ if place=$(cd -P -- "$HOME/.muster/folders/$(uname -n)" 2>/dev/null && env pwd -
         echo "folders ${name#.} $(stat -c %Z -- "$folder") $(size "$folder")"
     done
 fi
+# What of a push that was cut waits for the next one.
+road=$HOME/.muster/road/$(uname -n)/pieces
+if [ ! -L "$road" ] && [ -n "$(ls -A -- "$road" 2>/dev/null)" ]; then
+    echo "folders road $(stat -c %Z -- "$road") $(size "$road")"
+fi
 sed -nE 's/^([^ ]+) [^ ]+ from [^ ]*: pushed ([a-z0-9][A-Za-z0-9._:/-]*): .*/pushed \2 \1/p' "$HOME/.muster/audit.log" 2>/dev/null |
     tail -n 2000

@@ -5,7 +5,7 @@ case $1 in
 caches)
     uid=${2%%/*} place=${2#*/}
     plain "$uid" && plain "$place" && cd -P -- "$HOME/.muster/cache" && [ ! -L "$uid" ] && cd -- "./$uid" || exit ;;
-folders)
+folders) [ "$2" != road ] || { cd -P -- "$HOME/.muster/road/$(uname -n)" && rm -rf -- ./pieces; exit; }
     place=$2
     plain "$place" && cd -P -- "$HOME/.muster/folders/$(uname -n)" || exit
     case $place in coming.*) place=.$place ;; esac ;;

@@ -250,6 +250,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
+    deploy_push.foretell_road(pushes, console)
     patience = request.cluster.job.wait_lost or WAIT_LOST_S
     console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 

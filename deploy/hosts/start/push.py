@@ -29,6 +29,8 @@ from ...send.image import push as transfer
 from ...send.image.base import is_anywhere
 from ...send.image.model import slug, tag_of
 from ...send.image.push import Pushed
+from ...send.image.push_plan import PushPlan
+from ...send.road.routes import HERE
 from ..node import bare, packages, sent_folders
 from . import observe, plan
 
@@ -90,19 +92,36 @@ def bring(
     Raises DeployError with every host that failed.
     """
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, code, tag, tell).all()
+        pushed = transfer.push(sessions, base, code, tag, tell, note=console.note).all()
     digest = sent_folders.digest_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
-        console.note(f"{host}: {size} sent ({what.why})")
+        others = [f"{amount(count)} by {source}" for source, count in what.sources.items() if source != HERE]
+        console.note(f"{host}: {size} sent{''.join(f', {by}' for by in others)} ({what.why})")
         row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
+        row |= {"sources": dict(what.sources)}
         console.data({**row, **({"folder": digest} if digest else {})})
     return pushed
 
 
+def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
+    """Say which hosts get layers from each other."""
+    lacking = dict[tuple[str, ...], list[str]]()
+    for host, push_plan in pushes.items():
+        lacking.setdefault(push_plan.layers, []).append(host)
+    for layers, hosts in lacking.items():
+        if layers and len(hosts) > 1:
+            size = max(pushes[host].bytes for host in hosts)
+            way = " -> ".join((HERE, *hosts))
+            console.line(f"{way}, in the order in which they answer: {amount(size)} of layers at most", {
+                "kind": "would pass on", "hosts": hosts, "bytes": size,
+            })  # fmt: skip
+
+
 def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, tag: str, console: Console) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    for host, push_plan in transfer.foresee(sessions, base, code, tag).all().items():
+    pushes = transfer.foresee(sessions, base, code, tag).all()
+    for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
@@ -111,6 +130,7 @@ def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, ta
             console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'} to send", {
                 "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
             })  # fmt: skip
+    foretell_road(pushes, console)
 
 
 def base_of(

@@ -7,7 +7,8 @@ changed files are sent. A node reads all of it when it starts, and refuses anoth
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
 from ...run.files.folders import CHECKOUT, INSTALLED, PACKAGE
+from ..road.cargo import Cargo
+from ..road.road import Road
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .credentials import Choice
@@ -190,21 +193,21 @@ def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
         )
 
 
-def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, tell: Callable[[int, int], None]) -> int:
-    """Send what the host lacks; returns the bytes. Raises DeployError; what the host had before stays then."""
+def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road: Road) -> Counter[str]:
+    """Send what the host lacks; returns the bytes by who sent them. Raises DeployError; what the host had before stays
+    then."""
     plan = outgoing.plan(folders)
     if plan.stream is None:
-        return 0
+        return Counter()
     check_space([plan], folders)
-    size, wanted = plan.stream.size, outgoing.content
+    wanted = outgoing.content
     # What stands on another folder needs no listing, which takes its time.
     listing = "" if plan.below else wanted.listing
     argv = _SCRIPT("receive-folder", wanted.digest, listing, plan.below, *outgoing.older)
-    tell(0, size)
-    done = session.run(argv, input=plan.stream.read(lambda sent: tell(sent, size)), moving=True, check=False)
+    done, sources = road.send(session, argv, Cargo([plan.stream.part]))
     if done.code:
         raise refused(done.err, session.host.name, folders, plan.stream.room)
-    return size
+    return sources
 
 
 def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError:

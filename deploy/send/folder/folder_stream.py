@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 
 from ...core.errors import DeployError
+from ..road.cargo import Part
 from . import content, left_out
 from .content import Entry
 
-_CHUNK = 1 << 20
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
 # What a header holds without a second one.
 _LONGEST_NAME, _MOST_DIGITS = 100, 8**11
@@ -35,63 +37,74 @@ class FolderStream:
     @cached_property
     def size(self) -> int:
         """Bytes of the stream."""
-        sizes = (len(self._go), *(entry.size for entry in self._entries))
-        return sum(map(len, self._headers)) + sum(map(_padded, sizes)) + len(_ending())
+        return self._starts[-1] + len(_ending())
 
     @cached_property
     def room(self) -> int:
         """Bytes that it takes on a disk, about."""
         return sum(_padded(entry.size, _PAGE) + _PAGE for entry in self._entries)
 
-    def read(self, tell: Callable[[int], None]) -> Iterator[bytes]:
-        """The stream in pieces of about a megabyte; `tell` gets the bytes so far.
+    @cached_property
+    def part(self) -> Part:
+        """The stream, to be read in any order. Reading raises DeployError for a file that has changed since."""
+        return Part(self.size, self._read)
 
-        Raises DeployError for a file that has changed since it was looked at.
-        """
-        sent, pieces, waiting = 0, list[bytes](), 0
-        for piece in self._pieces():
-            pieces.append(piece)
-            waiting += len(piece)
-            if waiting >= _CHUNK:
-                yield b"".join(pieces)
-                sent, pieces, waiting = sent + waiting, [], 0
-                tell(sent)
-        yield b"".join(pieces)
-        tell(sent + waiting)
+    def read(self, tell: Callable[[int], None]) -> Iterator[bytes]:
+        """The stream in pieces of about a megabyte; `tell` gets the bytes so far. Raises as `part` does."""
+        sent = 0
+        for piece in self.part.chunks():
+            yield piece
+            sent += len(piece)
+            tell(sent)
 
     @cached_property
     def _headers(self) -> Sequence[bytes]:
         """The header of `gone`, and of each entry: made once for all hosts."""
         return [_header("gone", len(self._go)), *(_header_of(entry) for entry in self._entries)]
 
-    def _pieces(self) -> Iterator[bytes]:
-        headers, folder, places = iter(self._headers), str(self._folder), self._places
-        yield next(headers)
-        yield self._go + bytes(_padded(len(self._go)) - len(self._go))
-        for header, entry in zip(headers, self._entries, strict=True):
-            yield header
-            if entry.size:
-                yield from _content(str(places.get(entry.path) or f"{folder}/{entry.path}"), entry)
-        yield _ending()
+    @cached_property
+    def _starts(self) -> Sequence[int]:
+        """Where in the stream each header begins, and the ending."""
+        sizes = (len(self._go), *(entry.size for entry in self._entries))
+        blocks = (len(header) + _padded(size) for header, size in zip(self._headers, sizes, strict=True))
+        return list(accumulate(blocks, initial=0))
+
+    def _read(self, at: int, size: int) -> bytes:
+        pieces, number = list[bytes](), bisect_right(self._starts, at) - 1
+        while size:
+            piece = self._block(number, at - self._starts[number], size)
+            pieces.append(piece)
+            at, size, number = at + len(piece), size - len(piece), number + 1
+        return b"".join(pieces)
+
+    def _block(self, number: int, at: int, most: int) -> bytes:
+        """At most so many bytes of a header and what it is of, from that place on."""
+        if number in (0, len(self._headers)):
+            gone = self._headers[0] + self._go + bytes(_padded(len(self._go)) - len(self._go))
+            return (_ending() if number else gone)[at : at + most]
+        header, entry = self._headers[number], self._entries[number - 1]
+        start = header[at : at + most]
+        if not entry.size or len(start) == most:
+            return start
+        path = str(self._places.get(entry.path) or f"{self._folder}/{entry.path}")
+        return start + _content(path, entry, max(0, at - len(header)), most - len(start))
 
 
-def _content(path: str, entry: Entry) -> Iterator[bytes]:
-    """A file as it was when it was looked at, filled up to whole blocks."""
+def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
+    """At most so many bytes of a file as it was when it was looked at, filled up to whole blocks."""
+    size = max(0, min(most, entry.size - at))
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
-            left = entry.size
-            while left and (piece := os.read(file, min(left, _CHUNK))):
-                yield piece
-                left -= len(piece)
+            data = os.pread(file, size, at)
             status = os.fstat(file)
         finally:
             os.close(file)
     except OSError as fault:
         raise left_out.unreadable(Path(path), fault) from fault
-    if left or content.stamp_of(status) not in entry.stamp:
+    if len(data) < size or content.stamp_of(status) not in entry.stamp:
         raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
-    yield bytes(_padded(entry.size) - entry.size)
+    return data + bytes(min(most, _padded(entry.size) - at) - size)
 
 
 def _header_of(entry: Entry) -> bytes:

@@ -7,9 +7,9 @@ named and left out. The two name files come last: a stream that is cut short nam
 from __future__ import annotations
 
 import tarfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from ..road.cargo import Cargo, Part, of_bytes
 from .compression import Codec, CompressedLayer
 from .model import Image, digest, docker_manifest, index, manifest
 
@@ -17,28 +17,19 @@ _BLOCK = 512
 _LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 
 
-@dataclass(frozen=True)
-class Archive:
-    """A stream to send: its size, and how to read it, once for each host."""
-
-    size: int
-    read: Callable[[], Iterator[bytes]]
-
-
-def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, int], codec: Codec) -> Archive:
+def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, int], codec: Codec) -> Cargo:
     """The archive of `image` with `layers` inside, all compressed by `codec`.
 
     `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
     """
-    parts: list[bytes | CompressedLayer] = []
+    parts: list[Part] = []
     before = b""
     for layer in layers:
-        parts += [codec.compress(before + _header(blob(layer.layer), layer.size)), layer]
+        parts += [of_bytes(codec.compress(before + _header(blob(layer.layer), layer.size))), layer.part]
         before = _padding(layer.size)
     known = {**sizes, **{layer.layer: layer.size for layer in layers}}
-    parts.append(codec.compress(before + _names(image, known) + b"\0" * 2 * _BLOCK))
-    size = sum(part.compressed_size if isinstance(part, CompressedLayer) else len(part) for part in parts)
-    return Archive(size, lambda: _read(parts))
+    parts.append(of_bytes(codec.compress(before + _names(image, known) + b"\0" * 2 * _BLOCK)))
+    return Cargo(parts)
 
 
 def blob(address: str) -> str:
@@ -57,14 +48,6 @@ def _names(image: Image, sizes: dict[str, int]) -> bytes:
         ("manifest.json", docker_manifest(image, [blob(layer) for layer in image.layers], config_path)),
     ]
     return b"".join(_header(name, len(data)) + data + _padding(len(data)) for name, data in files)
-
-
-def _read(parts: Sequence[bytes | CompressedLayer]) -> Iterator[bytes]:
-    for part in parts:
-        if isinstance(part, CompressedLayer):
-            yield from part.read()
-        else:
-            yield part
 
 
 def _header(name: str, size: int) -> bytes:

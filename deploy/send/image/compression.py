@@ -16,6 +16,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
+from ..road.cargo import Part
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -51,12 +53,11 @@ CODECS = {codec.name: codec for codec in (ZSTD, GZIP, PLAIN)}
 
 @dataclass(frozen=True)
 class CompressedLayer:
-    """A layer ready to send: its diff id, its bytes as a tar file and compressed, and how to read it compressed."""
+    """A layer ready to send: its diff id, its bytes as a tar file, and `part`, its bytes as compressed."""
 
     layer: str
     size: int
-    compressed_size: int
-    read: Callable[[], Iterator[bytes]]
+    part: Part
 
 
 def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ from typing import IO, cast
 from ...core.errors import DeployError
 from ...engine import images
 from ...run.files import locks
+from ..road import cargo
 from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
 from .model import Base
 
@@ -121,7 +122,7 @@ class LayerCache:
 
     def _compressed(self, layer: str, codec: Codec) -> CompressedLayer:
         path = self._path(layer, codec)
-        return CompressedLayer(layer, self.sizes([layer])[layer], path.stat().st_size, lambda: _file(path))
+        return CompressedLayer(layer, self.sizes([layer])[layer], cargo.of_file(path, path.stat().st_size))
 
     def _prune(self, spared: Collection[Path]) -> None:
         endings = {f".{name}" for name in CODECS}
@@ -208,16 +209,6 @@ class _Reader:
 
 def _name(layer: str) -> str:
     return layer.removeprefix("sha256:")
-
-
-def _file(path: Path) -> Iterator[bytes]:
-    try:
-        with path.open("rb") as file:
-            yield from _chunks(file)
-    except OSError as fault:
-        raise DeployError(
-            f"cannot read {path}: {fault.strerror}", "push again: Muster then creates it again"
-        ) from fault
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

@@ -7,9 +7,10 @@ hosts. The user's folder, and Muster's agent where the base lacks it, go beside 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -29,8 +30,11 @@ from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
 from ..image.base import HERE, PULL_S, agreed_base, find_base
+from ..road.cargo import Cargo
+from ..road.guide import Tell
+from ..road.road import Road
 from . import commands
-from .archive import Archive, archive
+from .archive import archive
 from .layer_cache import BaseLayers, LayerCache
 from .model import Base, Image, has_trainer, run_image
 from .push_plan import (
@@ -46,7 +50,6 @@ from .push_plan import (
     replaced,
 )
 
-Tell = Callable[[str, int, int], None]
 READER = "this machine reads"
 _LOOK_S = 60.0
 _MOST_PROOFS, _PROVED = 1000, "proved"  # lines; the oldest go first
@@ -100,11 +103,15 @@ class Proofs:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did on one host: the bytes sent (0 if it had all), the reason, and what lies beside the image."""
+    """What a push did on one host: the bytes sent (0 if it had all), the reason, and what lies beside the image.
+
+    `sources`: those bytes by who sent them, a host's name or HERE (road/routes.py).
+    """
 
     sent_bytes: int
     why: str
     folders: tuple[HostFolder, ...] = ()
+    sources: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,7 @@ class _PushContext:
     base: Base
     local: bool
     layers: BaseLayers
-    tell: Tell
+    road: Road
     proofs: Proofs
     outgoing: Sequence[Outgoing]
 
@@ -135,23 +142,26 @@ def push(
     tag: str,
     tell: Tell,
     cache: LayerCache | None = None,
+    note: Callable[[str], None] = lambda _: None,
 ) -> Results[Pushed]:
     """Put `base` onto every host, as `tag`, and the folder of `code` beside it.
 
     Returns per host what was sent, or its fault.
 
-    Calls `tell(host, sent, total)` from several threads with the bytes so far; for `READER`, while this machine reads
-    the base from its engine. An interrupted push leaves nothing; the next one starts from zero.
+    Calls `tell` from several threads with the bytes so far; for `READER`, while this machine reads the base from its
+    engine. `note` gets what hosts do not get from each other. The next push goes on where one was interrupted.
     Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
     sessions = list(sessions)
     folders = _known_folders(sessions, code)
     bases = find_base(sessions, base, pull=True)
-    context, looks = _context(sessions, bases, code, tag, tell, cache or LayerCache(cache_folder() / "layers"), folders)
+    road, cache = Road(len(sessions), tell, note), cache or LayerCache(cache_folder() / "layers")
+    context, looks = _context(sessions, bases, code, tag, road, cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
-    pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name]))
+    with context.road:
+        pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name]))
     for save in saved:
         save.result()
     for outgoing in context.outgoing if pushed.values else ():
@@ -173,17 +183,21 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
 
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
-    context, looks = _context(sessions, bases, code, tag, _say_nothing, cache, folders)
+    context, looks = _context(
+        sessions, bases, code, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
+    )
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.host.name]
         folders = _folders(session, context.outgoing, has.folders)
-        return replace(_planned(context, has), folders=_beside(context.outgoing, folders))
+        planned = _planned(context, has)
+        weight = context.layers.weight(planned.layers)
+        return replace(planned, folders=_beside(context.outgoing, folders), bytes=weight)
 
     return on_all(sessions, plan)
 
 
-def _say_nothing(_host: str, _sent: int, _total: int) -> None:
+def _say_nothing(host: str, sent: int, total: int, source: str = "") -> None:
     """A `tell` for what only looks."""
 
 
@@ -202,7 +216,7 @@ def _context(
     bases: Results[Base],
     code: FolderLook | None,
     tag: str,
-    tell: Tell,
+    road: Road,
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
@@ -219,8 +233,8 @@ def _context(
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     outgoing = _outgoing(base, code)
-    layers = BaseLayers(base, local, cache, lambda read: tell(READER, min(read, base.size), base.size))
-    return _PushContext(image, base, local, layers, tell, proofs, outgoing), looks.result()
+    layers = BaseLayers(base, local, cache, lambda read: road.tell(READER, min(read, base.size), base.size))
+    return _PushContext(image, base, local, layers, road, proofs, outgoing), looks.result()
 
 
 def _outgoing(base: Base | None, code: FolderLook | None) -> list[Outgoing]:
@@ -283,14 +297,14 @@ def _planned(context: _PushContext, has: _Has) -> PushPlan:
 def _push_to(session: Session, context: _PushContext, has: _Has) -> Pushed:
     """The image and the folders beside it; both at once if the image needs only its proof."""
     ahead = Ahead(lambda: _push_image(session, context, has)) if _planned(context, has).present else None
-    beside, sent, host = _beside(context.outgoing, has.folders), 0, session.host.name
+    beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
-        sent += folder_push.send_folder(session, outgoing, has.folders, partial(context.tell, host))
+        sources += folder_push.send_folder(session, outgoing, has.folders, context.road)
     pushed = ahead.result() if ahead else _push_image(session, context, has)
-    if sent:
+    if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
-    return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside)
+    return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside, sources + Counter(pushed.sources))
 
 
 def _push_image(session: Session, context: _PushContext, has: _Has) -> Pushed:
@@ -305,7 +319,7 @@ def _push_image(session: Session, context: _PushContext, has: _Has) -> Pushed:
 
 def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan) -> Pushed:
     """Send, and let the host prove it; if that fails, send all layers once more."""
-    sent = 0
+    sources = Counter[str]()
     old = replaced(context.image, store)
     for attempt in (plan, full_push(context.image, "all layers: those of the host did not give this image")):
         if attempt.present:
@@ -313,16 +327,12 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
         else:
             stream = _stream(context, store, attempt)
             context.proofs.drop(session.host.name, context.image.mark)
-            argv, chunks = (
-                commands.receive_image(context.image.tag, old),
-                _counted(session.host.name, stream, context.tell),
-            )
-            done = session.run(argv, input=chunks, moving=True, check=False)
-            sent += stream.size
+            done, came = context.road.send(session, commands.receive_image(context.image.tag, old), stream)
+            sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
-            if sent:
+            if sent := sources.total():
                 audit.note(session, f"pushed {context.image.tag}: {amount(sent)}")
-            return Pushed(sent, attempt.why)
+            return Pushed(sent, attempt.why, sources=sources)
         if attempt.layers == context.image.layers:
             break
     hint = docker_faults.hint(fault, session.host.name) if docker_faults.read(fault) else "push again"
@@ -336,22 +346,12 @@ def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> 
     return session.run(argv, timeout_s=_TRY_S, check=False)
 
 
-def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Archive:
+def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Cargo:
     """The archive for `docker load`. Raises DeployError if it does not fit on the host's disk."""
     codec = codec_for(store)
     layers = context.layers.get(plan.layers, codec)
     check_space(store, [layer.size for layer in layers])
     return archive(context.image, layers, context.layers.sizes(), codec)
-
-
-def _counted(host: str, stream: Archive, tell: Tell) -> Iterator[bytes]:
-    """The archive in chunks; calls `tell` for each chunk that the connection took."""
-    sent = 0
-    tell(host, 0, stream.size)
-    for chunk in stream.read():
-        yield chunk
-        sent += len(chunk)
-        tell(host, sent, stream.size)
 
 
 def _lacks_base(context: _PushContext, plan: PushPlan) -> bool:

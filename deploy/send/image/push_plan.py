@@ -72,13 +72,14 @@ class Store:
 class PushPlan:
     """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing of it.
 
-    `folders`: what lies beside the image.
+    `folders`: what lies beside the image. `bytes`: of the layers as tar files, as far as known.
     """
 
     layers: tuple[str, ...]
     present: bool
     why: str
     folders: tuple[HostFolder, ...] = ()
+    bytes: int = 0
 
 
 def parse_store(output: str) -> Store:

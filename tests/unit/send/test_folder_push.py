@@ -20,6 +20,7 @@ from deploy.send.folder.content import Entry
 from deploy.send.folder.credentials import NO_CHOICE, Choice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.folder.folder_push import HostFolders, Outgoing
+from deploy.send.road.road import Road
 from trainer.node.files import work
 
 
@@ -52,6 +53,9 @@ class Here:
         return {path.name: path for place in self.home.glob(".muster/folders/*") for path in place.iterdir()}
 
 
+ROAD = Road(1, lambda host, sent, total, source="": None, lambda text: None)
+
+
 class Sender:
     """This machine, which pushes `folder` to `host`."""
 
@@ -65,9 +69,9 @@ class Sender:
     def push(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, int]:
         """One push to its end: the folder, and the bytes sent."""
         outgoing, there = self.look(choice)
-        sent = folder_push.send_folder(self.host, outgoing, there, lambda done, total: None)
+        sent = folder_push.send_folder(self.host, outgoing, there, ROAD)
         outgoing.keep()
-        return outgoing, sent
+        return outgoing, sent.total()
 
     def on_host(self, outgoing: Outgoing) -> dict[str, object]:
         return tree(self.host.folders[outgoing.content.digest])
@@ -218,7 +222,7 @@ def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(send
 
     def send():
         there = folder_push.look_at_folders(sender.host, [agent.content.digest])
-        return folder_push.send_folder(sender.host, agent, there, lambda done, total: None)
+        return folder_push.send_folder(sender.host, agent, there, ROAD).total()
 
     assert send() == sender.host.sent > 0
     there = sender.host.folders[agent.content.digest]
@@ -275,7 +279,7 @@ def test_a_file_that_changes_while_it_is_sent_ends_the_push(sender):
     outgoing, there = sender.look()
     (sender.folder / "data/3/3.bin").write_bytes(os.urandom(5000))
     with pytest.raises(DeployError, match=r"3\.bin has changed while it was sent"):
-        folder_push.send_folder(sender.host, outgoing, there, lambda done, total: None)
+        folder_push.send_folder(sender.host, outgoing, there, ROAD)
     assert sender.host.folders == {}
 
 

@@ -7,7 +7,6 @@ import io
 import json
 import tarfile
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -26,6 +25,7 @@ from deploy.send.image.push_plan import (
     replaced,
     stands_on,
 )
+from deploy.send.road.cargo import of_bytes
 
 LAYERS = {letter: f"layer {letter}".encode() * 1000 for letter in "abc"}
 A, B, C = (digest(LAYERS[letter]) for letter in "abc")
@@ -221,11 +221,11 @@ def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
     layers = []
     for content in (LAYERS["b"], LAYERS["c"]):
         pieces = list(compress([content], codec))
-        layers.append(CompressedLayer(digest(content), len(content), sum(map(len, pieces)), partial(iter, pieces)))
+        layers.append(CompressedLayer(digest(content), len(content), of_bytes(b"".join(pieces))))
     parcel = archive(IMAGE, layers, {A: 7}, codec)
-    stream = b"".join(parcel.read())
+    stream = b"".join(parcel.chunks())
     assert len(stream) == parcel.size
-    assert b"".join(parcel.read()) == stream  # for the next host
+    assert b"".join(parcel.chunks()) == stream  # for the next host
     with tarfile.open(fileobj=io.BytesIO(b"".join(decompress([stream])))) as tar:
         files = {entry.name: tar.extractfile(entry).read() for entry in tar}
     assert list(files)[-2:] == ["index.json", "manifest.json"]

@@ -66,9 +66,9 @@ def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
     for _ in range(2):
         fetched = fetch(cache, source)
         for body, layer in zip(BODIES, LAYERS, strict=True):
-            stream = list(fetched[layer].read())
+            stream = list(fetched[layer].part.chunks())
             assert b"".join(decompress(stream)) == body
-            assert (fetched[layer].size, fetched[layer].compressed_size) == (len(body), sum(map(len, stream)))
+            assert (fetched[layer].size, fetched[layer].part.size) == (len(body), sum(map(len, stream)))
     assert source.reads == 1
 
 
@@ -76,7 +76,7 @@ def test_each_codec_is_kept_for_itself(cache):
     source = Source(saved(BODIES))
     fetch(cache, source)
     fetched = fetch(cache, source, codec=GZIP)
-    assert gzip.decompress(b"".join(fetched[LAYERS[2]].read())) == BODIES[2]
+    assert gzip.decompress(b"".join(fetched[LAYERS[2]].part.chunks())) == BODIES[2]
     fetch(cache, source)
     assert source.reads == 2
 
@@ -86,7 +86,7 @@ def test_a_damaged_file_is_made_anew(cache, tmp_path):
     fetch(cache, source)
     path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].read())) == BODIES[1]
+    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].part.chunks())) == BODIES[1]
     assert source.reads == 2
 
 

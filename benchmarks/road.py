@@ -1,0 +1,224 @@
+"""One copy up: how long until the last host has it, and what left this machine for it.
+
+    python -m benchmarks.road [--quick] [--hosts 8] [--megabytes 100]
+    python -m benchmarks.road slow      the others, where one host is 20 times slower
+    python -m benchmarks.road cuts      the control side killed at ten random moments, and the push that goes on
+
+Hosts are network namespaces with an OpenSSH server each, and so is the control side, whose uplink is 10 Mbit/s; each
+host's link is 100 Mbit/s both ways. What goes over does not compress, and a host's command takes its digest: no engine
+is measured here. The rival: `ssh HOST sha256sum <file`, to all hosts at once, which is what `docker save | ssh docker
+load` moves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import json
+import os
+import random
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figure import Row, result, say, stop_like_ctrl_c, table
+from deploy.door import session
+from deploy.job.cluster import from_flag
+from deploy.send.road.cargo import Cargo, of_file
+from deploy.send.road.road import Road
+from lab import network
+from lab.network import Lab
+
+UPLINK, LINK = "10mbit", "100mbit"
+HOME = Path(__file__).resolve().parents[1]
+
+
+@contextlib.contextmanager
+def field(count: int, folder: Path) -> Iterator[Lab]:
+    """A control side, the first host, and `count` hosts with OpenSSH servers, shaped as the page above says."""
+    network.BURST.setdefault(UPLINK, "16kb")
+    for name in ("client", "host"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+    with Lab(hosts=count + 1) as lab:
+        lab.rate(lab.hosts[0], UPLINK, "out")
+        known, settings = [], ["Host *", f"  IdentityFile {folder}/client", f"  UserKnownHostsFile {folder}/known"]
+        for host in lab.hosts[1:]:
+            lab.rate(host, LINK)
+            home = folder / host.name
+            home.mkdir()
+            lines = (f"HostKey {folder}/host", f"AuthorizedKeysFile {folder}/client.pub", "StrictModes no",
+                     "UsePAM no", "PidFile none", "PermitRootLogin yes", f"SetEnv HOME={home}")  # fmt: skip
+            (home / "config").write_text("\n".join(lines) + "\n")
+            host.start(shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-f", str(home / "config"))
+            known.append(f"{host.address} {(folder / 'host.pub').read_text()}")
+        (folder / "known").write_text("".join(known))
+        (folder / "settings").write_text("\n".join(settings) + "\n")
+        yield lab
+
+
+def left(lab: Lab) -> int:
+    """Bytes that left the control side so far, with all headers."""
+    shown = network.must("ip", "-netns", lab.hosts[0].space, "-s", "-j", "link", "show", "eth0")
+    return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+
+def inside(lab: Lab, folder: Path, way: str, hosts: Sequence[network.Host], seconds: float = 3600) -> dict[str, Any]:
+    """One transfer, by the control side in its namespace: `seconds` and `bytes`, and what it says of each host."""
+    before, where = left(lab), ",".join(host.address for host in hosts)
+    environment = {"PYTHONPATH": str(HOME), "MUSTER_SSH_CONFIG": str(folder / "settings")}
+    argv = [sys.executable, "-m", "benchmarks.road", "--inside", way, str(folder / "cargo"), where]
+    process = lab.hosts[0].start(*argv, env=environment, cwd=HOME, stdout=subprocess.PIPE, text=True)
+    out, _ = process.communicate(timeout=seconds)
+    if process.returncode:
+        raise RuntimeError(f"{way} to {where} failed")
+    return {**json.loads(out.splitlines()[-1]), "bytes": left(lab) - before}
+
+
+def go(way: str, path: Path, addresses: Sequence[str]) -> dict[str, Any]:
+    """In the control side's namespace: send the file to all, and compare the digest that each says."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    began, notes, sources = time.monotonic(), list[str](), dict[str, Any]()
+    if way == "ssh":
+        ssh = ["ssh", "-F", os.environ["MUSTER_SSH_CONFIG"], "-o", "BatchMode=yes"]
+        running = []
+        for address in addresses:
+            with path.open("rb") as file:
+                running.append(subprocess.Popen([*ssh, address, "sha256sum"], stdin=file, stdout=subprocess.PIPE))
+        said = [process.communicate()[0].decode() for process in running]
+    else:
+        cargo = Cargo([of_file(path, path.stat().st_size)])
+        with session.open_all(from_flag(",".join(addresses)).hosts) as opened:
+            sessions = list(opened.all().values())
+            with Road(len(sessions), lambda host, sent, total, source="": None, notes.append) as road:
+                ended, over = dict[str, Any](), threading.Semaphore(0)
+
+                def send(each: session.Session) -> None:
+                    ended[each.host.name] = road.deliver(each, ["sha256sum"], cargo)
+                    over.release()
+
+                for each in sessions:
+                    threading.Thread(target=send, args=(each,), daemon=True).start()
+                for _ in range(len(sessions) - (way == "but one")):
+                    over.acquire()
+                seconds = time.monotonic() - began
+        said = [each.done.out for each in ended.values()]
+        sources = {host: dict(each.sources) for host, each in ended.items()}
+    if way == "ssh":
+        seconds = time.monotonic() - began
+    if wrong := [each for each in said if each.split()[:1] != [digest]]:
+        raise RuntimeError(f"other digests: {wrong}")
+    return {"seconds": seconds, "notes": notes, "sources": sources}
+
+
+def measure(count: int, megabytes: int, rival: bool) -> dict[str, Any]:
+    """One host, `count` hosts, and a code change of a megabyte, each by the road."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            hosts = lab.hosts[1:]
+            size = fill(folder, megabytes * 1_000_000)
+            alone = inside(lab, folder, "road", hosts[:1])
+            say(f"one host: {alone['seconds']:.1f} s")
+            fill(folder, size)
+            every = inside(lab, folder, "road", hosts)
+            say(f"{count} hosts: {every}")
+            old = inside(lab, folder, "ssh", hosts) if rival else None
+            fill(folder, 1_000_000)
+            change = inside(lab, folder, "road", hosts)
+            three = inside(lab, folder, "ssh", hosts[:3])
+    ratio, up = every["seconds"] / alone["seconds"], every["bytes"] / size
+    name = f"{megabytes} MB to {count} hosts"
+    rows = [
+        Row(name, f"{every['seconds']:.1f} s", f"ssh to all at once {old['seconds']:.1f} s" if old else "",
+            f"{ratio:.2f} x one host ({alone['seconds']:.1f} s)", "<= 1.25 x", ratio <= 1.25),
+        Row(f"{name}: bytes that left", f"{every['bytes'] / 1e6:.1f} MB", f"{old['bytes'] / 1e6:.0f} MB" if old else "",
+            f"{up:.3f} x", "<= 1.02 x", up <= 1.02),
+        Row(f"1 MB to {count} hosts", f"{change['seconds']:.1f} s", f"ssh to 3 at once {three['seconds']:.1f} s",
+            f"{change['bytes'] / 1e6:.2f} MB left", "<= 1.3 MB", change["bytes"] <= 1_300_000),
+    ]  # fmt: skip
+    return result(rows, [f"uplink {UPLINK}, links {LINK}; bytes with all headers", *every["notes"]])
+
+
+def measure_slow(count: int, megabytes: int) -> dict[str, Any]:
+    """The others' time with a host that is 20 times slower than the uplink, beside their time without it."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            fill(folder, megabytes * 1_000_000)
+            without = inside(lab, folder, "road", lab.hosts[2:])
+            fill(folder, megabytes * 1_000_000)
+            lab.rate(lab.hosts[1], "500kbit")
+            others = inside(lab, folder, "but one", lab.hosts[1:])
+    ratio = others["seconds"] / without["seconds"]
+    row = Row(f"{megabytes} MB to {count - 1} hosts beside a slow one", f"{others['seconds']:.1f} s", "",
+              f"{ratio:.2f} x without it ({without['seconds']:.1f} s)", "<= 1.1 x", ratio <= 1.1)  # fmt: skip
+    return result([row], others["notes"])
+
+
+def measure_cuts(count: int, megabytes: int, cuts: int) -> dict[str, Any]:
+    """Bytes that left for a push that was killed once, and for the one that went on, beside one that was not killed."""
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder, again = Path(scratch), list[float]()
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            fill(folder, megabytes * 1_000_000)
+            whole = inside(lab, folder, "road", lab.hosts[1:])
+            for _ in range(cuts):
+                fill(folder, megabytes * 1_000_000)
+                before = left(lab)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    inside(lab, folder, "road", lab.hosts[1:], 2 + random.random() * (whole["seconds"] - 2))
+                lab.hosts[0].busy[-1].kill()
+                inside(lab, folder, "road", lab.hosts[1:])
+                again.append((left(lab) - before) / whole["bytes"] - 1)
+                say(f"{100 * again[-1]:.1f} % again")
+    most = max(again)
+    name = f"{megabytes} MB to {count} hosts, killed at {cuts} moments: sent again"
+    row = Row(name, f"{100 * most:.1f} % at most", "",
+              f"{100 * sum(again) / cuts:.1f} % in the mean", "<= 15 %", most <= 0.15)  # fmt: skip
+    return result([row], ["all digests were right"])
+
+
+def fill(folder: Path, size: int) -> int:
+    """Other bytes to send, which no compression makes smaller."""
+    (folder / "cargo").write_bytes(secrets.token_bytes(size))
+    return size
+
+
+def main() -> None:
+    """Measure and print; or, with --inside, be the control side."""
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("what", nargs="?", choices=["slow", "cuts"])
+    command.add_argument("--quick", action="store_true", help="less to send, and no rival")
+    command.add_argument("--hosts", type=int, default=8)
+    command.add_argument("--megabytes", type=int, default=0)
+    command.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
+    options = command.parse_args()
+    if options.inside:
+        way, path, where = options.inside
+        print(json.dumps(go(way, Path(path), where.split(","))))
+        return
+    stop_like_ctrl_c()
+    if why := network.missing():
+        raise SystemExit(why)
+    if options.what:
+        many = (measure_slow(options.hosts, options.megabytes or 100) if options.what == "slow"
+                else measure_cuts(min(options.hosts, 4), options.megabytes or 20, 10))  # fmt: skip
+        print(table(many))
+        return
+    print(table(measure(options.hosts, options.megabytes or (20 if options.quick else 100), not options.quick)))
+
+
+if __name__ == "__main__":
+    main()

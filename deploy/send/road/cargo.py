@@ -1,0 +1,104 @@
+"""What goes to a host, as pieces by their digests: hosts pass on pieces, and take none that has another digest."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from ...core.errors import DeployError
+
+# Bytes of a piece, and of the parts that have such pieces: larger ones take longer from host to host, smaller ones cost
+# hosts more processes.
+_SIZES = ((128 << 10, 4 << 20), (1 << 20, 4 << 30), (4 << 20, 1 << 60))
+
+
+class Piece(NamedTuple):
+    """Some bytes, by their SHA-256."""
+
+    digest: str
+    size: int
+
+
+class Part:
+    """Bytes that several hosts may get: `read(at, size)` gives some of them. Several threads may use it."""
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
+        self.size, self.read = size, read
+        self.step = next(step for step, most in _SIZES if size < most)
+        self._lock, self._pieces = Lock(), tuple[Piece, ...]()
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        """Its pieces, in their order. At the first call all of it is read."""
+        with self._lock:
+            if not self._pieces:
+                self._pieces = tuple(
+                    Piece(hashlib.sha256(self.read(at, size)).hexdigest(), size) for at, size in self._cuts()
+                )
+            return self._pieces
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it."""
+        return (self.read(at, size) for at, size in self._cuts())
+
+    def _cuts(self) -> Iterator[tuple[int, int]]:
+        return ((at, min(self.step, self.size - at)) for at in range(0, self.size, self.step))
+
+
+class Cargo:
+    """Parts, one behind the other: what a command on a host gets as its input."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.size = sum(part.size for part in parts)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """All pieces, in their order."""
+        return tuple(piece for part in self._parts for piece in part.pieces)
+
+    def chunks(self) -> Iterator[bytes]:
+        """All of it."""
+        return (chunk for part in self._parts for chunk in part.chunks())
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[Part, int]]:
+        return {
+            piece.digest: (part, number * part.step) for part in self._parts for number, piece in enumerate(part.pieces)
+        }
+
+    def read(self, piece: Piece) -> bytes:
+        """The bytes of a piece. Raises DeployError if they are not what they were."""
+        part, at = self._places[piece.digest]
+        data = part.read(at, piece.size)
+        if hashlib.sha256(data).hexdigest() != piece.digest:
+            raise DeployError("what is sent has changed meanwhile", "push again when nothing writes there")
+        return data
+
+
+def of_bytes(data: bytes) -> Part:
+    """Bytes that are here."""
+    return Part(len(data), lambda at, size: data[at : at + size])
+
+
+def of_file(path: Path, size: int) -> Part:
+    """A file with that many bytes. Reading raises DeployError if it cannot be read, or is shorter."""
+
+    def read(at: int, most: int) -> bytes:
+        try:
+            with path.open("rb") as file:
+                file.seek(at)
+                data = file.read(most)
+        except OSError as fault:
+            raise DeployError(
+                f"cannot read {path}: {fault.strerror}", "push again: Muster then creates it again"
+            ) from fault
+        if len(data) != most:
+            raise DeployError(f"{path} has become shorter", "push again")
+        return data
+
+    return Part(size, read)

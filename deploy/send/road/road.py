@@ -1,0 +1,114 @@
+"""One copy up: what several hosts need leaves this machine once, and they pass it on to each other.
+
+A command on a host gets a cargo as its input, as `Session.run` gives it. Whoever needs pieces that another host of this
+push has, or gets, has them from there, over an SSH server that the user runs there for this push alone
+(scripts/road.sh): keys made for it, one command, and no piece but this push's. guide.py says who asks whom.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+
+from ...core.errors import DeployError
+from ...door.session import Session
+from .cargo import Cargo
+from .guide import Delivered, Delivery, Guide, NoRoad, Tell
+from .line import Line
+from .routes import HERE
+
+# Bytes: from here on hosts keep what came of a cut push, and from here on they pass on. Less is sent again in no time.
+RESUMABLE, SHARED = 16 << 20, 768 << 10
+_TICK_S, _BEAT_S, _CLOSE_S = 0.1, 30.0, 5.0
+
+
+class Road:
+    """What the hosts of one push pass on to each other, until the end of the `with`. Several threads may deliver.
+
+    `hosts`: how many there are. `tell` gets the progress, `note` a sentence about a host that is led around another.
+    """
+
+    def __init__(self, hosts: int, tell: Tell, note: Callable[[str], None]) -> None:
+        self._hosts, self.tell = hosts, tell
+        self._guide, self._token = Guide(tell, note), secrets.token_hex(16)
+        self._events: queue.SimpleQueue[tuple[Delivery, str, str] | None] = queue.SimpleQueue()
+        self._lock, self._deliveries = threading.Lock(), list[Delivery]()
+
+    def __enter__(self) -> Road:
+        threading.Thread(target=self._serve, daemon=True, name="muster-road").start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            lines = [(delivery.line, delivery.is_well) for delivery in self._deliveries if delivery.line]
+        for line, is_well in lines:
+            if is_well:
+                line.order("done")
+        until = time.monotonic() + _CLOSE_S
+        for line, is_well in lines:
+            if is_well:
+                line.wait(max(0.0, until - time.monotonic()))
+            line.close()
+        self._events.put(None)
+
+    def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
+        """Run a command on a host with this cargo as its input, by the road where that is worth it.
+
+        Raises DeployError if the host did not take all of it.
+        """
+        if cargo.size >= RESUMABLE or (self._hosts > 1 and cargo.size >= SHARED):
+            with suppress(NoRoad):
+                return self.deliver(session, argv, cargo)
+        done = session.run(argv, input=self._counted(session.host.name, cargo), moving=True, check=False)
+        return Delivered(done, Counter({HERE: cargo.size}))
+
+    def deliver(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
+        """Run a command on a host with this cargo as its input.
+
+        Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
+        """
+        with self._lock:
+            delivery = Delivery(f"{session.host.name} {len(self._deliveries)}", session, cargo)
+            self._deliveries.append(delivery)
+        tell = lambda word, rest: self._events.put((delivery, word, rest))  # noqa: E731
+        delivery.line = Line(session, self._token, argv, cargo, tell)
+        return delivery.ended.result()
+
+    def _counted(self, host: str, cargo: Cargo) -> Iterator[bytes]:
+        """All of it; tells of each chunk that the connection took."""
+        sent = 0
+        self.tell(host, 0, cargo.size, HERE)
+        for chunk in cargo.chunks():
+            yield chunk
+            sent += len(chunk)
+            self.tell(host, sent, cargo.size, HERE)
+
+    def _serve(self) -> None:
+        looked = beat = time.monotonic()
+        while True:
+            try:
+                event = self._events.get(timeout=_TICK_S)
+                if event is None:
+                    return
+                try:
+                    self._guide.hear(*event)
+                except DeployError as fault:
+                    event[0].fail(fault)
+            except queue.Empty:
+                pass
+            except BaseException as fault:  # a fault of ours: no host waits for ever
+                for delivery in self._deliveries:
+                    delivery.fail(fault)
+                raise
+            now = time.monotonic()
+            if now - looked >= _TICK_S:
+                self._guide.look()
+                looked = now
+            if now - beat >= _BEAT_S:
+                self._guide.order_all("beat")
+                beat = now

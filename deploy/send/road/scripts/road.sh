@@ -1,0 +1,179 @@
+#!/bin/sh
+# road TOKEN BYTES LEASE DAYS PORTS COMMAND...: gets pieces, each a file by its digest; gives them to COMMAND in their order as
+# they come; and passes them on to other hosts. The first BYTES of the input are the list of pieces, a line `DIGEST SIZE` each,
+# in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve KEY`, another host may ask; `from N RANGES PORT USER
+# TYPE KEY ADDRESS...`, fetch these lines of the list there, as N; `stop`; `beat`; `done`, remove the pieces. It answers lines:
+# `free KILOBYTES`, `had DIGEST`, `ready KEYTYPE KEY` or `alone WHY`, `got DIGEST`, `serving PORT USER TYPE KEY ADDRESS...`,
+# `lost N WHY`, `out LINE` and `err LINE` of COMMAND, `end CODE`, `failed WHY`.
+# Keys are of this push alone, in memory where that can be. At the end of the input, in silence of LEASE minutes or after a
+# kill nothing stays but pieces, for the next push; those of DAYS are swept.
+umask 077
+token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
+store=$HOME/.muster/road/$(uname -n)
+mkdir -p -- "$store/pieces" && cd -P -- "$store" && store=$(env pwd -P) || exit
+own='' main=$$ port='' sshd=$(command -v sshd || ls /usr/sbin/sshd /usr/local/sbin/sshd 2>/dev/null | head -n 1)
+end() {
+    # shellcheck disable=SC2046  # a word for each process
+    kill $(cat "$1"/pid-*) 2>/dev/null
+    rm -rf -- "$1"
+}
+# What a push left whose every process was killed.
+for old in "/dev/shm/muster-road-$(uname -n)"-* "$store"/own-*; do
+    [ ! -L "$old" ] && [ -O "$old" ] && [ -s "$old/main" ] || continue
+    kill -0 "$(cat "$old/main")" 2>/dev/null || end "$old"
+done
+find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
+rm -f -- pieces/.*.coming
+own=$(mktemp -d "/dev/shm/muster-road-$(uname -n)-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-XXXXXXXX") || exit
+echo "$main" >"$own/main"; : >"$own/beat"; guard=''
+trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+dd bs=65536 count=$((bytes / 65536)) iflag=fullblock 2>/dev/null >"$own/list"
+[ $((bytes % 65536)) -eq 0 ] || dd bs=$((bytes % 65536)) count=1 iflag=fullblock 2>/dev/null >>"$own/list"
+[ "$(wc -c <"$own/list")" -eq "$bytes" ] || exit
+# Whoever was killed ends nothing: another process watches.
+(
+    trap '' HUP INT
+    while kill -0 "$main" && [ -n "$(find "$own/beat" -mmin "-$lease")" ]; do sleep 2; done
+    kill "$main"; end "$own"
+) </dev/null >/dev/null 2>&1 &
+guard=$!
+alive() { [ -d "$own" ] && kill -0 "$main" 2>/dev/null; }
+# take DIGEST SIZE WHO: the next bytes of the input are that piece; nothing else gets its name.
+take() {
+    part=pieces/.$1.$3.coming
+    dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
+    if [ "$(wc -c <"$part")" -ne "$2" ]; then rm -f -- "$part"; return 1; fi
+    if [ "$(sha256sum <"$part" | cut -c -64)" != "$1" ]; then rm -f -- "$part"; return 2; fi
+    mv -f -- "$part" "pieces/$1" && echo "got $1"
+}
+words() { sed -n 's/^dd: //p' "$own/words-$1" 2>/dev/null | tail -n 1; }
+# The pieces in their order, as they come.
+feed() {
+    while read -r digest _ <&4; do
+        until [ -f "pieces/$digest" ]; do alive && [ ! -e "$own/over" ] || return; sleep 0.05; done
+        cat "pieces/$digest" || return
+    done 4<"$own/list"
+    : >"$own/fed"
+}
+addresses() {
+    {
+        echo "$SSH_CONNECTION" | cut -d ' ' -f 3
+        ip -o addr show scope global 2>/dev/null | awk '$2 !~ /^(docker|br-|veth|cni|virbr|flannel|podman)/ { sub("/.*", "", $4); print $4 }'
+    } | awk 'NF && !seen[$0]++' | head -n 8 | tr '\n' ' '
+}
+# What another host is given: the pieces of this push, by name.
+cat >"$own/give" <<EOF
+echo "\$\$ \$PPID" >"$own/pid-\$\$"; trap 'rm -f -- "$own/pid-\$\$"' EXIT
+cd -- '$store' || exit
+alive() { [ -d '$own' ] && kill -0 $main 2>/dev/null; }
+echo "muster $token"
+while read -r digest size; do
+    grep -qxF -- "\$digest \$size" '$own/list' || exit
+    until [ -f "pieces/\$digest" ]; do alive || exit; sleep 0.05; done
+    cat "pieces/\$digest" || exit
+done
+EOF
+cat >"$own/config" <<EOF
+HostKey "$own/host"
+AuthorizedKeysFile "$own/keys"
+StrictModes no
+AuthenticationMethods publickey
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+UsePAM no
+PermitRootLogin forced-commands-only
+DisableForwarding yes
+PermitTTY no
+PermitUserRC no
+PermitUserEnvironment no
+ForceCommand sh '$own/give'
+MaxAuthTries 2
+MaxSessions 1
+LoginGraceTime 10
+MaxStartups 20
+ClientAliveInterval 10
+ClientAliveCountMax 3
+PidFile none
+PrintMotd no
+EOF
+listen() {
+    leash=''; setpriv --pdeathsig TERM true 2>/dev/null && leash='setpriv --pdeathsig TERM'
+    # shellcheck disable=SC2086  # words of a command
+    for try in $ports; do
+        $leash "$sshd" -D -e -f "$own/config" -p "$try" </dev/null >/dev/null 2>"$own/log" &
+        until grep -q 'Server listening' "$own/log"; do
+            kill -0 $! 2>/dev/null || continue 2
+            sleep 0.02
+        done
+        echo $! >"$own/pid-sshd"; port=$try; return
+    done
+    false
+}
+serve() {
+    echo "restrict,command=\"sh '$own/give'\" $1" >>"$own/keys"
+    [ -n "$port" ] || listen || { echo "alone $(tail -n 1 "$own/log")"; return; }
+    echo "serving $port $(id -un) $(cut -d ' ' -f 1,2 "$own/host.pub") $(addresses)"
+}
+come() {
+    line=''; until [ "$line" = "muster $token" ]; do IFS= read -r line || return 3; done
+    while read -r digest size <&4; do take "$digest" "$size" "$1" || return; done 4<"$own/wants-$1"
+}
+# fetch N RANGES PORT USER TYPE KEY ADDRESS...
+fetch() {
+    n=$1 ranges=$2 at=$3 user=$4; echo "road $5 $6" >"$own/known-$n"; shift 6
+    awk -v "ranges=$ranges" 'BEGIN { for (n = split(ranges, parts, ","); n; n--) { split(parts[n], ends, "-"); first[n] = ends[1]; last[n] = ends[2] } }
+        { for (n in first) if (NR >= first[n] && NR <= last[n]) { print; break } }' "$own/list" |
+        while read -r digest size; do [ -f "pieces/$digest" ] || echo "$digest $size"; done >"$own/wants-$n"
+    for address; do
+        [ "$(cat "$own/now")" = "$n" ] || return
+        rm -f -- "$own/flow-$n"; mkfifo -- "$own/flow-$n" || return
+        ssh -F none -T -l "$user" -p "$at" -i "$own/me" -o IdentitiesOnly=yes -o IdentityAgent=none -o BatchMode=yes \
+            -o HostKeyAlias=road -o "UserKnownHostsFile=$own/known-$n" -o GlobalKnownHostsFile=none -o StrictHostKeyChecking=yes \
+            -o ConnectTimeout=4 -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o 'Ciphers=^aes128-gcm@openssh.com' \
+            "$address" <"$own/wants-$n" >"$own/flow-$n" 2>"$own/ssh-words-$n" &
+        echo $! >"$own/pid-ssh"
+        come "$n" <"$own/flow-$n"; code=$?
+        kill $! 2>/dev/null
+        case $code in
+        0) return ;;
+        1) echo "lost $n cut $(tail -n 1 "$own/ssh-words-$n") $(words "$n")"; return ;;
+        2) echo "lost $n wrong"; return ;;
+        esac
+    done
+    echo "lost $n unreached $(tail -n 1 "$own/ssh-words-$n")"
+}
+stop() {
+    echo "$1" >"$own/now"
+    [ ! -s "$own/pid-ssh" ] || kill "$(cat "$own/pid-ssh")" 2>/dev/null
+}
+echo "free $(df -Pk . | awk 'NR == 2 { print $4 }')"
+while read -r digest _; do [ ! -f "pieces/$digest" ] || echo "$digest  pieces/$digest"; done <"$own/list" >"$own/there"
+sha256sum -c "$own/there" 2>/dev/null | while read -r name well; do
+    name=${name%:}
+    if [ "$well" = OK ]; then echo "had ${name#pieces/}"; else rm -f -- "$name"; fi
+done
+if ! command -v ssh >/dev/null || [ -z "$sshd" ]; then
+    echo "alone it has no ssh and sshd"
+elif ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/me" && ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/host"; then
+    echo "ready $(cat "$own/me.pub")"
+else
+    echo "alone ssh-keygen makes no key"
+fi
+{
+    feed | { "$@" >"$own/out" 2>"$own/err"; code=$?; : >"$own/over"; echo "$code" >"$own/code"; }
+    # A command that ends well without all of it was cut, and does not know.
+    [ -e "$own/fed" ] || [ "$(cat "$own/code")" != 0 ] || exit
+    sed 's/^/out /' "$own/out"; tail -c 60000 "$own/err" | sed 's/^/err /'
+    echo "end $(cat "$own/code")"
+} </dev/null &
+while read -r word rest; do
+    : >"$own/beat"
+    # shellcheck disable=SC2086  # words
+    case $word in
+    put) set -- $rest; take "$1" "$2" here || { echo "failed $(words here)"; exit 1; } ;;
+    serve) serve "$rest" ;;
+    from) stop "${rest%% *}"; fetch $rest </dev/null & ;;
+    stop) stop none ;;
+    done) cut -d ' ' -f 1 "$own/list" | (cd pieces && xargs rm -f --); exit ;;
+    esac
+done

@@ -1,0 +1,287 @@
+"""One copy up, between real OpenSSH servers: who gets what from whom, what is sent again, and what is left."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from deploy.door import session
+from deploy.send.road import routes
+from deploy.send.road.cargo import Cargo, Part, of_bytes
+from deploy.send.road.road import Road
+from deploy.send.road.routes import HERE
+from lab.waiting import until
+
+MB = 1 << 20
+HOME = Path(__file__).resolve().parents[2]
+PIECES = 24
+# The digest of the input, once all of it has come.
+ARGV = ["sh", "-c", "sha256sum | cut -c -64"]
+
+
+class Gate:
+    """Bytes of which the pieces behind the first come one by one until it opens: a push waits where a test wants it."""
+
+    def __init__(self, data, most=0):
+        self.data, self.most, self.open = data, most * MB, threading.Event()
+        self.read_so_far, self.closed = 0, bool(most)
+
+    def cargo(self):
+        part = of_bytes(self.data)
+        pieces = part.pieces
+        gated = Part(len(self.data), self._read)
+        gated._pieces = pieces
+        return Cargo([gated])
+
+    def _read(self, at, size):
+        if self.closed and at >= self.most:
+            self.open.wait(1.0)
+        self.read_so_far += size
+        return self.data[at : at + size]
+
+
+class Push:
+    """A push in threads of its own: `sent`, who got how many bytes from whom; `notes`, what was said."""
+
+    def __init__(self, servers, cargo, late=None):
+        self.servers, self.cargo, self.notes, self.told = servers, cargo, [], {}
+        self.late = late
+        self.ended, self.fault = {}, {}
+
+    def tell(self, host, sent, total, source=""):
+        self.told[host] = (sent, source)
+
+    def run(self):
+        with session.open_all([server.host for server in self.servers]) as opened:
+            sessions = list(opened.all().values())
+            with Road(len(sessions), self.tell, self.notes.append) as road:
+                results = session.on_all(sessions, lambda each: self.deliver(road, each))
+        self.ended, self.fault = results.values, results.faults
+        return self
+
+    def deliver(self, road, each):
+        """With `late`, all hosts but the first come when that is set."""
+        if self.late and each.host.name != self.servers[0].name:
+            assert self.late.wait(60)
+        return road.deliver(each, ARGV, self.cargo)
+
+    def begin(self):
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+        return self
+
+    def end(self):
+        self.thread.join(90)
+        assert not self.thread.is_alive()
+        return self
+
+    @property
+    def from_here(self):
+        return sum(each.sources[HERE] for each in self.ended.values())
+
+    @property
+    def digests(self):
+        return {name: each.done.out.strip() for name, each in self.ended.items()}
+
+
+def pieces(server):
+    """The files of pieces on a host."""
+    return [path for path in (server.home / ".muster/road").glob("*/pieces/*") if path.is_file()]
+
+
+def keys(hosts):
+    """The folders of keys of pushes to these hosts: a test beside this one has its own."""
+    gives = [path / "give" for path in Path("/dev/shm").glob("muster-road-*")]
+    texts = {give.parent: give.read_text() for give in gives if give.is_file()}
+    return [path for path, text in texts.items() if any(str(host.home) in text for host in hosts)]
+
+
+def working(hosts):
+    """What runs on these hosts."""
+    homes, running = {str(host.home) for host in hosts}, []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOME") in homes:
+                running.append(process.cmdline())
+    return running
+
+
+@pytest.fixture
+def hosts(server):
+    """Three hosts, on which nothing of a push stays."""
+    made = [server(name=name) for name in "abc"]
+    yield made
+    until(lambda: not working(made), "no process of a push", 60)
+    until(lambda: not keys(made), "no key of a push", 60)
+
+
+def some(size):
+    return random.Random(size).randbytes(size)
+
+
+def test_one_copy_leaves_here_and_each_host_has_all_of_it(hosts):
+    data = some(PIECES * MB + 12_345)
+    done = Push(hosts, Cargo([of_bytes(data)])).run()
+    assert not done.fault
+    assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+    assert done.from_here == len(data)
+    assert [server.home for server in hosts if pieces(server)] == []
+    assert all(total == len(data) for total, _ in done.told.values())
+
+
+def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
+    data = some(PIECES * MB)
+    (tmp_path / "data").write_bytes(data)
+    script = tmp_path / "cut.py"
+    script.write_text(
+        "import sys\nfrom tests.ssh.test_road import *\nfrom deploy.job.cluster import from_flag\n"
+        "class At:\n    def __init__(self, host): self.host = host\n"
+        f"data = Path({str(tmp_path / 'data')!r}).read_bytes()\n"
+        "Push([At(host) for host in from_flag(sys.argv[1]).hosts], Gate(data, 20).cargo()).run()\n"
+    )
+    where = ",".join(host.host.destination for host in hosts)
+    cut = subprocess.Popen([sys.executable, script, where], cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
+    until(lambda: all(len(pieces(host)) >= 19 for host in hosts), "most of it on all hosts", 60)
+    cut.send_signal(signal.SIGKILL)
+    cut.wait()
+    done = Push(hosts, Cargo([of_bytes(data)])).run()
+    assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+    assert done.from_here <= 5 * MB + 0.15 * len(data)
+
+
+def test_a_host_whose_part_is_killed_ends_alone_and_leaves_nothing(hosts):
+    data, late = some(PIECES * MB), threading.Event()
+    gate = Gate(data, 8)
+    push = Push(hosts, gate.cargo(), late).begin()
+    until(lambda: len(pieces(hosts[0])) >= 8, "the first pieces on the first host", 60)
+    late.set()
+    until(lambda: len(push.told) == 3 and all(sent >= 7 * MB for sent, _ in push.told.values()), "a start", 60)
+    (own,) = keys(hosts[:1])
+    os.kill(int((own / "main").read_text()), signal.SIGKILL)
+    until(lambda: any(" got no more from a" in note for note in push.notes), "a word about its neighbour", 30)
+    gate.open.set()
+    push.end()
+    assert list(push.fault) == ["a"]
+    assert push.digests == dict.fromkeys("bc", hashlib.sha256(data).hexdigest())
+    assert push.from_here <= len(data) - 7 * MB, "who has the first pieces passes them on"
+
+
+def test_wrong_bytes_of_a_neighbour_reach_no_command_and_it_is_named(hosts):
+    data, late = some(PIECES * MB), threading.Event()
+    gate = Gate(data, 8)
+    push = Push(hosts, gate.cargo(), late).begin()
+    until(lambda: push.told.get("a", (0, ""))[0] >= 7 * MB, "its word that it has them", 60)
+    for path in [path for path in pieces(hosts[0]) if not path.name.startswith(".")]:
+        path.write_bytes(b"x" * path.stat().st_size)
+    late.set()
+    until(lambda: push.notes, "a word about it", 60)
+    gate.open.set()
+    push.end()
+    # The one that lies may fool itself.
+    assert {name: push.digests[name] for name in "bc"} == dict.fromkeys("bc", hashlib.sha256(data).hexdigest())
+    assert all("got other bytes from a than it asked for" in note for note in push.notes)
+    assert not any(each.sources["a"] for each in push.ended.values())
+
+
+def test_what_lies_changed_on_a_host_is_not_used(hosts):
+    data = some(PIECES * MB)
+    cargo = Cargo([of_bytes(data)])
+    for host in hosts:
+        place = host.home / ".muster/road" / os.uname().nodename / "pieces"
+        place.mkdir(parents=True)
+        for piece in cargo.pieces[:5]:
+            (place / piece.digest).write_bytes(b"x" * piece.size)
+    done = Push(hosts, cargo).run()
+    assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+
+
+@pytest.fixture
+def standing(hosts):
+    """A push that stands still with open ports, and where one of its hosts can be asked."""
+    gate = Gate(some(PIECES * MB), 8)
+    push = Push(hosts, gate.cargo()).begin()
+    until(lambda: all(len(pieces(host)) >= 7 for host in hosts), "the first pieces on all hosts", 60)
+    yield push
+    gate.open.set()
+    push.end()
+    assert not push.fault
+
+
+def ports():
+    """The ports that pushes listen at."""
+    return sorted(
+        {
+            at.laddr.port
+            for at in psutil.net_connections("tcp")
+            if at.status == "LISTEN" and 29800 <= at.laddr.port < 29900
+        }
+    )
+
+
+def command(port, key):
+    options = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+    return ["ssh", "-F", "none", "-p", str(port), "-i", str(key), *(word for each in options for word in ("-o", each))]
+
+
+def ask(port, key, *words):
+    line = [*command(port, key), "127.0.0.1", *words]
+    return subprocess.run(line, capture_output=True, text=True, input="", timeout=20)
+
+
+def test_nobody_else_gets_in_between_hosts(standing, client, tmp_path):
+    open_ports = ports()
+    assert open_ports
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
+    for port in open_ports:
+        for key in (client.key, tmp_path / "other"):
+            done = ask(port, key, "echo in")
+            assert done.returncode == 255, done
+            assert "in" not in done.stdout.split()
+
+
+def test_a_neighbour_gets_pieces_of_this_push_and_nothing_else(standing):
+    tried = 0
+    own = next(path for path in keys(standing.servers) if (path / "pid-sshd").exists())
+    for folder in keys(standing.servers):
+        for port in ports():
+            line = command(port, folder / "me")
+            secret = hashlib.sha256(b"not of this push").hexdigest()
+            for words in (f"{secret} 1\n", "../../../etc/passwd 10\n", f"{own}/me 400\n", "$(id) 1\n", "\n", ". 0\n"):
+                done = subprocess.run([*line, "127.0.0.1", "cat /etc/passwd"], input=words, capture_output=True,
+                                      text=True, timeout=20)  # fmt: skip
+                tried += done.returncode != 255
+                assert "root:" not in done.stdout
+                assert "PRIVATE" not in done.stdout
+                assert len(done.stdout.splitlines()) <= 1, done.stdout
+            forwarded = subprocess.run(
+                [*line, "-o", "ExitOnForwardFailure=yes", "-W", "127.0.0.1:22", "127.0.0.1"],
+                input="", capture_output=True, text=True, timeout=20,
+            )  # fmt: skip
+            assert "SSH-2.0" not in forwarded.stdout
+    assert tried, "no neighbour got as far as the command: this test would show nothing"
+
+
+def test_a_host_without_a_server_of_its_own_is_served_from_here(hosts, monkeypatch):
+    data = some(PIECES * MB)
+    # No port is left for the servers of the push.
+    monkeypatch.setattr("deploy.send.road.line.PORTS", range(1, 1))
+    done = Push(hosts, Cargo([of_bytes(data)])).run()
+    assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+    assert done.from_here == 3 * len(data)
+    assert any("this machine" in note for note in done.notes)
+
+
+def test_a_push_shows_from_whom_each_host_gets_it(hosts):
+    done = Push(hosts, Cargo([of_bytes(some(PIECES * MB))])).run()
+    assert sorted(source == HERE for _, source in done.told.values()) == [False, False, True]
+    assert json.dumps(sorted(done.told))
+    assert routes.HERE == "this machine"
