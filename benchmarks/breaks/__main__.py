@@ -18,11 +18,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import random
-import subprocess
 from collections import Counter
 
 from benchmarks.breaks import FAULTS
-from benchmarks.breaks.trial import Rack, Told, Trial
+from benchmarks.breaks.trial import Rack, Trial, attempt
 
 FILES = ("ends", "raises", "stalls", "collectives", "slow", "harmless", "together", "hosts")
 
@@ -62,14 +61,6 @@ def main() -> None:
             row = f"| {kind} | {name} | {trial.culprit} | {told.verdict} | {shown} | {told.after_s:.1f} s |"
             print(row + f" {end} |" * bool(end), flush=True)
     print(f"\n{counts['right']} of {counts.total()} right: {dict(counts)}")
-
-
-def attempt(trial: Trial) -> Told:
-    """The trial; one that could not be made is not started."""
-    try:
-        return trial.go()
-    except (subprocess.SubprocessError, OSError) as fault:
-        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
 
 
 if __name__ == "__main__":

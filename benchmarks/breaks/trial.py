@@ -108,9 +108,17 @@ class Trial:
     """One run that is broken once, or twice (`fault.then`, of another rank)."""
 
     def __init__(
-        self, rack: Rack, fault: Fault, kind: str, culprit: int, to_end: bool = False, mended: bool = False
+        self,
+        rack: Rack,
+        fault: Fault,
+        kind: str,
+        culprit: int,
+        to_end: bool = False,
+        mended: bool = False,
+        as_json: bool = False,
     ) -> None:
         self.rack, self.fault, self.kind, self.to_end, self.mended = rack, fault, kind, to_end, mended
+        self.as_json = as_json
         self.culprit = 0 if fault.first else culprit
         self.other = (self.culprit + 1) % 3
         self.run = f"break-{uuid.uuid4().hex[:6]}"
@@ -125,14 +133,14 @@ class Trial:
                 self.fault.before(self.rack, self.run, host)
             output = folder / "output"
             with output.open("wb") as out:
-                more = ["--restarts", "1"] if self.mended else []
+                more = [*["--restarts", "1"] * self.mended, *["--json"] * self.as_json]
                 more += ["--on-end", _ON_END] if self.to_end and self.rack.name else []
                 line = self.rack.command(self.fault, self.kind, self.run, folder, *more)
                 fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
             try:
                 if not self._trains(output, fab, folder):
                     return Told("NOT STARTED", 0.0, _last(output))
-                before = len(output.read_text(errors="replace"))
+                before = len(printed(output))
                 since = self._break(folder, host)
                 words = self._first_words(output, fab, before, since + self.fault.limit_s)
                 took = time.time() - since
@@ -248,7 +256,7 @@ class Trial:
     def _first_words(self, output: Path, fab: subprocess.Popen[bytes], before: int, until: float) -> str:
         while time.time() < until:
             ended = fab.poll() is not None
-            if line := first_words(output.read_text(errors="replace")[before:]):
+            if line := first_words(printed(output)[before:]):
                 return _named(line)
             if ended:
                 return _named(_last(output))
@@ -282,6 +290,31 @@ class Trial:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def attempt(trial: Trial) -> Told:
+    """The trial; one that could not be made is not started."""
+    try:
+        return trial.go()
+    except (subprocess.SubprocessError, OSError) as fault:
+        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
+
+
+def printed(output: Path) -> str:
+    """What the run printed; of --json the lines of its story, and of its end, as a person would read them."""
+    lines = []
+    for line in output.read_text(errors="replace").splitlines():
+        row = json.loads(line) if line.startswith('{"') and line.endswith("}") else None
+        if row is None:
+            lines.append(line)
+        elif row.get("kind") == "story":
+            lines.append(row["text"])
+        elif row.get("kind") == "result" and row["verdict"] == "failed":
+            head, who = row["message"].partition("\n")[0], f"{row['node']} (rank {row['rank']})"
+            lines.append(f"error: {head if not row['node'] or row['node'] in head else f'{who}: {head}'}")
+        elif row.get("kind") == "result":
+            lines.append(f"{row['verdict']}  {row['message']}")
+    return "\n".join(lines)
+
+
 def first_words(said: str) -> str:
     """The first line that speaks of a fault."""
     speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
@@ -294,7 +327,7 @@ def _by_rank(first: str, culprit: int, second: str) -> str:
 
 
 def _last(output: Path) -> str:
-    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in printed(output).splitlines() if line.strip()]
     return next((line for line in lines if line.startswith(("error:", "stopped "))), lines[-1] if lines else "")
 
 

@@ -84,9 +84,11 @@ def _who(end: Finding) -> str:
 def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | None:
     """The last trouble that the story tells; that all ranks started again is none, only why.
 
-    lasting: not one that a restart has mended.
+    lasting: not one that a restart has mended, and not the end by the stop itself.
     """
     for line in reversed(story):
+        if lasting and line.trouble and line.trouble.cause == Cause.ENDED:
+            continue
         if line.moves or (lasting and line.restart):
             return None
         if line.trouble:
