@@ -9,8 +9,8 @@ line that speaks of the fault counts: right, silent (nothing in time), unsure ("
 
 --image: what the hosts run (muster-trainer:cpu).
 --mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
---to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; do
-`muster explain RUN`, the page and, on hosts, `--on-end` then say the same, and --on-end once?
+--to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; and
+on hosts, what `--on-end` was told. `python -m benchmarks.breaks.story` compares all places that tell of a run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Do all places tell one story of a run? Faults are drawn, and each place is read while the run lives, and at its end.
 
-    python -m benchmarks.breaks.story [--seed 38] [--count 40] [--rack breaks]
+    python -m benchmarks.breaks.story [--seed 38] [--count 40]           the faults of a rank, here
+    python -m benchmarks.breaks.story --rack breaks [--count 14]         those of a host
 
 A place is the view (text, or the lines of --json in each third run), its last line, outcome.json, timeline.jsonl,
 `muster explain RUN` and the page. They must name the same cause, rank and host: those of the first trouble that ends
@@ -132,13 +133,13 @@ def _same(one: Place, other: Place) -> bool:
     return one == other
 
 
-def drawn(seed: int, count: int, with_hosts: bool) -> list[tuple[str, str, int]]:
-    """(kind, fault, culprit) of so many faults, each at most once for a kind."""
+def drawn(seed: int, count: int, on_hosts: bool) -> list[tuple[str, str, int]]:
+    """(kind, fault, culprit) of so many faults, each at most once for a kind: of hosts, or of ranks."""
     for file in FILES:
         importlib.import_module(f"benchmarks.breaks.{file}")
     draw = random.Random(seed)
     faults = [fault for fault in FAULTS.values() if "harmless" not in fault.cause]
-    faults = [fault for fault in faults if with_hosts or not fault.needs_hosts]
+    faults = [fault for fault in faults if on_hosts == fault.needs_hosts]
     pairs = [(kind, fault.name) for fault in faults for kind in fault.kinds]
     return [(*pair, draw.randrange(3)) for pair in draw.sample(pairs, len(pairs))][:count]
 

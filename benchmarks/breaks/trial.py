@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
@@ -167,28 +165,8 @@ class Trial:
         message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
         message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
         judged = judgement(self.fault, self.culprit, f"error: {message}")
-        places = "; ".join(self._read_places(folder, outcome)) or "explain and the page say the same"
-        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message} [{places}]"
-
-    def _read_places(self, folder: Path, outcome: dict[str, Any]) -> list[str]:
-        """Where `fab explain RUN` and the page tell another cause, rank or host than the outcome does."""
-        line = [FAB, "--search-root", str(HOME), "explain", self.run, "--json"]
-        ran = subprocess.run(
-            line, cwd=folder, env=self.rack.environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        told = json.loads(ran.stdout or "{}")
-        page = html.unescape((self._home(folder) / "runs" / self.run / "report.html").read_text())
-        head, who = outcome["message"].partition("\n")[0], f"rank {outcome['rank']} on {outcome['node']}"
-        others = []
-        if told.get("group") != outcome["cause"]:
-            others.append(f"OTHER explain: {told.get('cause')} ({told.get('group')}) {told.get('what', '')[:120]}")
-        if outcome["node"] and told.get("first") not in (who, outcome["node"]):
-            others.append(f"OTHER explain: first {told.get('first')}, not {who}")
-        if head not in page:
-            others.append("OTHER page")
-        if self.rack.name and self.kind == "script" and len(ends := self._ends_told()) != 1:
-            others.append(f"OTHER on-end: {ends}")
-        return others
+        ends = self._ends_told() if self.rack.name and self.kind == "script" else []
+        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}{f' [on-end: {ends}]' if ends else ''}"
 
     def _ends_told(self) -> list[str]:
         """What --on-end's command wrote on the hosts that are up."""

@@ -85,6 +85,16 @@ def test_a_run_that_somebody_ended_names_what_stood_still_before():
     assert still in explained.what
 
 
+def test_an_end_without_an_exception_has_the_cause_that_the_view_gave_and_its_own_log_may_know_more():
+    words = "train.py ended with code 1 without an exception"
+    left = OwnRun("x", failed(words, "left-early", "worker-1", 1))
+    explained = of_run(explain({"rank-1": "epoch 3\n", "rank-0": LOST.format(0)}), left)
+    assert (explained.cause, explained.first) == ("left-early", "rank 1 on worker-1")
+    assert words in explained.what
+    full = of_run(explain({"rank-1": "OSError: [Errno 28] No space left on device\n"}), left)
+    assert (full.cause, full.first) == ("disk-full", "rank 1 on worker-1")
+
+
 def test_the_end_by_the_stop_itself_is_not_what_was_before_it():
     by_stop = "master (rank 0) was ended by the stop (SIGTERM) at step 73"
     ended = Happening(1010.0, by_stop, False, Finding(Cause.ENDED, by_stop, "master", 0))

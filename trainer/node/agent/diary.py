@@ -23,6 +23,8 @@ from ..rank.mask import Mask
 from . import script
 
 _PATHS_MOST, _PATH_MOST = 20, 200
+# How a rank ends that a stop has ended, at once or because it still ran later.
+_BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -59,8 +61,8 @@ class Diary:
         self._folders: dict[int, RankFolder] = {}
         # The ranks end because another role has ended the run: their ends are no failures.
         self.released = False
-        # The node was asked to stop; the ranks that it killed because they still ran after that.
-        self._asked, self.cut = False, list[int]()
+        # Once the node is asked to stop: the ranks that it kills because they still run later.
+        self.cut: list[int] | None = None
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -106,18 +108,13 @@ class Diary:
         """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
         if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
             return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
-        if by := self._stopped_by(life):
+        by = _BY_STOP.get(life.code or 0)
+        if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
             return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
         place = self._crash_place(life)
         in_it = f" in {place}" if place else ""
         return ended_how(*end) + in_it, {"cause": ended_why(*end), "place": place}
-
-    def _stopped_by(self, life: Life) -> str:
-        """The signal by which this node has ended a rank, because it was asked to stop; empty if it did not."""
-        number = -(life.code or 0)
-        own = number in (signal.SIGINT, signal.SIGTERM) or (number == signal.SIGKILL and life.rank in self.cut)
-        return signal.Signals(number).name if self._asked and own else ""
 
     def _tell_end(
         self, life: Life, code: int, how: str, last_words: script.LastWords, more: Mapping[str, str] | None = None
@@ -147,7 +144,7 @@ class Diary:
 
     def tell_asked(self, first: int, grace_s: float) -> None:
         """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
-        self._asked = True
+        self.cut = []
         if folder := self._folder(first):
             folder.event("asked", grace_s=grace_s)
 
