@@ -42,23 +42,35 @@ def _beyond(given, known, path=""):
 
 
 def pods(text, secrets=None):
-    """The containers of the text: for each node its name among the others, its command, variables and mounts."""
+    """The containers of the text: for each pod its name among the others, its image, command, variables and mounts."""
     found = objects(text)
     top = found.get("JobSet") or found["TrainingRuntime"]
     spec = top["spec"] if "JobSet" in found else top["spec"]["template"]["spec"]
-    (replicated,) = spec["replicatedJobs"]
-    job, name = replicated["template"]["spec"], (found.get("JobSet") or found["TrainJob"])["metadata"]["name"]
-    (container,) = job["template"]["spec"]["containers"]
+    name = (found.get("JobSet") or found["TrainJob"])["metadata"]["name"]
     trainer = found["TrainJob"]["spec"]["trainer"] if "TrainJob" in found else {}
+    return [
+        pod
+        for replicated in spec["replicatedJobs"]
+        for pod in _of_job(name, replicated, trainer if _is_trainer(replicated) else {}, secrets or {})
+    ]
+
+
+def _is_trainer(replicated):
+    labels = replicated["template"].get("metadata", {}).get("labels", {})
+    return labels.get("trainer.kubeflow.org/trainjob-ancestor-step") == "trainer"
+
+
+def _of_job(name, replicated, trainer, secrets):
+    job = replicated["template"]["spec"]
+    (container,) = job["template"]["spec"]["containers"]
     first = f"{name}-{replicated['name']}-0-0.{name}"
-    made = []
     for index in range(job["completions"]):
         env = _of_torch_policy(trainer, first, index) if trainer else {}
-        env |= {each["name"]: _value(each, env, index, secrets or {}) for each in container["env"]}
+        for each in container["env"]:
+            env[each["name"]] = _value(each, env, index, secrets)
         command = [_expanded(word, env) for word in container["command"]]
         mounts = [each["mountPath"] for each in container["volumeMounts"]]
-        made.append((f"{name}-{replicated['name']}-0-{index}.{name}", container["image"], command, env, mounts))
-    return made
+        yield f"{name}-{replicated['name']}-0-{index}.{name}", container["image"], command, env, mounts
 
 
 def _of_torch_policy(trainer, first, index):

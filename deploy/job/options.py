@@ -61,6 +61,7 @@ class Options:
             "tensorboard": "where the run is: a file like cluster.toml (default: as for --hosts)",
             "runs": "list the runs on the hosts of this cluster.toml (default: this folder's)",
             "down": "clean up the hosts of this cluster.toml (default: this machine)",
+            "export": "the file whose roles are meant (default: cluster.toml in this folder, if there is one)",
         },
         python=None,
     )
@@ -165,7 +166,7 @@ class Options:
     role: tuple[str, ...] = option(
         "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings after "
         "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
-        "deploy up",
+        "deploy up export",
         (),
         slurm="roles need nodes whose addresses are known before: leave it out",
     )

@@ -220,11 +220,12 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
         run = roles.on_this_machine(acted, observe.doors(total), token_hex(16), make)
-        own, gpus = replace(own, nodes=total), {roles.ROLE_GPUS: str(own.gpus // total)}
+        shares = roles.shares(acted, own.gpus)
         nodes = [
-            replace(node, environment=node.environment | own.variables(node.place, total) | gpus) for node in run.nodes
+            replace(node, environment=node.environment | own.given(share, total) | {roles.ROLE_GPUS: str(len(share))})
+            for node, share in zip(run.nodes, shares, strict=True)
         ]
-        return replace(run, nodes=tuple(nodes), script=own)
+        return replace(run, nodes=tuple(nodes), script=replace(own, nodes=total))
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's, and install its packages there."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..causes.ends import Cause
 from ..explain import libraries
+from ..explain.signs.table import shows
 from ..job.again import read_again
 from ..job.options import FLAG
 from ..run.files import record
@@ -90,6 +91,8 @@ def _hint(
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
+    if fetch and open_end and shows("download", words):
+        return _with(missed.of_download(folder, choice), result)
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
 
 

@@ -171,8 +171,11 @@ class Script:
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
-        names = self.uuids or tuple(map(str, range(self.gpus)))
-        own = names[node * self._share : (node + 1) * self._share]
+        return self.given(range(node * self._share, (node + 1) * self._share), nodes)
+
+    def given(self, share: range, nodes: int) -> dict[str, str]:
+        """What a node of `nodes` gets with these of the run's GPUs."""
+        own = (self.uuids or tuple(map(str, range(self.gpus))))[share.start : share.stop]
         given = self.gpus and (nodes > 1 or self.uuids)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
         return {SENT: self.sent, **shared, **self.own, **({} if self.observe else {OBSERVE: "0"})}

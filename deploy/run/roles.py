@@ -13,15 +13,21 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..job import script as typed
+from ..job.inventory import Host
 from ..job.options import FLAG, Options, flag_of
 from ..job.roles.cast import cast, first_of
 from ..job.roles.role import ANY_PORT, Role
+from ..job.values import Gpus
 from . import environment
 from .environment import NodeSpec, RunSpec
 
 ROLES, FIRST_RANK = "MUSTER_ROLES", "MUSTER_FIRST_RANK"
 ROLE, ROLE_INDEX, ROLE_HOST, ROLE_PORT = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLE_HOST", "MUSTER_ROLE_PORT"
 ROLE_GPUS = "MUSTER_ROLE_GPUS"
+# What a pod makes its variables of (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
+POD_ROLES, POD_KEY = "MUSTER_POD_ROLES", "MUSTER_ROLES_KEY"
+# Pods are placed one by one, and each fetches its image first.
+_PODS_WITHIN_S = 3600
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,31 @@ def worlds(acted: Sequence[Acted]) -> Iterator[World]:
             yield World(each, 0, count)
 
 
+def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
+    """The hosts, each with as many GPUs as its role asks for; of GPUs that a host names, the first ones."""
+    asked = {name: each.role.gpus for each in acted for name in each.role.hosts if each.role.gpus >= 0}
+    return tuple(
+        replace(host, gpus=_first(host.gpus, asked[host.name])) if host.name in asked else host for host in hosts
+    )
+
+
+def _first(own: Gpus, asked: int) -> Gpus:
+    return (own[:asked] if isinstance(own, tuple) else asked) if asked else 0
+
+
+def shares(acted: Sequence[Acted], gpus: int) -> list[range]:
+    """Of this machine's `gpus` those of each node: what its role asks for, or its part of what is left."""
+    asked = [each.role.gpus for each in acted for _ in range(each.role.nodes)]
+    open_ones = asked.count(-1)
+    rest = max(0, gpus - sum(count for count in asked if count > 0)) // open_ones if open_ones else 0
+    made, at = list[range](), 0
+    for count in asked:
+        end = at + (rest if count < 0 else count)
+        made.append(range(at, end) if end <= gpus else range(0))
+        at = end
+    return made
+
+
 def on_this_machine(
     acted: Sequence[Acted], doors: Sequence[tuple[str, int, int]], key: str, make: Callable[[World, int], RunSpec]
 ) -> RunSpec:
@@ -157,6 +188,18 @@ def variables(
             made[node.name] = {**everybody, **own}
             first_rank += node.ranks
     return made
+
+
+def of_pods(acted: Sequence[Acted], where: Mapping[str, Sequence[Where]]) -> dict[str, dict[str, str]]:
+    """What the pods of each role get, by its name. The key is none of it: a Secret of the cluster has it."""
+    made = variables(acted, where, "")
+    known = json.loads(next(iter(made.values()))[ROLES])
+    known |= {"within": _PODS_WITHIN_S, "first_ranks": {node: int(own[FIRST_RANK]) for node, own in made.items()}}
+    of_each = (ROLES, ROLE_INDEX, ROLE_HOST, FIRST_RANK)
+    return {
+        role: {POD_ROLES: json.dumps(known), **{name: text for name, text in own.items() if name not in of_each}}
+        for role, own in ((role, made[nodes[0].name]) for role, nodes in where.items())
+    }
 
 
 def _of_role(role: Role, nodes: Sequence[Where], services: Mapping[str, int]) -> dict[str, str]:

@@ -76,9 +76,13 @@ VARIABLES: Mapping[str, str] = {
     "MUSTER_CLAIM": "on hosts: this node's claim, which the agent keeps locked. Taken",
     "MUSTER_GROUP": "with `--min-nodes`: the other nodes. Taken",
     "MUSTER_ROLES": "with several roles: all of them. Taken",
+    "MUSTER_POD_ROLES, MUSTER_ROLES_KEY": (
+        "in a pod of a role: what its agent makes that of, and the run's key, which a Secret has. Taken"
+    ),
     "MUSTER_WAIT": "with `--wait`: what a node that waits has to know. Taken",
     "MUSTER_OVERLAY": "with `--overlay`: the socket that keeps the host's end of the run's network alive. Taken",
     "MUSTER_ON_END": "for the witness of a run's end alone",
+    "MUSTER_ROLE, MUSTER_ROLE_INDEX": "with roles: a node's own, and its number in it",
     "MUSTER_ROLE_HOST, MUSTER_ROLE_PORT, MUSTER_ROLE_GPUS, MUSTER_ROLE_SECRET, MUSTER_HEAD_ADDRESSES": (
         "with roles: a node's own address, port and number of GPUs, the secret of the run's programs, and where the "
         "role `head` listens"

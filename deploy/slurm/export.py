@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DONE, UsageError
-from ..job.load import environment_of, gpus_of_each_node, read_run, read_text, value_of
-from ..job.options import FLAG, Options, flag_of
+from ..job import cluster
+from ..job.load import environment_of, gpus_of_each_node, read_run, read_text, read_what_runs, value_of
+from ..job.options import FLAG, ROWS, Options, flag_of
+from ..job.roles.cast import first_of
+from ..job.roles.role import MAIN
 from ..job.script import PER_NODE
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
-from ..run import environment, sbatch_options
+from ..run import environment, roles, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script, refuse_container
 from ..send.image.model import slug
 from . import pods
@@ -23,6 +26,8 @@ from .planned import agent_of, planned
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
+# Each pod has an address of its own: the ports of roles need not be looked for.
+_ROLES_PORT, _FREE_PORTS = 29600, range(29700, 29800)
 # What the other engine has no such thing for, with what does the same there.
 _OF_SLURM = {
     "slurm": "put it into the text, where your cluster wants it",
@@ -31,6 +36,8 @@ _OF_SLURM = {
     "max_hours": "stopped with code 75, another pod would continue: set activeDeadlineSeconds in the text",
 }
 _OF_PODS = {
+    "role": str(ROWS["role"].slurm),
+    "cluster": str(ROWS["cluster"].slurm),
     "secret": "put it into a file that you alone can read: --setup 'source ~/.secrets'",
     "shared": "a job's files are in its folder: leave it out",
 }
@@ -38,6 +45,7 @@ _OF_PODS = {
 
 def export(options: Options, console: Console) -> int:
     """Print the file. Raises UsageError for an option that is refused."""
+    options = _with_roles_of_file(options)
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
     if read_text("to", options.to or SBATCH) != SBATCH:
@@ -71,6 +79,14 @@ def export(options: Options, console: Console) -> int:
     return DONE
 
 
+def _with_roles_of_file(options: Options) -> Options:
+    """The options with the roles of cluster.toml, where nothing else says what to run. Nothing of it is run here."""
+    path = Path(options.cluster or "cluster.toml")
+    if options.script or options.each or options.args or options.role or not (options.cluster or path.is_file()):
+        return options
+    return replace(options, role=cluster.from_file(path).job.roles)
+
+
 def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:
     """Raise UsageError for an option that this engine has no such thing for."""
     for name, instead in names.items():
@@ -84,23 +100,64 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
         hint = f"{FLAG.image} registry.example/team/train:1, which has Muster's own image below it, and the folder"
         raise UsageError(f"{FLAG.to} {options.to}: the cluster has to be told which image", hint)
     _refuse_absent(words)
-    gpus = gpus_of_each_node(options)
+    gpus, nodes = gpus_of_each_node(options), read_text("nodes", options.nodes or "1")
     variables = {name: value for name, value in own.items() if name != _RANKS}
-    return pods.PodSet(
+    made = pods.PodSet(
         pods.name_of(read_run(options.run) or _name(words)),
-        read_text("nodes", options.nodes or "1"),
         options.image,
-        tuple(words),
-        int(own.get(_RANKS) or gpus or 1),
-        gpus,
-        int(own.get(environment.MAX_RESTARTS_NAME) or 0),
-        variables,
-        pods.secrets_of(options.secret),
-        value_of(options, "mount"),
-        pods.object_of(FLAG.shared, options.shared) if options.shared else "",
+        (
+            pods.Group(
+                tuple(words),
+                nodes,
+                int(own.get(_RANKS) or gpus or 1),
+                gpus,
+                int(own.get(environment.MAX_RESTARTS_NAME) or 0),
+            ),
+        ),
+        variables=variables,
+        secrets=pods.secrets_of(options.secret),
+        mounts=value_of(options, "mount"),
+        claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
         made_by=shlex.join(["muster", *sys.argv[1:]]),
     )
+    acted = roles.read(read_what_runs(options), ())
+    return _with_roles(made, acted, nodes, gpus) if acted else made
+
+
+def _with_roles(made: pods.PodSet, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> pods.PodSet:
+    """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
+    free = iter(_FREE_PORTS)
+    acted = roles.with_ports(acted, lambda role: next(free))
+    acted = [replace(each, role=replace(each.role, nodes=nodes)) if each.role.name == MAIN else each for each in acted]
+    name = pods.name_of(made.name, [each.role.name for each in acted])
+    groups, where = list[pods.Group](), dict[str, list[roles.Where]]()
+    for each in acted:
+        role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
+        own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}
+        own |= {environment.BARE_RANK: "1"} if each.bare else {}
+        ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
+        where[role.name] = [
+            roles.Where(
+                role.name if role.nodes == 1 else f"{role.name}-{index}",
+                pods.pod_name(name, role.name, index),
+                _ROLES_PORT,
+                ranks,
+                own_gpus,
+            )
+            for index in range(role.nodes)
+        ]
+        words = (environment.SCRIPT, *each.words)
+        _refuse_absent(words)
+        groups.append(
+            pods.Group(words, role.nodes, ranks, own_gpus, each.restarts, role.name, role.separate, variables=own)
+        )
+    known = roles.of_pods(acted, where)
+    groups = [replace(each, variables={**each.variables, **known[each.name]}) for each in groups]
+    of_one = (environment.MAX_RESTARTS_NAME, environment.BARE_RANK)
+    common = {name: value for name, value in made.variables.items() if name not in of_one}
+    main = first_of([each.role for each in acted]).name
+    return replace(made, name=name, groups=tuple(groups), main=main, variables=common)
 
 
 def _name(words: Sequence[str]) -> str:

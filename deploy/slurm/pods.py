@@ -28,32 +28,49 @@ from ..run.environment import (
     SENT,
     SHUTDOWN_TIMEOUT_S,
 )
+from ..run.roles import POD_KEY, ROLE, ROLE_INDEX
 from ..send.folder.content import WORKSPACE
 
 KINDS = ("jobset", "trainjob")
 # A pod's host name has the run's name, the Job's, two numbers, and at most 63 letters.
-_LONGEST_NAME = 40
+_LONGEST_NAME, _LONGEST_HOST = 40, 63 - len("--0-9999")
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
+# The number of a pod among those of its Job.
+_INDEX = "valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}"
 # Beside what its ranks may take to save.
 _AFTER_GRACE_S = 60
 
 
 @dataclass(frozen=True)
-class PodSet:
-    """What is asked of a cluster. `words`: of the agent; `ranks` and `gpus`: of each node.
+class Group:
+    """The pods of one indexed Job. `words`: of the agent; `ranks` and `gpus`: of each of them.
 
-    `secrets`: a variable's name, and the Secret that has it under this name. `claim`: the PersistentVolumeClaim that
-    keeps the run's files; empty: they go with their pods. `restarts`: how often a pod that dies is replaced.
+    `restarts`: how often a pod that dies is replaced. `separate`: each of them is a world of its own.
     """
 
-    name: str
-    nodes: int
-    image: str
     words: tuple[str, ...]
+    nodes: int = 1
     ranks: int = 1
     gpus: int = 0
     restarts: int = 0
+    name: str = "node"
+    separate: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """What is asked of a cluster. `groups`: that of a run's one command, or of each role; the `main` one trains.
+
+    `secrets`: a variable's name, and the Secret that has it under this name. `claim`: the PersistentVolumeClaim that
+    keeps the run's files; empty: they go with their pods.
+    """
+
+    name: str
+    image: str
+    groups: tuple[Group, ...]
+    main: str = "node"
     variables: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False)
     mounts: tuple[Mount, ...] = ()
@@ -67,7 +84,11 @@ _HEAD = Template("""\
 $folder
 # Stop it with: kubectl delete $kind $name
 # Namespace, queue, CPUs, memory and RDMA devices are your cluster's to name.
-""")
+$key""")
+_KEY = f"""\
+# First, the key by which the roles of this run know each other:
+#   kubectl create secret generic {{}} --from-literal={POD_KEY}="$(openssl rand -hex 16)"
+"""
 _FOLDER = f"""\
 # The image has the folder: FROM muster-trainer:gpu, then COPY --chown={IMAGE_USER} . {WORKSPACE}
 # and, for its packages, RUN pip install -r {WORKSPACE}/requirements.txt"""
@@ -86,10 +107,7 @@ spec:
     # Its Job replaces pods; a run that has failed for good would only fail again.
     maxRestarts: 0
   replicatedJobs:
-  - name: node
-    replicas: 1
-    template:
-$job""")
+$jobs""")
 _TRAINJOB = Template("""\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -107,13 +125,7 @@ spec:
       failurePolicy:
         maxRestarts: 0
       replicatedJobs:
-      - name: node
-        template:
-          metadata:
-            labels:
-              # What numNodes and the trainer's image and command are for.
-              trainer.kubeflow.org/trainjob-ancestor-step: trainer
-$job
+$jobs
 ---
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
@@ -128,6 +140,18 @@ spec:
     numNodes: $nodes
     numProcPerNode: $ranks
 """)
+_REPLICATED = Template("""\
+- name: $group
+  replicas: 1
+  template:
+$labels$job
+""")
+_TRAINER_LABEL = """\
+    metadata:
+      labels:
+        # What numNodes and the trainer's image and command are for.
+        trainer.kubeflow.org/trainjob-ancestor-step: trainer
+"""
 _JOB = Template("""\
 spec:
   # One pod a node, each with its number.
@@ -169,23 +193,41 @@ $volumes
 
 
 def manifest(kind: str, pods: PodSet) -> str:
-    """The text of a JobSet, or of a TrainJob with its runtime."""
+    """The text of a JobSet, or of a TrainJob with its runtime. Raises UsageError for what a TrainJob cannot have."""
+    main = next(group for group in pods.groups if group.name == pods.main)
+    if kind == "trainjob" and main.separate and main.nodes > 1:
+        what = f"role {main.name}: a TrainJob's {main.nodes} nodes train together, and these are separate"
+        raise UsageError(what, f"{FLAG.to} jobset")
     values = {
         "name": pods.name,
-        "nodes": pods.nodes,
-        "ranks": pods.ranks,
+        "nodes": main.nodes,
+        "ranks": main.ranks,
         "made_by": "".join(letter if letter.isprintable() else " " for letter in pods.made_by),
         "kind": kind,
         "folder": _FOLDER if pods.sent else _TRAINER,
+        "key": _KEY.format(_key_of(pods)) if any(ROLE in group.variables for group in pods.groups) else "",
     }
-    body, deep = (_JOBSET, 6) if kind == "jobset" else (_TRAINJOB, 10)
-    job = indent(_job(kind, pods), " " * deep).rstrip("\n")
-    return _HEAD.substitute(values) + body.substitute(values, job=job).rstrip("\n") + "\n"
+    body, deep = (_JOBSET, 2) if kind == "jobset" else (_TRAINJOB, 6)
+    jobs = (_replicated(kind, pods, group) for group in pods.groups)
+    text = body.substitute(values, jobs=indent("".join(jobs), " " * deep).rstrip("\n"))
+    return _HEAD.substitute(values) + text.rstrip("\n") + "\n"
 
 
-def name_of(text: str) -> str:
+def _replicated(kind: str, pods: PodSet, group: Group) -> str:
+    trains = kind == "trainjob" and group.name == pods.main
+    job = indent(_job(pods, group, by_policy=trains), " " * 4).rstrip("\n")
+    return _REPLICATED.substitute(group=group.name, labels=_TRAINER_LABEL if trains else "", job=job)
+
+
+def _key_of(pods: PodSet) -> str:
+    """The Secret that has the key of a run with roles."""
+    return f"{pods.name}-roles"
+
+
+def name_of(text: str, roles: Sequence[str] = ()) -> str:
     """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
-    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:_LONGEST_NAME].strip("-")
+    most = min(_LONGEST_NAME, _LONGEST_HOST - max(map(len, roles), default=0))
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
     if not _NAME.fullmatch(name):
         raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", f"small letters, digits and -: {FLAG.run} train")
     return name
@@ -198,40 +240,52 @@ def object_of(flag: str, text: str) -> str:
     return text
 
 
-def _job(kind: str, pods: PodSet) -> str:
+def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
+    """One indexed Job. `by_policy`: a TrainJob's torch policy gives its pods their places."""
     sent = {SENT: WORKSPACE} if pods.sent else {}
     hidden = {SECRETS_PRESENT: ",".join(sorted(pods.secrets))} if pods.secrets else {}
-    variables = {**pods.variables, **sent, **hidden, RUN_ID: pods.name, RUN_DIR: f"{RUNS_IN_CONTAINER}/{pods.name}"}
+    own = {RUN_ID: pods.name, RUN_DIR: f"{RUNS_IN_CONTAINER}/{pods.name}"}
+    variables = {**pods.variables, **group.variables, **sent, **hidden, **own}
     rows = [f"- {{name: {name}, value: {_text(value)}}}" for name, value in sorted(variables.items())]
+    secrets = {**pods.secrets, **({POD_KEY: _key_of(pods)} if ROLE in group.variables else {})}
     rows += [
         f"- {{name: {name}, valueFrom: {{secretKeyRef: {{name: {secret}, key: {name}}}}}}}"
-        for name, secret in sorted(pods.secrets.items())
+        for name, secret in sorted(secrets.items())
     ]
+    rows += [f"- {{name: {ROLE_INDEX}, {_INDEX}}}"] if ROLE in group.variables else []
     mounts, volumes = _volumes(pods)
-    command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *pods.words]
+    command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *group.words]
     return _JOB.substitute(
-        nodes=pods.nodes,
-        restarts=pods.restarts,
+        nodes=group.nodes,
+        restarts=group.restarts,
         patience=int(float(pods.variables.get(GRACE, SHUTDOWN_TIMEOUT_S))) + _AFTER_GRACE_S,
         user=IMAGE_USER,
         image=_text(pods.image, expands=False),
         command=f"[{', '.join(map(_text, command))}]",
-        env=indent("\n".join([*rows, *(_place(pods) if kind == "jobset" else ())]), " " * 8),
-        resources=f'        resources: {{limits: {{nvidia.com/gpu: "{pods.gpus}"}}}}\n' if pods.gpus else "",
+        env=indent("\n".join([*rows, *(() if by_policy else _place(pods, group))]), " " * 8),
+        resources=f'        resources: {{limits: {{nvidia.com/gpu: "{group.gpus}"}}}}\n' if group.gpus else "",
         mounts=indent("\n".join(mounts), " " * 8),
         volumes=indent("\n".join(volumes), " " * 6),
     )
 
 
-def _place(pods: PodSet) -> list[str]:
+def pod_name(run: str, group: str, index: int | str) -> str:
+    """The name of a pod within the cluster, as a JobSet gives it."""
+    return f"{run}-{group}-0-{index}.{run}"
+
+
+def _place(pods: PodSet, group: Group) -> list[str]:
     """What the torch policy of a TrainJob gives its pods: this pod's place, and where the first one is."""
-    first = f"{pods.name}-node-0-0.{pods.name}"
-    given = {"PET_NNODES": pods.nodes, "PET_NPROC_PER_NODE": pods.ranks, "PET_MASTER_ADDR": first}
-    index = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
+    given = {
+        "PET_NNODES": 1 if group.separate else group.nodes,
+        "PET_NPROC_PER_NODE": group.ranks,
+        "PET_MASTER_ADDR": pod_name(pods.name, group.name, f"$({ROLE_INDEX})" if group.separate else 0),
+        "PET_MASTER_PORT": MASTER_PORT,
+    }
+    number = 'value: "0"' if group.separate else _INDEX
     return [
         *(f'- {{name: {name}, value: "{value}"}}' for name, value in given.items()),
-        f'- {{name: PET_MASTER_PORT, value: "{MASTER_PORT}"}}',
-        f'- {{name: PET_NODE_RANK, valueFrom: {{fieldRef: {{fieldPath: "{index}"}}}}}}',
+        f"- {{name: PET_NODE_RANK, {number}}}",
     ]
 
 

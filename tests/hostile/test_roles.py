@@ -22,7 +22,8 @@ from deploy.job.options import Job, Options
 from deploy.job.roles.role import read
 from deploy.run import environment
 from deploy.run import roles as plan
-from deploy.slurm import pods
+from deploy.slurm import export, pods
+from muster.errors import TrainError
 from tests import pods as cluster
 from tests.hosts import FACTS
 from trainer.node.agent.pods import variables
@@ -180,9 +181,8 @@ def test_no_text_of_a_command_an_image_or_a_variable_becomes_a_field(kind, text)
                 kind,
                 pods.PodSet(
                     "train",
-                    2,
                     value,
-                    ("--script", "t.py", value),
+                    (pods.Group(("--script", "t.py", value), 2),),
                     variables={"OWN": value},
                     secrets={"HF_TOKEN": "hf"},
                     made_by=f"muster export {value}",
@@ -206,9 +206,8 @@ def shape(value):
 def test_a_secret_is_no_part_of_the_text_and_no_word_expands_to_it(kind):
     made = pods.PodSet(
         "train",
-        1,
         "i",
-        ("--script", "t.py", "$(HF_TOKEN)"),
+        (pods.Group(("--script", "t.py", "$(HF_TOKEN)")),),
         variables={"OWN": "$(HF_TOKEN)"},
         secrets={"HF_TOKEN": "hf"},
     )
@@ -235,3 +234,37 @@ def test_a_pod_that_is_given_no_number_is_one_node_and_starts_nothing_else(numbe
     )
     assert "PET_RDZV_ENDPOINT" not in made
     assert made["PET_NPROC_PER_NODE"] == "1"
+
+
+OF_ROLES = {"PET_MASTER_ADDR": "localhost", "MUSTER_ROLE": "reward", "MUSTER_ROLES_KEY": "k" * 32}
+PLAN = {"roles": [{"name": "reward", "nodes": {"reward": ["localhost", 1, 2]}}], "first_ranks": {"reward": 0}}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"MUSTER_POD_ROLES": "{"},
+        {"MUSTER_POD_ROLES": "[]"},
+        {"MUSTER_POD_ROLES": "[" * 100_000},
+        {"MUSTER_POD_ROLES": json.dumps({**PLAN, "roles": 7})},
+        {"MUSTER_POD_ROLES": json.dumps({**PLAN, "first_ranks": []})},
+        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLE_INDEX": "1"},
+        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLE": "trainer"},
+        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLES_KEY": ""},
+    ],
+)
+def test_a_pod_whose_roles_are_not_as_they_were_exported_does_not_start(given):
+    assert variables({**OF_ROLES, "MUSTER_POD_ROLES": json.dumps(PLAN)}, ["--script", "t.py"], Path("/x"))
+    with pytest.raises(TrainError):
+        variables({**OF_ROLES, **given}, ["--script", "t.py"], Path("/x"))
+
+
+def test_the_key_of_a_run_is_no_part_of_the_text_that_is_exported(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").touch()
+    options = Options(to="jobset", image="i", script="t.py", role=("reward=1,port=8000:python t.py",))
+    export.export(options, None)
+    text = capsys.readouterr().out
+    export.export(options, None)
+    assert capsys.readouterr().out == text  # nothing in it was drawn
+    assert "secretKeyRef: {name: t-py-roles, key: MUSTER_ROLES_KEY}" in text

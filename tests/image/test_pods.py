@@ -3,6 +3,7 @@
 No cluster is had here. tests/pods.py is what stands for one: it starts what the text says and nothing else.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -36,6 +37,13 @@ signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 print("up", flush=True)
 while True:
     time.sleep(0.1)
+"""
+KILL = """
+import os, pathlib
+for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+    words = path.read_bytes().split(b"\\0")
+    if b"rollout.py" in words[-2:] and b"agent" not in words:
+        os.kill(int(path.parent.name), 9)
 """
 FORMS = {
     "python": ("python train.py '$(A)'", 2),
@@ -117,8 +125,41 @@ def test_a_pod_that_is_asked_to_stop_ends_all_with_the_code_that_is_no_failure(c
     )
     containers = pods.start(exported(cluster, "jobset", "train.py"), cluster[0], cluster[2], {"HF_TOKEN": "hidden"})
     log = cluster[2] / "train/logs/rank-0.log"
-    waiting.until(lambda: log.exists() and "up" in log.read_text(), "it trains", 120)
+    waiting.until(lambda: log.exists() and "up" in log.read_text(), "it trains", 300)
     for each in containers:
         subprocess.run(["docker", "kill", "--signal", "TERM", each], check=True, capture_output=True)
     codes, printed = ended(containers)
     assert codes == ["75", "75"], printed
+
+
+@pytest.mark.parametrize("kind", ["jobset", "trainjob"])
+def test_the_roles_of_a_file_run_as_pods_a_worker_comes_back_and_the_run_ends_with_its_trainer(cluster, kind):
+    name, source, runs = cluster
+    for path in (HOME / "examples/roles").iterdir():
+        (source / path.name).write_text(path.read_text())
+    file = source / "cluster.toml"
+    file.write_text(
+        file.read_text().replace('hosts = ["gpu-b"]', "nodes = 2").replace("trainer.py 40", "trainer.py 400")
+    )
+    subprocess.run(["docker", "build", "-q", "-t", name, source], check=True, capture_output=True, timeout=120)
+    words = [FAB, "--search-root", str(HOME), "export", "--to", kind, "--run", "rl", "--image", name]
+    done = subprocess.run(
+        words, cwd=source, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    containers = pods.start(done.stdout, name, runs, {"MUSTER_ROLES_KEY": uuid.uuid4().hex})
+    log, folder = runs / "rl/logs/rank-0.log", runs / "rl"
+    waiting.until(lambda: log.exists() and "round 5" in log.read_text(), "it trains", 300)
+    worker = next(each for each in containers if "rollout" in role_of(each))
+    subprocess.run(["docker", "exec", worker, "python", "-c", KILL], check=True, timeout=30)
+    codes, printed = ended(containers)
+    assert set(codes) == {"0"}, printed
+    assert (folder / "work/policy.pt").exists()
+    events = [json.loads(line) for path in folder.rglob("*.jsonl") for line in path.read_text().splitlines()]
+    assert [each["role"] for each in events if each.get("again")] == ["rollout"]
+
+
+def role_of(container):
+    words = ["docker", "inspect", "-f", "{{range .Config.Env}}{{println .}}{{end}}", container]
+    given = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return next(line for line in given.splitlines() if line.startswith("MUSTER_ROLE="))

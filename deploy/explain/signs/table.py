@@ -31,6 +31,7 @@ __all__ = [
     "UNKNOWN_NAME",
     "Sign",
     "Weight",
+    "shows",
 ]
 
 # causes/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
@@ -54,6 +55,12 @@ _SCRIPT_OR_BINARY = several(
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
 SIGNS = (*NETWORK, _BINARY, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
+
+
+def shows(cause: str, text: str) -> bool:
+    """Whether a sign of this cause is in the text."""
+    return any(sign.pattern.search(text) for sign in SIGNS if sign.cause == cause)
+
 
 # Messages of a node that does not reach a store of torch; store.py finds out which store, and why.
 STORE = compiled(

@@ -110,6 +110,7 @@ class _OnHosts(Start[NewRun]):
         deploy_push.refuse_mixed(cluster)
         work, folder = replace(_work(options, cluster), bare=self._command.bare), folder_to_send(options, cluster)
         work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
+        cluster = replace(cluster, hosts=roles.with_gpus(cluster.hosts, work.roles))
         for acted in work.roles:
             folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)

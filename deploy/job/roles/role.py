@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 # MUSTER_ROLE_PORT is this node's own port, whatever its role.
 _RESERVED = ("role", "run", "first")
 _OURS = ("localhost", "127.0.0.1", "::1")
-_WITHIN_S, MOST_NODES = 600.0, 9999
+_WITHIN_S, MOST_NODES, _MOST_GPUS = 600.0, 9999, 1024
 _PART = re.compile(r"(?:[^\\,:]|\\.)*")
 _EXAMPLE = f"{FLAG.role} 'reward=1,port=8000,ready=port:python reward.py'"
 READY = '"port", "http://localhost/health", "file PATH" or "line TEXT"'
@@ -38,7 +38,8 @@ class Role:
 
     docs/how-to/roles.md explains each field.
 
-    `ends`: the run ends with it. `separate`: each node is a world of its own, and starts again alone.
+    `ends`: the run ends with it. `separate`: each node is a world of its own, and starts again alone. `gpus`: of each
+    node; -1: as many as the run asks for.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Role:
     within: float = _WITHIN_S
     after: tuple[str, ...] = ()
     processes: str = ""
+    gpus: int = -1
 
     @property
     def text(self) -> str:
@@ -197,6 +199,7 @@ _READERS = {
     "within": _seconds,
     "after": _names,
     "processes": _processes,
+    "gpus": values.whole(0, _MOST_GPUS),
 }
 _WANTED = {
     "nodes": f'a number of nodes from 1 to {MOST_NODES}, or "{REST}"',
@@ -209,6 +212,7 @@ _WANTED = {
     "within": 'a time with its unit: "90s"',
     "after": "names of roles",
     "processes": '"auto" or a number from 1',
+    "gpus": f"a number from 0 to {_MOST_GPUS}",
 }
 
 

@@ -110,6 +110,18 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
     return f"{wanted[0]} is in .env, which stayed here: --env-file .env gives its variables to the ranks" if has else ""
 
 
+def of_download(folder: Path, choice: Choice) -> str:
+    """What helps a script whose download its host cannot reach: what it fetched here before, if that stayed here."""
+    ignored: tuple[str, ...] = ()
+    with suppress(DeployError):  # the folder has changed since
+        ignored = selection.select(folder, choice.include).ignored
+    data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
+    if data:
+        options = " ".join(f"--include {shlex.quote(name)}" for name in [*sorted(choice.include), *data])
+        return f"its host cannot reach that address; if {', '.join(data)} has it, which stayed here: {options}"
+    return "its host cannot reach that address: download it here once, into the folder, or --mount /data:/data"
+
+
 def of_hosts(words: str, options: str) -> str:
     """The option that mounts what these `words` of a run on hosts miss; empty if it lies in the image or a mount.
 

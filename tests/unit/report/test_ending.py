@@ -165,3 +165,24 @@ def test_a_script_for_another_python_is_told_which_one_it_had(folder):
     assert "3.11.7" in text
     assert "--image NAME" in text
     assert "3.11.7" not in hint(folder, "train.py ended with code 1: ValueError: x")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "RuntimeError: Error downloading train-images.gz:\nTried https://ossci-datasets.s3.amazonaws.com/mnist/, got:\n"
+        "<urlopen error [Errno -2] Name or service not known>",
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
+    ],
+)
+def test_a_download_that_a_host_cannot_reach_is_called_so_and_what_lies_here_is_named(folder, words):
+    text = hint(folder, f"train.py ended with 1: {words}")
+    assert text.startswith("its host cannot reach that address")
+    assert "--include data --include logs" in text
+    assert text.endswith(RESUME)
+
+
+def test_a_download_without_data_here_is_to_be_made_here_once(folder):
+    (folder / ".gitignore").unlink()
+    text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
+    assert "download it here once" in text

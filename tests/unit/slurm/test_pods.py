@@ -26,7 +26,6 @@ FORMS = (
     "bash run.sh",
     "./train.py",
 )
-SET = pods.PodSet("train", 2, "registry.example/team/train:1", ("--script", "train.py"), 8, 8)
 
 
 @pytest.fixture
@@ -68,7 +67,7 @@ def job_of(kind, made):
 
 @KINDS
 def test_a_stop_is_no_failure_and_a_failure_is_not_repeated(kind):
-    job = job_of(kind, pods.PodSet("train", 2, "i", ("--script", "t.py"), restarts=3))
+    job = job_of(kind, pods.PodSet("train", "i", (pods.Group(("--script", "t.py"), 2, restarts=3),)))
     rules = {tuple(rule["onExitCodes"]["values"]): rule["action"] for rule in job["podFailurePolicy"]["rules"][::2]}
     assert rules == {(75,): "Ignore", (1, 2): "FailJob"}
     assert job["podFailurePolicy"]["rules"][1]["onPodConditions"][0]["type"] == "DisruptionTarget"
@@ -79,7 +78,7 @@ def test_a_stop_is_no_failure_and_a_failure_is_not_repeated(kind):
 @KINDS
 def test_pods_have_gpus_shared_memory_a_claim_mounts_and_secrets_by_reference(kind):
     made = pods.PodSet(
-        "train", 2, "i", ("--script", "t.py"), 8, 8, secrets={"HF_TOKEN": "hf"}, claim="runs",
+        "train", "i", (pods.Group(("--script", "t.py"), 2, 8, 8),), secrets={"HF_TOKEN": "hf"}, claim="runs",
         mounts=(Mount("/data", "/data", True),), variables={"MUSTER_GRACE": "300"},
     )  # fmt: skip
     spec = job_of(kind, made)["template"]["spec"]
@@ -96,7 +95,7 @@ def test_pods_have_gpus_shared_memory_a_claim_mounts_and_secrets_by_reference(ki
 
 @KINDS
 def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
-    made = pods.PodSet("digits", 1, "i", ("--recipe", "digits"), sent=False)
+    made = pods.PodSet("digits", "i", (pods.Group(("--recipe", "digits")),), sent=False)
     (_, _, command, env, _), *more = read.pods(pods.manifest(kind, made))
     assert (command[-2:], "MUSTER_SENT" in env, more) == (["--recipe", "digits"], False, [])
     assert "resources" not in job_of(kind, made)["template"]["spec"]["containers"][0]
@@ -130,6 +129,67 @@ def test_a_name_is_one_that_pods_can_have():
 @KINDS
 @pytest.mark.parametrize("word", ["$(HOME)", "$$x", "a: b", "#x", "'", '"', "\\", "é😀", "\u2028", "{a}", "- x", "$"])
 def test_every_word_reaches_the_agent_as_it_was_typed(kind, word):
-    made = pods.PodSet("train", 1, "i", ("--script", "t.py", word), variables={"OWN": word})
+    made = pods.PodSet("train", "i", (pods.Group(("--script", "t.py", word)),), variables={"OWN": word})
     ((_, _, command, env, _),) = read.pods(pods.manifest(kind, made))
     assert (command[-1], env["OWN"]) == (word, word), shlex.quote(word)
+
+
+ROLES = (
+    "reward=1,port=8000,ready=port,gpus=0,restart=3:python train.py",
+    "rollout=2,port=free,separate,after=reward:python train.py",
+    "trainer=2,after=rollout,ends:torchrun --nproc-per-node 4 train.py",
+)
+
+
+@KINDS
+def test_each_role_is_a_job_of_its_own_and_its_pods_know_the_others_by_name(kind, folder, capsys):
+    made = read.pods(exported(capsys, to=kind, script="", role=ROLES, run="rl", gpus="4"), {"MUSTER_ROLES_KEY": "k"})
+    assert [name for name, *_ in made] == [
+        "rl-reward-0-0.rl", "rl-rollout-0-0.rl", "rl-rollout-0-1.rl", "rl-trainer-0-0.rl", "rl-trainer-0-1.rl",
+    ]  # fmt: skip
+    reward, _, second, first, last = (env for _, _, _, env, _ in made)
+    assert {env["MUSTER_REWARD_ADDRESSES"] for *_, env, _ in made} == {"rl-reward-0-0.rl:8000"}
+    assert reward["MUSTER_ROLLOUT_ADDRESSES"] == "rl-rollout-0-0.rl:29700,rl-rollout-0-1.rl:29700"
+    assert (second["PET_NNODES"], second["PET_NODE_RANK"], second["MUSTER_ROLE_INDEX"]) == ("1", "0", "1")
+    assert second["PET_MASTER_ADDR"] == "rl-rollout-0-1.rl"
+    assert (first["PET_NNODES"], last["PET_NODE_RANK"], last["PET_MASTER_ADDR"]) == ("2", "1", "rl-trainer-0-0.rl")
+    assert (reward["PET_NPROC_PER_NODE"], second["PET_NPROC_PER_NODE"], last["PET_NPROC_PER_NODE"]) == ("1", "4", "4")
+    assert (reward["PET_MAX_RESTARTS"], last["PET_MAX_RESTARTS"]) == ("3", "0")
+
+
+@KINDS
+def test_a_role_has_the_gpus_that_it_asks_for(kind, folder, capsys):
+    top = read.objects(exported(capsys, to=kind, script="", role=ROLES, gpus="4"))
+    spec = top["JobSet"]["spec"] if kind == "jobset" else top["TrainingRuntime"]["spec"]["template"]["spec"]
+    limits = [
+        job["template"]["spec"]["template"]["spec"]["containers"][0].get("resources") for job in spec["replicatedJobs"]
+    ]
+    assert limits == [None, *[{"limits": {"nvidia.com/gpu": "4"}}] * 2]
+
+
+def test_the_trainer_of_a_train_job_is_the_role_that_ends_the_run(folder, capsys):
+    objects = read.objects(exported(capsys, to="trainjob", script="", role=ROLES))
+    assert objects["TrainJob"]["spec"]["trainer"] == {"numNodes": 2, "numProcPerNode": 4}
+    with pytest.raises(UsageError, match="a TrainJob's 2 nodes train together"):
+        exported(capsys, to="trainjob", script="", role=(*ROLES[:1], "main=2,separate,ends:python train.py"))
+
+
+@KINDS
+def test_a_script_beside_roles_has_as_many_nodes_as_are_asked_for(kind, folder, capsys):
+    made = read.pods(exported(capsys, to=kind, role=ROLES[:1], run="rl"), {"MUSTER_ROLES_KEY": "k"})
+    assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-main-0-0.rl", "rl-main-0-1.rl"]
+
+
+def test_the_roles_are_those_of_cluster_toml_and_slurm_has_none(folder, capsys):
+    (folder / "cluster.toml").write_text(
+        'hosts = ["a", "b"]\n[[role]]\nname = "reward"\ncommand = "python train.py"\nport = 1\n'
+        '[[role]]\nname = "trainer"\ncommand = "python train.py"\nends = true\n'
+    )
+    made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
+    assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
+    with pytest.raises(UsageError, match="--role: not with --to sbatch"):
+        exported(capsys, script="")
+
+
+def test_a_name_leaves_room_for_the_longest_role():
+    assert len(pods.name_of("a" * 200, ["x" * 31, "y"])) + len("-" + "x" * 31 + "-0-9999") <= 63

@@ -66,6 +66,8 @@ def main() -> int:
             slurm.clear(os.environ)
         elif pods.applies(os.environ):
             os.environ |= pods.variables(os.environ, sys.argv[1:], Path.cwd())
+            for variable in (pods.ROLES, pods.KEY):
+                os.environ.pop(variable, None)
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
         print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)

@@ -2,18 +2,25 @@
 
 A TrainJob gives its pods PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and their like, and `muster export` writes the same
 into a JobSet. They lack what Muster adds to torch's rendezvous: who is its host, and the interface to the others.
+Pods of a role know the names of all roles' pods; their own number says which of them they are.
 Standard library only.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from muster.errors import TrainError
 
 from ..membership import meeting
 from . import slurm
 
 _PORT = "29500"
+# What `muster export` writes for pods of a role, and the run's key: no program of the run sees them.
+ROLES, KEY = "MUSTER_POD_ROLES", "MUSTER_ROLES_KEY"
 # The first pod may wait for a free machine long after the others have begun.
 _PATIENCE_SECONDS = 3600.0
 
@@ -26,7 +33,7 @@ def applies(given: Mapping[str, str]) -> bool:
 def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) -> dict[str, str]:
     """What this node gets beside `given`. `arguments`: of the agent; the run folder is below `here` if none is given.
 
-    Raises TrainError for a name without address.
+    Raises TrainError for a name without address, and for roles that are not as `muster export` writes them.
     """
     nodes, place = slurm.number(given, "PET_NNODES", 1), slurm.number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
@@ -36,4 +43,26 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
         own = meeting.this_end(first, 1)
         made |= slurm.met(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
-    return slurm.beside(given, arguments, made)
+    return slurm.beside(given, arguments, made | (_of_role(given) if ROLES in given else {}))
+
+
+def _of_role(given: Mapping[str, str]) -> dict[str, str]:
+    """What a pod of a role is among all roles."""
+    index = slurm.number(given, "MUSTER_ROLE_INDEX", 0)
+    try:
+        plan: dict[str, Any] = json.loads(given[ROLES])
+        nodes = next(row["nodes"] for row in plan["roles"] if row["name"] == given["MUSTER_ROLE"])
+        node = list(nodes)[index]
+        first_rank, name = plan.pop("first_ranks")[node], nodes[node][0]
+    except (ValueError, KeyError, IndexError, StopIteration, TypeError, RecursionError) as fault:
+        raise TrainError(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
+    if not given.get(KEY):
+        raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
+    # It listens there; to the others it has a name, since another pod in its place has another address.
+    nodes[node][0] = meeting.resolve(str(name), _PATIENCE_SECONDS)
+    return {
+        "MUSTER_ROLES": json.dumps({**plan, "key": given[KEY]}),
+        "MUSTER_NODE": node,
+        "MUSTER_ROLE_HOST": nodes[node][0],
+        "MUSTER_FIRST_RANK": str(first_rank),
+    }

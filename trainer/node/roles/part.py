@@ -49,7 +49,7 @@ class Part:
         log = run_folder / "logs" / f"rank-{in_run(first_rank)}.log"
         now = time.monotonic()
         self._lock, self._closed = threading.Lock(), threading.Event()
-        self._views = {name: View(seen=now) for role in plan.roles for name in role.nodes}
+        self._views = {name: View(seen=now + plan.within) for role in plan.roles for name in role.nodes}
         address, self._port, self._service = self.role.nodes[node]
         self._ready = ready.look_of(self.role.ready, address, self._service, log, Path.cwd())
         self._pid, self._began, self._why_not, self._late, self._over_at = 0, 0.0, "", "", 0.0

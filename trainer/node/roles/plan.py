@@ -68,10 +68,14 @@ class View:
 
 @dataclass(frozen=True)
 class Plan:
-    """The roles of a run in the order in which they start, and the key that its nodes prove to each other."""
+    """The roles of a run in the order in which they start, and the key that its nodes prove to each other.
+
+    `within`: so many seconds a node may take to answer for the first time.
+    """
 
     roles: tuple[Role, ...]
     key: str = field(repr=False, default="")
+    within: float = 0.0
 
     def role_of(self, node: str) -> Role:
         """The role of a node."""
@@ -130,7 +134,7 @@ def read(text: str) -> Plan:
         after = tuple(map(str, row["after"]))
         about = bool(row["ends"]), after, str(row["ready"]), float(row["within"])
         roles.append(Role(str(row["name"]), nodes, *about))
-    return Plan(tuple(roles), str(given["key"]))
+    return Plan(tuple(roles), str(given["key"]), float(given.get("within", 0.0)))
 
 
 def row_of(view: View) -> dict[str, Any]:
