@@ -121,7 +121,7 @@ class _Optional(Command):
 
 
 @command(
-    example=("muster board", "muster board ~/project"),
+    example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
     codes={DONE: "you ended it by Ctrl-C"},
     words={"folder": "a project, or its folder of runs (default: this checkout's runs)"},
     klass=_Optional,
@@ -130,11 +130,18 @@ def board(options: Options, console: Console, folder: str | None) -> int:
     """Open a page of all runs in the browser: live, to compare, with curves.
 
     It listens on 127.0.0.1 alone, at an address that nobody can guess,
-    changes nothing, and ends with this command.
+    changes nothing, and ends with this command. With hosts, their runs are
+    listed too, and those that go on are followed.
     """
     from ..report.board import server
     from ..run.files import folders
 
+    if options.hosts or options.cluster:
+        from ..hosts.look import board as hosts_board
+
+        if folder:
+            raise UsageError(f"{folder}: with hosts, the board shows this folder's runs", "leave one of them out")
+        return hosts_board.serve(options, console)
     port = int(value_of(options, "port") or 0)
     return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from .budget import MOST_PARTS, is_shallow
+from .budget import MOST_DEPTH, MOST_PARTS, is_shallow
 from .errors import BadAnswer
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: i
     else:
         try:
             value = json.loads(source)
-            if is_shallow(value):
+            if _brackets(source) <= MOST_DEPTH or is_shallow(value):
                 return value
         except (ValueError, RecursionError):
             pass
@@ -48,8 +48,12 @@ def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: i
 
 def _parts(source: str | bytes) -> int:
     """How many parts a JSON text has at most."""
-    text = source.encode(errors="replace") if isinstance(source, str) else source
-    return sum(map(text.count, (b",", b"[", b"{")))
+    return _brackets(source) + (source.count(",") if isinstance(source, str) else source.count(b","))
+
+
+def _brackets(source: str | bytes) -> int:
+    """How many lists and objects it opens at most: it is no deeper than that."""
+    return source.count("[") + source.count("{") if isinstance(source, str) else source.count(b"[") + source.count(b"{")
 
 
 def json_object(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> dict[str, Any]:

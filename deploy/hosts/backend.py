@@ -273,6 +273,20 @@ class HostsBackend(Backend):
             pass
 
 
+class Onlooker(HostsBackend):
+    """Follows the nodes, and neither ends nor removes them, whatever it judges."""
+
+    def pass_on(self, number: signal.Signals) -> None:
+        """Send nothing."""
+
+    def remove(self) -> list[str]:
+        """Remove nothing."""
+        return []
+
+    def _signal(self, name: str) -> None:
+        return
+
+
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:
     """The one rank of a node, if it has made a step since its engine fell silent: its container may be stopped."""
     rank = state.ranks.only_rank(node)

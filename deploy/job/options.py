@@ -43,6 +43,7 @@ class Options:
             "tensorboard": "where the run is: user@a:port,b (default: what the run's record here says; once it "
             "has ended, here)",
             "runs": "list the runs on these hosts instead: user@a:port,b (default: this folder's)",
+            "board": "show the runs on these hosts too: user@a:port,b (default: this folder's alone)",
             "down": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
             "--delete takes none by itself)",
             "attach resume exec fetch logs port shell status stop": _RECORDED,
@@ -60,6 +61,7 @@ class Options:
             "why": "where the run is: a file like cluster.toml (default: this machine)",
             "tensorboard": "where the run is: a file like cluster.toml (default: as for --hosts)",
             "runs": "list the runs on the hosts of this cluster.toml (default: this folder's)",
+            "board": "show the runs on the hosts of this cluster.toml too (default: this folder's alone)",
             "down": "clean up the hosts of this cluster.toml (default: this machine)",
             "export": "the file whose roles are meant (default: cluster.toml in this folder, if there is one)",
         },

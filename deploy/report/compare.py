@@ -15,11 +15,12 @@ from statistics import mean
 from ..core import text
 from ..core.printable import one_line
 from ..job.script import as_typed
+from ..run.events import gpu_use
 from ..run.files import code
 from ..run.files.record import backend_of
 from .page import head, steps
 from .page.charts import Point
-from .page.data import MOST_READ, Fields, RunData, load, number
+from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .text import aligned, sparkline
 
 MOST_RUNS = 8
@@ -114,8 +115,7 @@ def _measures(run: RunData) -> dict[str, float]:
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
-    gpus = [gpu for rows in run.telemetry.values() for row in rows for gpu in row.get("gpus", [])]
-    uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
+    uses = [use for rows in run.telemetry.values() for row in rows if (use := gpu_use(row)) is not None]
     measures = {
         "accuracy": end.accuracy,
         "last loss": end.loss,
@@ -154,9 +154,6 @@ def _ratio(first: float | None, second: float | None) -> str:
 
 
 def _curves(runs: Sequence[RunData]) -> list[Curve]:
-    def losses(run: RunData) -> list[Point]:
-        return [(row["step"], value) for row in run.metrics if (value := number(row.get("loss"))) is not None]
-
     def times(run: RunData) -> list[Point]:
         return [(time.step, time.whole) for time in run.times.get(0, [])]
 
@@ -167,7 +164,7 @@ def _curves(runs: Sequence[RunData]) -> list[Curve]:
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
     return [
-        Curve("loss", "", list(map(losses, runs))),
+        Curve("loss", "", [column(run.metrics, "loss") for run in runs]),
         Curve("step time", "ms", list(map(times, runs))),
         Curve("loss", "", list(map(spent, runs)), "s"),
     ]

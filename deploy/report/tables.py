@@ -23,6 +23,7 @@ GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # Above this age, a step or a line shows its age: the run may hang.
 QUIET_S = 30
 _WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
+ENDED = frozenset(_WORST_FIRST[1:])
 
 
 def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:

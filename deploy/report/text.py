@@ -15,6 +15,7 @@ from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
+from ..run.events import gpu_use
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
 from ..run.state.ranks import RankView
@@ -110,11 +111,8 @@ def machine_cell(name: str, state: State) -> str:
     seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
     if node and node.state in ("exited", "lost"):
         return ""
-    gpus = seen.get("gpus", [])
-    uses = [gpu["use_percent"] for gpu in gpus if "use_percent" in gpu]
-    if uses:
-        what, use = "gpu", sum(uses) / len(uses)
-        memory = max((gpu.get("memory_bytes", 0) for gpu in gpus), default=0)
+    if (use := gpu_use(seen)) is not None:
+        what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
     else:
         what, use, memory = "cpu", seen.get("cpu_percent"), seen.get("memory_bytes", 0)
     return "" if use is None else f"{what} {use:2.0f} %  {amount(memory)}"

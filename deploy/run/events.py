@@ -206,6 +206,12 @@ _VERDICT = record(
 )
 
 
+def gpu_use(telemetry: Mapping[str, Any]) -> float | None:
+    """The mean use of a node's GPUs in percent, in an event of its telemetry; None if that is not known."""
+    uses = [gpu["use_percent"] for gpu in telemetry.get("gpus", ()) if "use_percent" in gpu]
+    return sum(uses) / len(uses) if uses else None
+
+
 def of_rank(value: object, now: float) -> Event:
     """Read one line of `ranks/rank-<r>.jsonl`; a line without a time gets `now`. Raises BadAnswer."""
     if not isinstance(value, dict):

@@ -21,7 +21,7 @@ from lab.rack import Rack, forget, make
 from tests.cluster.control import BASE, Control
 
 
-def left_up(name="rack", size=3, stores=("classic", "containerd")):
+def left_up(name="board", size=3, stores=()):
     """The rack that `make rack` left up, when it has what tests need: so many nodes, and these image stores."""
     containers = subprocess.run(
         ["docker", "ps", "-q", "--filter", f"label=muster.rack={name}"], capture_output=True, text=True, check=True
@@ -72,7 +72,7 @@ def wide_rack(trainer_image, request):
 
 
 @pytest.fixture(scope="session")
-def rack(trainer_image, request):
+def rack(docker, request):
     """Three hosts, the last with the containerd image store."""
     return left_up() or replace(request.getfixturevalue("wide_rack"), size=3)
 

@@ -1,54 +1,34 @@
-"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there.
-
-The browser is Debian's chromium; it knows no address but 127.0.0.1.
-"""
+"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from lab.waiting import until
-from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
+from tests.browser import board_of, chromium, needed
+from tests.unit.report.test_page import HOSTILE, START, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
-playwright = pytest.importorskip("playwright.sync_api", reason="make installs it for tests")
-CHROMIUM = shutil.which("chromium")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
-HOME = Path(__file__).resolve().parents[2]
-COMMAND = "import sys; from deploy.commands import main; sys.exit(main.run(sys.argv[1:]))"
+pytestmark = needed
 
 
 @pytest.fixture(scope="module")
 def browser():
     """One chromium for these tests."""
-    with playwright.sync_playwright() as here:
-        started = here.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
 def board(tmp_path):
     """The address of a board of tmp_path, which Ctrl-C ends with code 0 and without a word."""
     (tmp_path / "runs").mkdir()
-    words = [sys.executable, "-c", COMMAND, "board", "--no-open", str(tmp_path)]
-    variables = {**os.environ, "PYTHONPATH": str(HOME)}
-    with subprocess.Popen(
-        words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        yield process.stdout.readline().strip()
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 0
-        assert process.stderr.read() == ""
+    with board_of(tmp_path, str(tmp_path)) as url:
+        yield url
 
 
 @pytest.fixture
@@ -180,6 +160,83 @@ def test_a_chart_answers_the_keyboard(page, board, tmp_path):
     assert len(lines) > 100
 
 
+def test_a_chart_answers_fingers(browser, board, tmp_path):
+    """One reads values, two zoom, a tap on `all` shows all of it; the buttons need no pointer that hovers."""
+    sample(tmp_path / "runs/first")
+    with browser.new_context(has_touch=True, viewport={"width": 390, "height": 800}) as context:
+        shown = context.new_page()
+        shown.goto(f"{board}run/first/")
+        chart = shown.locator("figure.chart").first
+        chart.scroll_into_view_if_needed()
+        box, whole = chart.locator(".plot").bounding_box(), chart.locator(".x").all_inner_texts()
+        fingers = context.new_cdp_session(shown)
+
+        def touch(kind, *shares):
+            places = [
+                {"x": box["x"] + box["width"] * share, "y": box["y"] + 40, "id": at} for at, share in enumerate(shares)
+            ]
+            fingers.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": places})
+
+        touch("touchStart", 0.5)
+        touch("touchMove", 0.6)
+        until(lambda: chart.locator("output").inner_text().startswith("step "), "a value below the finger")
+        touch("touchEnd")
+        touch("touchStart", 0.4, 0.6)
+        for share in (0.3, 0.2, 0.1):
+            touch("touchMove", share, 1 - share)
+        touch("touchEnd")
+        assert chart.locator(".x").all_inner_texts() != whole
+        chart.get_by_role("button", name="all", exact=True).tap()
+        assert chart.locator(".x").all_inner_texts() == whole
+
+
+def test_a_host_is_a_row_that_opens_and_stays_open_while_the_run_goes_on(page, board, tmp_path):
+    run = going_on(tmp_path / "runs/first")
+    lines = [{"node": "a", "t": START + t, "cpu_percent": 90.0, "cores": 4} for t in range(0, 50, 5)]
+    for name in "abcd":
+        write_lines(run / f"telemetry/{name}.jsonl", [{**line, "node": name} for line in lines])
+    page.goto(f"{board}run/first/")
+    hosts = page.locator("#machines details")
+    hosts.nth(3).wait_for()
+    assert not hosts.nth(1).locator("figure").first.is_visible()
+    hosts.nth(1).locator("summary").click()
+    hosts.nth(1).locator("figure").first.wait_for()
+    before = hosts.nth(0).inner_text()
+    write_lines(run / "telemetry/a.jsonl", [{**line, "node": "a", "cpu_percent": 10.0} for line in lines])
+    until(lambda: hosts.nth(0).inner_text() != before, "the newer numbers")
+    assert hosts.nth(1).locator("figure").first.is_visible()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_keeps_somebody_out(browser, board, tmp_path, scheme):
+    """axe-core finds nothing serious: in the list, on the page of a run, of one that failed, in a comparison."""
+    rules = pytest.importorskip("axe_playwright_python", reason="make installs it for tests")
+    sample(tmp_path / "runs/first")
+    sample(tmp_path / "runs/second", 300)
+    broken = plain_run(tmp_path / "runs/broken", 1)
+    for name in "abc":
+        lines = [{"node": name, "t": START + t, "cpu_percent": 90.0} for t in (1, 9)]
+        write_lines(broken / f"telemetry/{name}.jsonl", lines)
+    with browser.new_context(color_scheme=scheme, bypass_csp=True) as context:
+        shown = context.new_page()
+        for path in ("run/first/", "run/broken/", ""):
+            shown.goto(board + path)
+            shown.locator("main a, .runs a").first.wait_for()
+            assert serious(shown, rules) == []
+        for name in ("first", "second"):
+            shown.get_by_label(f"compare {name}").check()
+        shown.get_by_role("button", name="Compare").click()
+        shown.locator("#comparison figure").first.wait_for()
+        assert serious(shown, rules) == []
+
+
+def serious(shown, rules):
+    """What keeps people from using a page, as axe-core finds it."""
+    shown.evaluate((Path(rules.__file__).parent / "axe.min.js").read_text())
+    found = shown.evaluate("axe.run()")["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in ("serious", "critical")]
+
+
 def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, board, tmp_path):
     sample(tmp_path / "runs/first")
     page.goto(f"{board}run/first/")
@@ -272,12 +329,8 @@ def test_without_scripts_a_page_is_whole(browser, board, tmp_path):
 
 def test_when_the_board_ends_the_page_says_so(browser, tmp_path):
     run = going_on(tmp_path / "runs/first")
-    words = [sys.executable, "-c", COMMAND, "board", "--json", "--no-open", str(run.parent)]
-    variables = {**os.environ, "PYTHONPATH": str(HOME)}
-    with subprocess.Popen(words, cwd=tmp_path, env=variables, stdout=subprocess.PIPE, text=True) as process:
+    with board_of(tmp_path, "--json", str(run.parent)) as line:
         shown = browser.new_page()
-        shown.goto(json.loads(process.stdout.readline())["url"])
-        process.send_signal(signal.SIGINT)
-        process.wait(timeout=60)
-        until(lambda: "has ended" in shown.locator(".told").inner_text(), "the word that the board has ended")
-        shown.close()
+        shown.goto(json.loads(line)["url"])
+    until(lambda: "has ended" in shown.locator(".told").inner_text(), "the word that the board has ended")
+    shown.close()

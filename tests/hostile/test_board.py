@@ -10,7 +10,9 @@ import threading
 
 import pytest
 
-from deploy.report.board import answers, server
+from deploy.host.status import parse_runs
+from deploy.report import tables
+from deploy.report.board import answers, runs, server
 from deploy.report.page.data import MOST_READ
 from tests.unit.report.test_page import HOSTILE, sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, plain_run, watched_run
@@ -226,3 +228,66 @@ def test_rubbish_ends_no_board(board, sent):
     with socket.create_connection(("127.0.0.1", board.port)) as connection:
         connection.sendall(sent)
     assert board.ask("runs.json")[0] == 200
+
+
+class Strangers:
+    """Hosts that mean harm: their runs, as their answers were read."""
+
+    def __init__(self, answer):
+        self.faults, self.looked_at = [HOSTILE], 0.0
+        self.found = parse_runs(answer)
+
+    def rows(self):
+        """A row for each."""
+        return [runs.row_elsewhere(value, "muster fetch") for value in tables.run_values({"gpu-a": self.found})]
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_a_host_replaces_no_run_of_this_machine_and_names_none_that_could_not_be(board):
+    """Names with a path or a script are no runs; of a run that lies here, what is shown is what lies here."""
+    odd = ("../outside", "<img src=x>", "second;id", "first")
+    board.server.board._elsewhere = Strangers("\n".join(f"folder {name} 5 10 7" for name in (*odd, "third")))
+    rows = {row["id"]: row for row in json.loads(board.ask("runs.json")[2])["rows"]}
+    assert set(rows) == {"first", "second", "third"}
+    assert "command" not in rows["first"]
+    assert [*rows][-1] == "third", "the oldest"
+    assert rows["third"]["command"] == "muster fetch"
+
+
+@pytest.mark.holds("board-is-ones-own")
+@pytest.mark.parametrize(
+    "kept", [[1], {HOSTILE: 7}, {HOSTILE: {"files": "1", "bytes": {}}}, {"a": {"files": 1e99, "bytes": -1}}]
+)
+def test_odd_numbers_and_names_of_a_host_stay_text_or_are_left_out(board, kept):
+    folder = board.server.board.runs.folder / "second"
+    write(folder / "record.json", {**RECORD, "user": HOSTILE, "hosts": [HOSTILE], "backend": "hosts"})
+    write(
+        folder / "outcome.json",
+        {"verdict": "failed", "rank": 1e300, "cause": HOSTILE, "message": HOSTILE, "kept": kept},
+    )
+    write_lines(
+        folder / "telemetry/a.jsonl",
+        [
+            {"node": name, "t": t, "cpu_percent": use}
+            for name in ("a", HOSTILE)
+            for t, use in ((1, 5.0), (1e10, 5.0), (2, 1e9))
+        ],
+    )
+    _, _, page = board.ask("run/second/")
+    assert "<img" not in page
+    assert page.count("<script>") == 1
+    assert "muster fetch" not in page
+    assert "muster logs" not in page
+
+
+@pytest.mark.holds("board-is-ones-own")
+def test_long_files_of_one_line_or_none_keep_nobody_waiting(board):
+    """A sample of a file reads no more of it than its places, whatever lies there."""
+    folder = board.server.board.runs.folder / "second"
+    for name in ("metrics.jsonl", "ranks/rank-0.jsonl", "telemetry/a.jsonl"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        with open(folder / name, "ab") as file:
+            file.write(b'{"kind": "step", ' * 4096)
+            file.truncate(1 << 32)
+    assert board.ask("runs.json")[0] == 200
+    assert "still being read" in board.ask("run/second/")[2]

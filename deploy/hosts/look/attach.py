@@ -30,7 +30,7 @@ from ...report.interrupts import CONTINUES, Detached, Interrupts
 from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
-from ...run.files import folders, record
+from ...run.files import folders, locks, record
 from ...run.outcome import Result, may_have_written
 from ...run.progress import WAIT_LOST_S, State
 from ...run.state import times
@@ -38,7 +38,7 @@ from ...run.state.story import CatchingUp, Happening
 from ...send.folder import named_paths
 from ...send.folder.credentials import Choice
 from .. import nodes as host_nodes
-from ..backend import HostsBackend, RunHandle
+from ..backend import HostsBackend, Onlooker, RunHandle
 from ..start import observe, plan, resume
 from . import ended
 
@@ -46,8 +46,11 @@ from . import ended
 _LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
 
 
-def attach(options: Options, console: Console) -> int:
-    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended."""
+def attach(options: Options, console: Console, only_looks: bool = False) -> int:
+    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended.
+
+    `only_looks`: give it nothing, and end and remove nothing of it.
+    """
     cluster, ranks = load_cluster(options), shown_ranks(options.rank)
     with (
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,
@@ -75,7 +78,7 @@ def attach(options: Options, console: Console) -> int:
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         if away:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
-        due = frozenset(name for node in nodes.values() for name in node.secrets)
+        due = frozenset(name for node in nodes.values() for name in node.secrets if not only_looks)
         recorded = None if options.wait_lost else known.get("wait_lost_s")
         run_handle = RunHandle(
             run_dir,
@@ -91,13 +94,13 @@ def attach(options: Options, console: Console) -> int:
         )
         if not known:
             # These words come from a label on a host. We show them and never run them.
-            open_record(run_handle, list(names), {"foreign": ["arguments", "script"]})
+            open_record(run_handle, list(names), {"foreign": ["arguments", "script"]}, not only_looks)
         lost = first.nodes - len(names)
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
-        backend = HostsBackend(members, run_handle, console.warn)
+        backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
         story = record.story_since(run_dir, run_handle.since) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
 
@@ -144,6 +147,7 @@ def follow_until_done(
     run_dir, state = run.run_dir, State(names, run.wait_lost_s, run.script, run.least, run.since, run.roles)
     if story is not None:
         state.story.recall(story)
+    lock = locks.hold_followed(run_dir)
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
@@ -174,6 +178,8 @@ def follow_until_done(
         return DETACHED
     finally:
         backend.close()
+        if lock:
+            lock.release()
     copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
@@ -189,18 +195,21 @@ def follow_until_done(
     return code
 
 
-def open_record(run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any]) -> dict[str, bytes]:
+def open_record(
+    run: RunHandle, hosts: Sequence[str], resume_fields: Mapping[str, Any], is_latest: bool = True
+) -> dict[str, bytes]:
     """Write this start into the local run folder.
 
     `hosts`: the names a user can give to --hosts again. `resume_fields`: more fields for the record, as
-    resume.resume_fields makes them. Returns what record.undo_start needs.
+    resume.resume_fields makes them. `is_latest`: as in record.open_start. Returns what record.undo_start needs.
     """
     choice = record.Choice(None, tuple(run.command))
     run_dir, names = run.run_dir, list(run.nodes.values())
     record.make_runs(run_dir.parent)
     run_dir.mkdir(record.OWNERS, exist_ok=True)
     fields = {"hosts": list(hosts), "script": run.script, **resume_fields}
-    return record.open_start(run_dir, choice, record.HOSTS, several(len(hosts), "host"), names, time.time(), fields)
+    why = several(len(hosts), "host")
+    return record.open_start(run_dir, choice, record.HOSTS, why, names, time.time(), fields, is_latest)
 
 
 def _with_host_paths(result: Result, run: RunHandle) -> Result:

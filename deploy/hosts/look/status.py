@@ -33,7 +33,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     Raises UsageError for a run that no host has.
     """
     run = read_run(run)
-    answers = _ask(cluster, observe.status)
+    answers = ask(cluster, observe.status)
     if _is_unknown(answers, run):
         return _tell_end(cluster, answers, run, console)
     if console.as_json:
@@ -47,7 +47,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 
 def gpus(cluster: Cluster, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
-    answers = _ask(cluster, _gpus_of)
+    answers = ask(cluster, _gpus_of)
     if console.as_json:
         console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
     elif answers.values:
@@ -62,7 +62,7 @@ def _gpus_of(session: Session) -> Gpus:
 
 def runs(cluster: Cluster, console: Console) -> int:
     """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
-    answers = _ask(cluster, observe.runs)
+    answers = ask(cluster, observe.runs)
     rows = tables.run_rows(answers.values)
     if console.as_json:
         console.values(tables.run_values(answers.values))
@@ -73,7 +73,7 @@ def runs(cluster: Cluster, console: Console) -> int:
     return _show_faults(answers, console)
 
 
-def _ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
+def ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
     """The answer of each host that was reached, and the faults of all others."""
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = list(opened.values.values())
@@ -89,7 +89,7 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
     """Say how a run without containers ended. Raises UsageError if its end is unknown."""
-    end = ended.end_of(run, _ask(cluster, observe.runs).values, time.time())
+    end = ended.end_of(run, ask(cluster, observe.runs).values, time.time())
     if end is None:
         runs = ", ".join(_runs(answers)) or "no runs"
         raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import threading
 import time
@@ -27,12 +26,12 @@ from .. import compare
 from ..page import render, run
 from ..page.charts import thin
 from ..page.data import MOST_READ
-from .runs import FRESH_S, Runs, Signature, newest, whole_signature
+from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
 # how many pages are kept.
 MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 256 << 10, 4
-_EVERY_S, _LIST_EVERY_S = 0.8, 0.5
+_EVERY_S, _LIST_EVERY_S, _LARGE = 0.8, 0.5, 32 << 20
 _JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)")
 
@@ -62,13 +61,22 @@ class _Page:
 class Board:
     """The answers for one folder of runs. One request at a time lists it, and one reads runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, elsewhere: Elsewhere | None = None) -> None:
+        self._elsewhere = elsewhere
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         self._list, self._list_at = Reply(200), 0.0
 
+    def prepare(self) -> None:
+        """Read the runs, and the templates, while the browser is being opened."""
+        render.environment().get_template("run.html")
+        while self.answer(["runs.json"], {}, time.time()) and self.runs.unread:
+            pass
+
     def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         """The answer to an address below the token; None if nothing is there."""
+        if self._elsewhere:
+            self._elsewhere.looked_at = time.monotonic()
         reply = self._reply(path, asked, now)
         return _SAME if reply and reply.mark and asked.get("have") == [reply.mark] else reply
 
@@ -90,8 +98,14 @@ class Board:
         return None
 
     def _rows(self, now: float) -> Reply:
-        if abs(now - self._list_at) >= _LIST_EVERY_S:
-            body = json.dumps({"folder": str(self.runs.folder), "rows": self.runs.rows(now)}).encode()
+        if self.runs.unread or abs(now - self._list_at) >= _LIST_EVERY_S:
+            rows, faults = self.runs.rows(now), list[str]()
+            if self._elsewhere and not self.runs.unread:
+                here = {row["id"] for row in rows}
+                rows = newest_first([*rows, *(row for row in self._elsewhere.rows() if row["id"] not in here)])
+                faults = self._elsewhere.faults
+            about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
+            body = json.dumps(about).encode()
             self._list, self._list_at = Reply(200, body, _JSON, mark=_mark(body)), now
         return self._list
 
@@ -112,7 +126,9 @@ class Board:
             seen = whole_signature(run_dir)
             going_on = abs(now - newest(seen)) < FRESH_S
             if not known or (seen, going_on) != (known.seen, known.going_on):
-                known = _made(run_dir, seen, going_on)
+                # Of a very large run a page comes at once, and a second later the one that has all of it.
+                quick = not known and sum(size for _, size in seen) > _LARGE
+                known = _made(run_dir, () if quick else seen, going_on, quick)
                 self._pages.pop(run_dir.name, None)
                 self._pages[run_dir.name] = known
                 while len(self._pages) > MOST_PAGES:
@@ -131,11 +147,12 @@ def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
     return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature, going_on: bool) -> _Page:
+def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool) -> _Page:
     began = time.thread_time()
-    body = run.build(run_dir, record.own(run_dir), live=MOST_LIVE, going_on=going_on).encode()
-    cost = time.thread_time() - began
-    answer, rest = Reply(200, *_html(body, run.LIVE), _mark(body)), max(_EVERY_S, cost / MOST_SHARE)
+    most = MOST_LIVE // 4 if quick else MOST_LIVE
+    body = run.build(run_dir, record.own(run_dir), most, going_on, quick).encode()
+    rest = 0.0 if quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
+    answer = Reply(200, *_html(body, run.LIVE), _mark(body))
     return _Page(seen, going_on, answer, time.monotonic() + rest)
 
 
@@ -143,11 +160,10 @@ def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
     if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
-    with suppress(OSError), own_files.open_to_read(run_dir, "/".join(parts)) as file:
-        about = os.fstat(file.fileno())
-        start = file.seek(max(0, about.st_size - most))
-        cut = f"[the first {amount(start)} are left out]\n".encode() if start else b""
-        return Reply(200, cut + file.read(most), _TEXT, mark=f"{about.st_size}-{about.st_mtime_ns}")
+    with suppress(OSError):
+        end, before = own_files.read_end(run_dir, "/".join(parts), most)
+        cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
+        return Reply(200, cut + end, _TEXT, mark=_mark(cut + end))
     return None
 
 

@@ -6,19 +6,20 @@ following a link, and so is the folder of a run.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from ...core import text as words
-from ...core.errors import BadAnswer
-from ...core.fields import json_object
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
 from ...run.files import code, own_files, record
 from ..page.data import number
+from ..tables import ENDED
 
 # A run without an end whose files were written within this time goes on: its agents write every few seconds.
 FRESH_S = 60.0
@@ -26,29 +27,44 @@ FRESH_S = 60.0
 _STILL_S, _STILL_EVERY_S = 600.0, 10.0
 # The runs that are listed, the newest ones, and what one is listed with.
 MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
-# The points of a sparkline, each from a piece of metrics.jsonl of this size; the end of a file.
-_POINTS, _PIECE, _TAIL, _LOOKED_AT = 16, 2048, 16 << 10, 200
+# The points of a sparkline; the end of a file.
+_POINTS, _TAIL, _LOOKED_AT = 12, 16 << 10, 200
 _FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
+_MOST_S = 0.4  # of a look, for runs that were never read: the next look goes on
 _OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
 
 
+class Elsewhere(Protocol):
+    """Runs that lie on hosts; `faults` says what of them is not known. `looked_at`: when somebody last looked."""
+
+    faults: list[str]
+    looked_at: float
+
+    def rows(self) -> list[Row]:
+        """A row for each."""
+
+
 class Runs:
-    """The runs of a folder. What is known of a run is read again when its files have changed."""
+    """The runs of a folder. What is known of a run is read again when its files have changed.
+
+    `unread`: the older runs that the last look had no time for.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.unread = folder, 0
         self._known: dict[str, tuple[Signature, float, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
         """A row for each run, the newest first."""
-        known = {name: self._row(name, now) for name in self._names()}
-        self._known = {name: each for name, each in known.items() if each}
+        names, until = self._names(), time.monotonic() + _MOST_S
+        known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
+        self._known, self.unread = known, len(names) - len(known)
         rows = [
             {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in self._known.values()
         ]
-        return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
+        return newest_first(rows)
 
     def find(self, name: str) -> Path | None:
         """The folder of a run that lies here; None if there is none, or if it is a link."""
@@ -68,6 +84,28 @@ class Runs:
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
         return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
+
+
+def newest_first(rows: Iterable[Row]) -> list[Row]:
+    """The rows in the order of the list."""
+    return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
+
+
+def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
+    """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
+    ended = value["state"] in ENDED - {"unfinished"}
+    row: Row = dict.fromkeys(("seconds", "steps", "loss"))
+    row |= {"id": value["run"], "verdict": value["state"] if ended else "", "ended": ended, "step": value["checkpoint"]}
+    row |= {
+        "message": "",
+        "script": "",
+        "who": "",
+        "commit": "",
+        "losses": [],
+        "hosts": words.listed(value["hosts"], MOST_HOSTS),
+    }
+    changed = value["changed"]
+    return row | {"started": changed, "seen": changed or 0.0, "live": value["state"] not in ENDED, "command": command}
 
 
 def signature(run_dir: Path) -> Signature:
@@ -112,6 +150,8 @@ def _read(run_dir: Path, seen: Signature) -> Row:
     losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
     last_sign = newest(seen[3:])
     seconds = number(end.get("seconds"))
+    if seconds is None and started and last_sign:
+        seconds = max(0.0, last_sign - started)
     step = number(end.get("step")) or number(last.get("step")) or (losses[-1][0] if losses else None)
     return {
         "id": run_dir.name,
@@ -121,12 +161,14 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
         "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
         "started": started,
-        "seconds": seconds if seconds is not None else max(0.0, last_sign - started) if started and last_sign else None,
+        "seconds": seconds,
+        "took": "" if seconds is None else words.duration(seconds),
         "step": step,
         "steps": number(last.get("steps")),
         "loss": losses[-1][1] if losses else None,
         "losses": [loss for _, loss in losses],
         "commit": _commit(run_dir),
+        "who": known.get("user", ""),
         "seen": last_sign,
     }
 
@@ -136,39 +178,33 @@ def _short(value: object) -> str:
 
 
 def _commit(run_dir: Path) -> str:
-    known = code.read(run_dir) if _stat(run_dir / "code.json")[1] else None
+    known = code.read(run_dir, whole=False) if _stat(run_dir / "code.json")[1] else None
     return "" if known is None else _short(known.commit[:10]) + ("+" if known.dirty else "")
 
 
 def _losses(run_dir: Path) -> list[tuple[float, float]]:
     """Step and loss at some places of metrics.jsonl, in their order, the last one among them."""
-    with suppress(OSError), own_files.open_to_read(run_dir, "metrics.jsonl") as file:
-        size = os.fstat(file.fileno()).st_size
-        places = sorted({max(0, size * part // _POINTS - _PIECE) for part in range(1, _POINTS + 1)})
-        pieces = []
-        for place in places:
-            file.seek(place)
-            pieces.append((place, file.read(_PIECE)))
-        rows = [_newest_row(piece, place == 0, "loss") for place, piece in pieces]
-        points = [(number(row.get("step")), number(row.get("loss"))) for row in rows]
-        return list({step: (step, loss) for step, loss in points if step is not None and loss is not None}.values())
-    return []
+    rows = []
+    with suppress(OSError):
+        rows = [_row_of(line) for line in own_files.sample(run_dir / "metrics.jsonl", _POINTS, _TAIL)]
+    rows.append(_last(run_dir, "metrics.jsonl", "loss"))
+    points = [(number(row.get("step")), number(row.get("loss"))) for row in rows]
+    return list({step: (step, loss) for step, loss in points if step is not None and loss is not None}.values())
 
 
 def _last(run_dir: Path, name: str, field: str) -> Row:
-    """The last line of a file that has a number of that name; empty if there is none near its end."""
-    with suppress(OSError), own_files.open_to_read(run_dir, name) as file:
-        start = file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
-        return _newest_row(file.read(_TAIL), start == 0, field)
+    """The last line of a file about a step that has a number of that name; empty if there is none near its end."""
+    with suppress(OSError):
+        end, before = own_files.read_end(run_dir, name, _TAIL)
+        lines = end.split(b"\n")[1 if before else 0 : -1]
+        about = (row for row in map(_row_of, reversed(lines)) if row.get("kind", "step") == "step")
+        return next((row for row in about if number(row.get(field)) is not None), {})
     return {}
 
 
-def _newest_row(piece: bytes, is_whole: bool, field: str) -> Row:
-    """The last whole line of a piece of a file that has a number of that name, and is about a step."""
-    lines = piece.split(b"\n")[0 if is_whole else 1 : -1]
-    for line in reversed(lines):
-        with suppress(BadAnswer):
-            row = json_object(line, "a line")
-            if number(row.get(field)) is not None and row.get("kind", "step") == "step":
-                return row
+def _row_of(line: bytes) -> Row:
+    """The object of a line, which is short: it needs no other limit."""
+    with suppress(ValueError, RecursionError):
+        row = json.loads(line)
+        return row if isinstance(row, dict) else {}
     return {}

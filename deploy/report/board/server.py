@@ -25,6 +25,7 @@ from urllib.parse import parse_qs, urlsplit
 from ...core.errors import DONE, UsageError
 from ..console import Console
 from .answers import Board, Reply
+from .runs import Elsewhere
 
 HERE = "127.0.0.1"
 # A request's head, and how long one may take to come, or to be taken. So many are answered at once.
@@ -82,9 +83,10 @@ class Server(HTTPServer):
             self._free.release()
 
 
-def serve(folder: Path, port: int, opens: bool, console: Console) -> int:
+def serve(folder: Path, port: int, opens: bool, console: Console, elsewhere: Elsewhere | None = None) -> int:
     """Serve the board of this folder of runs until Ctrl-C; in a terminal, open it in the browser. Raises UsageError."""
-    with Server(Board(folder), port) as server:
+    with Server(Board(folder, elsewhere), port) as server:
+        threading.Thread(target=server.board.prepare, daemon=True, name="muster-board-reads").start()
         console.line(server.url, {"kind": "board", "url": server.url})
         if console.asks:
             console.note("Ctrl-C ends it")

@@ -107,7 +107,7 @@ def _y_axis(chart: Chart, values: list[float]) -> Axis:
 
 def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]:
     """A series as one path; dots as two, with the thread between them first."""
-    corners = [f"{x_axis.at(x) * SIDE:.1f} {SIDE - y_axis.at(y) * SIDE:.1f}" for x, y in series.points]
+    corners = [f"{x_axis.at(x) * SIDE:.0f} {SIDE - y_axis.at(y) * SIDE:.0f}" for x, y in series.points]
     line = "M" + "L".join(corners)
     if series.style == "dots" or len(series.points) == 1:
         many = " many" if len(series.points) > CROWDED else ""

@@ -30,8 +30,10 @@ IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", 
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
 BY_AGENTS = ("began", "ended", "kept")
 MISSING = ": missing"
+STILL_READ = "its long files are still being read"
 MOST_NODES = 256
 _MOST_FILES, _MOST_OBJECT = 10_000, 8 << 20
+_NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
 _LINE = 200  # bytes that a line counts at least: an object of a few letters takes as much memory as one of many
 Fields = dict[str, Any]
 
@@ -94,18 +96,24 @@ def number(value: object) -> float | None:
     return float(value)
 
 
-def load(folder: Path, own: Fields | None = None, most: int = MOST_READ) -> RunData:
+def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
+    """The points of a metric, without lines that lack it or have no finite value."""
+    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
+
+
+def load(folder: Path, own: Fields | None = None, most: int = MOST_READ, quick: bool = False) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
     `own`: as in page.build. `most`: so much is taken of all files of lines together.
+    `quick`: no long file is read as a whole, so that events of ranks are missing.
     """
-    notes: list[str] = []
+    notes: list[str] = [STILL_READ] if quick else []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
     record = _object(folder / "record.json", notes)
     script = record.get("script") is True
     unread: list[str] = []
-    share = _Share(folder, most)
+    share = _Share(folder, most, quick)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
     lines = _lines(folder / "metrics.jsonl", unread, share)
     all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
@@ -150,40 +158,58 @@ def _read(path: Path, notes: list[str]) -> str:
 
 
 class _Share:
-    """How much of each file the page takes: of a longer one, the steps and numbers of every second line, or fewer."""
+    """How much of each file the page takes: of a longer one, lines at even distances. Of a rank, all but its steps."""
 
-    def __init__(self, folder: Path, most: int) -> None:
+    def __init__(self, folder: Path, most: int, quick: bool) -> None:
         places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
-        files = sum(path.suffix == ".jsonl" for place in places for path in children(place))
-        self._most, self._budget = most // max(1, files), Budget()
+        sizes = sorted(_size(path) for place in places for path in children(place) if path.suffix == ".jsonl")
+        self._most, self._quick, self._budget = most, quick, Budget()
+        for at, size in enumerate(sizes):  # what short files leave is for the long ones
+            self._most, most = most // (len(sizes) - at), max(0, most - size)
+            if size > self._most:
+                break
 
     def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
         """The lines of a file that are not empty. Raises OSError."""
-        every, first, taken = 1 + path.lstat().st_size // (self._most + 1), 0, 0
-        for block in own_files.blocks(path, run_events.MOST_LINE):
-            self._budget.add(sum(map(len, block)))
-            chosen = self._chosen(block, first, every, path.parent.name == "ranks")
-            first += len(block)
-            for line in chosen:
-                if not line or line.isspace():
-                    continue
-                if taken > 2 * self._most:
-                    notes.append(f"{path.name}: left out from line {first + 1:,} on: it has very many lines")
-                    return
+        size, taken = path.lstat().st_size, 0
+        for line in self._all(path) if size <= self._most else self._some(path, size):
+            if taken > 2 * self._most or self._budget.is_over:
+                why = "takes too much time" if self._budget.is_over else "has very many lines"
+                notes.append(f"{path.name}: its end is left out: it {why}")
+                return
+            if line and not line.isspace():
                 taken += max(len(line), _LINE)
                 yield line.decode(errors="replace")
-            if self._budget.is_over:
-                notes.append(f"{path.name}: left out from line {first + 1:,} on: it takes too much time")
-                return
-        if every > 1:
-            notes.append(f"{path.name}: has {amount(path.lstat().st_size)}: a line of every {every:,} is shown")
+        if size > self._most:
+            notes.append(f"{path.name}: has {amount(size)}: a line of every {1 + size // (self._most + 1):,} is shown")
 
-    @staticmethod
-    def _chosen(block: list[bytes], first: int, every: int, of_rank: bool) -> list[bytes]:
-        """Of lines that begin with number `first` those that are taken: of a rank all but of its steps."""
-        if of_rank and every > 1:
-            return [line for at, line in enumerate(block, first) if at % every == 0 or b'"kind": "step"' not in line]
-        return block[-first % every :: every]
+    def _all(self, path: Path) -> Iterator[bytes]:
+        for block in own_files.blocks(path, run_events.MOST_LINE):
+            self._budget.add(len(block))
+            yield from block.split(b"\n")
+
+    def _some(self, path: Path, size: int) -> Iterator[bytes]:
+        """Lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
+        if self._quick or path.parent.name != "ranks":
+            self._budget.add(size)
+            beginning = next(own_files.blocks(path, run_events.MOST_LINE), b"")
+            usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))
+            yield from own_files.sample(path, 1 + self._most // usual, run_events.MOST_LINE)
+            return
+        every, due = 1 + size * _LINE // (self._most + 1), 0
+        for block in own_files.blocks(path, run_events.MOST_LINE):
+            self._budget.add(len(block))
+            places = [*range(due, len(block), every), *(at.start() for at in _NO_STEP.finditer(block))]
+            due = (due - len(block)) % every
+            for start in sorted({block.rfind(b"\n", 0, place) + 1 for place in places}):
+                yield block[start : block.find(b"\n", start) % (len(block) + 1)]
+            yield b""  # for the reader to look at the time
+
+
+def _size(path: Path) -> int:
+    with suppress(OSError):
+        return path.lstat().st_size
+    return 0
 
 
 def _object(path: Path, notes: list[str]) -> Fields:

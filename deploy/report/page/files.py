@@ -6,8 +6,8 @@ anything: the lines are cut, and the page makes their control characters visible
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,7 +16,9 @@ from ...core import text as words
 from ...core.errors import BadAnswer
 from ...core.names import node_name
 from ...core.printable import console_line
+from ...job.again import command_of
 from ...run.files import own_files
+from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
 from .data import RunData, children, number
 
@@ -41,13 +43,13 @@ LISTED = (
 
 
 def last_lines(run: RunData) -> list[dict[str, Any]]:
-    """The end of what rank 0 of a script printed, and of a rank that failed; without ranks that printed nothing.
+    """The end of what a rank that failed printed, and rank 0 of a script; without ranks that printed nothing.
 
     `source`: the file in the run folder that has all of it.
     """
     failed = run.outcome.get("verdict") == "failed"
     culprit = number(run.outcome.get("rank")) if failed else None
-    ranks = dict.fromkeys([*([0] if run.script else []), *([] if culprit is None else [int(culprit)])])
+    ranks = dict.fromkeys([*([] if culprit is None else [int(culprit)]), *([0] if run.script else [])])
     return [last for rank in ranks if (last := _of_rank(run, rank))["lines"]]
 
 
@@ -68,14 +70,11 @@ def _of_rank(run: RunData, rank: int) -> dict[str, Any]:
 
 def _tail(run: RunData, name: str) -> list[str]:
     """The last lines of a file in the run folder; none if it cannot be read."""
-    try:
-        with own_files.open_to_read(run.folder, name) as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - _TAIL_BYTES))
-            lines = file.read(_TAIL_BYTES).decode(errors="replace").split("\n")
-    except OSError:
-        return []
-    return lines[1:] if size > _TAIL_BYTES and len(lines) > 1 else lines
+    with suppress(OSError):
+        end, before = own_files.read_end(run.folder, name, _TAIL_BYTES)
+        lines = end.decode(errors="replace").split("\n")
+        return lines[1:] if before and len(lines) > 1 else lines
+    return []
 
 
 def _readable(lines: list[str]) -> list[str]:
@@ -91,6 +90,22 @@ def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
     files = [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
     return files[:ROWS], max(0, len(files) - ROWS)
+
+
+def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
+    """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
+    remains: object = run.outcome.get("kept")
+    by_node = list(remains.items())[:ROWS] if isinstance(remains, dict) else []
+    counted = [
+        (node, number(each.get("files")), number(each.get("bytes"))) for node, each in by_node if isinstance(each, dict)
+    ]
+    rows = [
+        (node, f"{words.several(int(files), 'file')}, {words.amount(size)}")
+        for node, files, size in counted
+        if files and size is not None
+    ]
+    hosts = ",".join(map(str, run.own.get("hosts") or ())) if backend_of(run.own) == HOSTS else ""
+    return rows, f"{command_of('fetch', hosts=hosts)} {run.folder.name}" if hosts else ""
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:

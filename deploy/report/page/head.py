@@ -8,8 +8,11 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass, replace
 from statistics import median
+from textwrap import dedent
 from typing import Any
 
+from ...causes.ends import Cause
+from ...causes.table import READ, ROWS
 from ...core import text as words
 from ...job.again import command_of, words_of
 from ...job.options import FLAG, Options
@@ -54,7 +57,7 @@ def summary(run: RunData) -> Summary:
     start = _start(run)
     return Summary(
         verdict=str(end.get("verdict") or ""),
-        message=str(end.get("message") or ""),
+        message=_set_left(str(end.get("message") or "")),
         hint=str(end.get("hint") or ""),
         culprit=_culprit(end),
         accuracy=_first(end.get("accuracy"), values.get("accuracy")),
@@ -68,6 +71,12 @@ def summary(run: RunData) -> Summary:
         nodes=_nodes(run),
         start=start,
     )
+
+
+def _set_left(message: str) -> str:
+    """A message whose further lines, which others wrote, begin at the left."""
+    first, newline, rest = message.partition("\n")
+    return first + newline + dedent(rest)
 
 
 def _finite(rows: list[Fields], name: str) -> list[float]:
@@ -113,6 +122,18 @@ def _nodes(run: RunData) -> list[str]:
     if isinstance(listed, list):
         return [str(name) for name in listed]
     return list(dict.fromkeys(event.node for event in run.events if event.node))
+
+
+def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
+    """What to type next, each with what it is for; nothing where this machine did not record the run."""
+    rank, slug, rows = number(run.outcome.get("rank")), str(run.outcome.get("cause") or ""), []
+    if run.own and end.verdict == "failed" and rank is not None:
+        where: dict[str, Any] = {"run": run.folder.name, "rank": f"{rank:.0f}"}
+        where |= {"hosts": ",".join(map(str, run.own["hosts"]))} if run.own.get("hosts") else {}
+        rows.append((f"Log of rank {rank:.0f}", command_of("logs", **where)))
+    if run.own and slug in ROWS and slug != Cause.EXCEPTION:
+        rows.append(("What that means", f"{READ} {slug}"))
+    return [*rows, *([("Run again", typed)] if (typed := again(run.own)) else [])]
 
 
 def again(record: Fields) -> str:

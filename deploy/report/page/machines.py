@@ -1,22 +1,27 @@
-"""What each node's machine did while the run lasted: small charts over time, from telemetry/<node>.jsonl. Pure.
+"""What each node's machine did while the run lasted, from telemetry/<node>.jsonl: a row of cells, and charts. Pure.
 
-Flow: the lines of a node -> one chart a measure -> templates/run.html. Rows that are not as contract.md has them
-were left out before (data.py reads them as run/events.py does).
+Flow: the lines of a node -> how busy it was, and one chart a measure -> templates/run.html. Rows that are not as
+contract.md has them were left out before (data.py reads them as run/events.py does).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from statistics import mean
 from typing import Any
 
 from ...core import text as words
+from ...run.events import gpu_use
 from .charts import Chart, Point, Series, draw
 from .data import Fields
 
-# The most nodes, and points of a line, so that a page of hundreds of GPUs still opens.
-NODES, POINTS = 8, 240
+# The most nodes, and those whose GPUs have a line for the least and the most; the points of all lines of a measure, and
+# of one line: a page of hundreds of GPUs still opens.
+NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
+# The cells of a node's row, and how many strengths of colour they have.
+CELLS, LEVELS = 90, 5
 _GIGA, _MEGA = 1e9, 1e6
 
 
@@ -38,17 +43,62 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     span = max(rows[-1]["t"] for rows in lines.values()) - begin
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
     shown = list(lines.items())[:NODES]
+    most, cells = max(8, min(LINE, POINTS // len(shown))), min(CELLS, max(len(rows) for _, rows in shown))
+    use = gpu_use if any(map(gpu_use, (row for _, rows in shown for row in rows))) else _cpu_use
     machines = [
-        (node, _facts(rows), _charts(rows, lambda row: (row["t"] - begin) / scale, unit)) for node, rows in shown
+        {
+            "node": node,
+            **_heat([((row["t"] - begin) / (span or 1.0), use(row)) for row in rows], cells),
+            "facts": _facts(rows),
+            "charts": _charts(
+                rows[:: -(-len(rows) // most)], lambda row: (row["t"] - begin) / scale, unit, len(shown) > FEW
+            ),
+        }
+        for node, rows in shown
     ]
-    return {"shown": machines, "left_out": max(0, len(lines) - NODES)}
+    return {
+        "shown": machines,
+        "left_out": max(0, len(lines) - NODES),
+        "what": "GPU use" if use is gpu_use else "CPU use",
+        "cells": cells,
+        "levels": range(LEVELS),
+        "lasts": words.duration(span),
+    }
 
 
-def _charts(rows: Sequence[Fields], time: Callable[[Fields], float], unit: str) -> list[dict[str, Any]]:
+def _cpu_use(row: Fields) -> float | None:
+    return row.get("cpu_percent")
+
+
+def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str, Any]:
+    """A row of cells as one path a strength, from shares of the time and percent. An empty cell takes the last."""
+    by_cell: dict[int, list[float]] = {}
+    for at, value in points:
+        if value is not None:
+            by_cell.setdefault(max(0, min(cells - 1, int(at * cells))), []).append(value)
+    means = {cell: mean(values) for cell, values in by_cell.items()}
+    paths, before = dict.fromkeys(range(LEVELS), ""), -1
+    for cell in range(cells):
+        value = means.get(cell, means.get(cell - 1))
+        level = -1 if value is None else min(LEVELS - 1, int(value / 100 * LEVELS))
+        if level >= 0:
+            paths[level] += "h1" if level == before else f"M{cell} .5h1"
+        before = level
+    known = [value for _, value in points if value is not None]
+    ends = f"{min(known):.0f} to {max(known):.0f} %" if known else "not known"
+    return {
+        "paths": [*filter(itemgetter(1), paths.items())],
+        "mean": f"{mean(known):.0f} %" if known else "",
+        "ends": ends,
+    }
+
+
+def _charts(
+    shown: Sequence[Fields], time: Callable[[Fields], float], unit: str, means_alone: bool
+) -> list[dict[str, Any]]:
     """The charts of one node that have points."""
-    shown = rows[:: -(-len(rows) // POINTS)]
-    steps = (time(rows[0]), time(rows[-1]))
-    charts = (*_gpu_charts(shown, time), *_node_charts(shown, time))
+    steps = (time(shown[0]), time(shown[-1]))
+    charts = (*_gpu_charts(shown, time, means_alone), *_node_charts(shown, time))
     return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
 
 
@@ -78,7 +128,7 @@ def _busiest(rows: Sequence[Fields]) -> list[str]:
     return sorted((name for name in total if total[name] > least), key=lambda name: (-total[name], name))[:2]
 
 
-def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
+def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float], means_alone: bool) -> Iterator[Chart]:
     """One chart a measure: the mean of the node's GPUs, with the least and the most of several faint behind it."""
     for title, unit, name, scale, top in (
         ("GPU use", "%", "use_percent", 1.0, 100.0),
@@ -93,7 +143,7 @@ def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iter
         known = [(t, values) for t, values in known if values]
         several = max((len(values) for _, values in known), default=0)
         series = [Series("mean", [(t, mean(values)) for t, values in known], "mean")]
-        if several > 1:
+        if several > 1 and not means_alone:
             ends = (("least", min), ("most", max))
             faint = [Series(name, [(t, end(values)) for t, values in known], "faint") for name, end in ends]
             series = [*faint, *series]

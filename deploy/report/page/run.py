@@ -15,7 +15,7 @@ from ...core import text as words
 from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
-from .data import MOST_READ, Fields, RunData, load, number
+from .data import MOST_READ, Fields, RunData, column, load, number
 
 SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
@@ -36,13 +36,14 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False) -> str:
+def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False, quick: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
-    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write.
+    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
+    `quick`: as in `load`.
     """
-    run = load(run_dir, own, live or MOST_READ)
+    run = load(run_dir, own, live or MOST_READ, quick)
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
@@ -61,7 +62,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),
-        again=head.again(run.own),
+        commands=head.commands(run, end),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),
@@ -73,13 +74,9 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         code=_code(code.read(run_dir)),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=listed,
+        on_hosts=files.on_hosts(run),
         logs=json.dumps(logs) if logs else "",
     )
-
-
-def _column(rows: list[Fields], name: str) -> list[Point]:
-    """The points of a metric, without lines that lack it or have no finite value."""
-    return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
 def _held_out(run: RunData, name: str) -> list[Point]:
@@ -94,15 +91,15 @@ def _charts(run: RunData) -> list[Drawing]:
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
-    charts.append(Chart("Learning rate", "", [Series("learning rate", _column(run.metrics, "lr"))], zero=True))
-    speed = _smoothed("samples/s", _column(run.metrics, "samples_per_s"))
+    charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
+    speed = _smoothed("samples/s", column(run.metrics, "samples_per_s"))
     note = "samples/s, running mean" if len(speed) > 1 else "samples/s"
     charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
     if not speed[0].points and 0 in run.times:
         taken = _smoothed("rank 0", [(time.step, time.whole) for time in run.times[0]])
         charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False))
     note = "rank 0’s own" if run.script else "mean over the global batch"
-    loss = [*_smoothed("training", _column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
+    loss = [*_smoothed("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note=note, log=True, size="large")
     return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart))]
 

@@ -23,7 +23,7 @@ NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
 # The watcher of a script sees data and waiting; `compute` is the rest.
 SCRIPT_NAMES = {**NAMES, "compute": "forward, backward, rest"}
 WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of the backward pass."
-BARS = 32
+BARS = 64
 FEWEST_STEPS, FEWEST_REPORTS = 20, 3
 
 

@@ -54,16 +54,15 @@ def write(run_dir: Path, code: Code | None) -> None:
     write_json(run_dir / _FACTS, provenance.sealed({**facts, "run": run_dir.name, "sha256": digest}))
 
 
-def read(run_dir: Path) -> Code | None:
-    """What this user wrote for this run on this machine; None for anything else."""
+def read(run_dir: Path, whole: bool = True) -> Code | None:
+    """What this user wrote for this run on this machine, without the diff if not `whole`; None for anything else."""
     stored = read_json(run_dir / _FACTS)
     if not provenance.is_ours(stored) or stored.get("run") != run_dir.name:
         return None
-    try:
-        diff = own_files.read(run_dir / _DIFF)
-    except OSError:
-        diff = b""
-    if hashlib.sha256(diff).hexdigest() != stored.get("sha256"):
+    diff = b""
+    with suppress(OSError):
+        diff = own_files.read(run_dir / _DIFF) if whole else b""
+    if whole and hashlib.sha256(diff).hexdigest() != stored.get("sha256"):
         return None
     lists = {name: tuple(map(str, stored.get(name, ()))) for name in _LISTS}
     commit, branch = (str(stored.get(name, "")) for name in ("commit", "branch"))

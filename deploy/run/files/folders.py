@@ -1,9 +1,10 @@
-"""The folder of this machine's runs, the trainer's package beside this code, and the form of a path in messages."""
+"""The folder of this machine's runs, its user, the trainer's package beside this code, and a path in messages."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,13 @@ RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
 def cache_folder() -> Path:
     """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+
+
+def user_name() -> str:
+    """This user's name; the number, on a machine that has no name for it."""
+    with suppress(KeyError):
+        return pwd.getpwuid(os.geteuid()).pw_name
+    return str(os.geteuid())
 
 
 def with_muster(environment: Mapping[str, str]) -> dict[str, str]:

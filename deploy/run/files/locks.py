@@ -58,6 +58,13 @@ def hold_run(run_dir: Path) -> Lock | None:
     return hold(run_dir / ".lock")
 
 
+def hold_followed(run_dir: Path) -> Lock | None:
+    """Take the same lock to say that this command follows the run. None where that cannot be: nothing depends on it."""
+    with suppress(DeployError):  # whoever writes into the folder may have put a link there
+        return hold_run(run_dir)
+    return None
+
+
 def hold_port(port: int) -> Lock | None:
     """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
     # Machines may share a home.

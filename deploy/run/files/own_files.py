@@ -20,7 +20,7 @@ from ...core.errors import DeployError
 
 # The bytes of a file that is read as a whole.
 MOST = 64 << 20
-_BLOCK = 128 << 10
+_BLOCK, _LOOK = 256 << 10, 4 << 10
 _OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -95,26 +95,47 @@ def read(path: Path, most: int = MOST) -> bytes:
     return data
 
 
-def read_end(path: Path, most: int) -> tuple[bytes, bool]:
-    """The last bytes of a regular file, and whether there are more before them. Raises OSError for a link or a pipe."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
+    """The last bytes of a file of the run folder, and how many are before them. Raises as `open_to_read` does."""
+    with open_to_read(run_dir, name) as file:
         start = file.seek(max(0, os.fstat(file.fileno()).st_size - most))
-        return file.read(most), start > 0
+        return file.read(most), start
 
 
-def blocks(path: Path, most: int) -> Iterator[list[bytes]]:
-    """The lines of a regular file, many at a time: a loop over each line takes most of the time of a long file.
+def blocks(path: Path, most: int) -> Iterator[bytes]:
+    """A regular file in pieces of whole lines, of about `most` bytes at most. Raises OSError for a link or a pipe."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        while piece := file.read(_BLOCK):
+            yield piece if piece.endswith(b"\n") else piece + file.readline(most)
 
-    None is longer than about `most` bytes. Raises OSError for a link or a pipe.
+
+def sample(path: Path, number: int, most: int) -> Iterator[bytes]:
+    """About so many lines of a long regular file, at even distances, and the last one; what lies between is not read.
+
+    A line of more than `most` bytes is left out, as an empty one. Raises OSError for a link or a pipe.
     """
     with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
-        rest = b""
-        while piece := file.read(_BLOCK):
-            *whole, rest = (rest + piece).split(b"\n")
-            yield whole if len(rest) < most else [*whole, rest]
-            rest = rest if len(rest) < most else b""
-        if rest:
-            yield [rest]
+        size, after = os.fstat(file.fileno()).st_size, 0
+        for place in [size * part // number for part in range(number)]:
+            if place >= after:
+                line, after = _line_at(file.fileno(), place, most)
+                yield line
+        end = max(after, size - most)
+        yield os.pread(file.fileno(), most, end).rpartition(b"\n")[0].rpartition(b"\n")[2]
+
+
+def _line_at(descriptor: int, place: int, most: int) -> tuple[bytes, int]:
+    """The first line that begins at a place or behind it, and where the next one does."""
+    at, width = max(0, place - 1), _LOOK
+    while True:
+        piece = os.pread(descriptor, width, at)
+        begin = piece.find(b"\n") + 1 if place else 0
+        end = piece.find(b"\n", begin) if begin or not place else -1
+        if end >= 0:
+            return piece[begin:end], at + end + 1
+        if len(piece) < width or width > most:
+            return b"", at + len(piece)
+        width *= 8
 
 
 def open_to_read(run_dir: Path, name: str) -> BinaryIO:

@@ -46,6 +46,7 @@ _FACTS = shaped(
         "script": optional(flag),
         "again": optional(text(1 << 16)),
         "foreign": optional(array(text(20), 10)),
+        "user": optional(text(64)),
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "wait_lost_s": optional(real(0.0, 1e10)),
@@ -172,10 +173,12 @@ def open_start(
     names: Collection[str],
     now: float,
     fields: Mapping[str, Any] | None = None,
+    is_latest: bool = True,
 ) -> dict[str, bytes]:
     """Write this start into record.json, and remove what the last start wrote about its nodes.
 
-    `fields`: what the backend adds to the record. Returns what `undo_start` needs to restore the folder.
+    `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
+    Returns what `undo_start` needs to restore the folder.
     """
     earlier = {
         path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
@@ -202,11 +205,13 @@ def open_start(
         "arguments": list(choice.arguments),
         "script": choice.script,
         "bare": choice.bare,
+        "user": folders.user_name(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
     write_record(run_dir, record)
-    point_latest(run_dir)
+    if is_latest:
+        point_latest(run_dir)
     return earlier
 
 
@@ -277,8 +282,8 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
     """The lines of the story in timeline.jsonl since then. Of a very long one the last, below one that says so."""
     lines, rows, is_cut = list[Happening](), [b""], False
     with suppress(OSError):
-        content, is_cut = own_files.read_end(run_dir / "timeline.jsonl", MOST_DOCUMENT)
-        rows = content.rsplit(b"\n", _MOST_STORY)
+        content, before = own_files.read_end(run_dir, "timeline.jsonl", MOST_DOCUMENT)
+        rows, is_cut = content.rsplit(b"\n", _MOST_STORY), before > 0
     is_cut |= b"\n" in rows[0]
     for row in rows[is_cut:]:
         with suppress(BadAnswer):

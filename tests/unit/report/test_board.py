@@ -6,12 +6,13 @@ import json
 import os
 import sys
 import time
+from itertools import pairwise
 
 import pytest
 
 from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
-from deploy.run.files import code
+from deploy.run.files import code, own_files
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
@@ -141,3 +142,50 @@ def test_it_opens_a_browser_only_where_there_is_a_screen(
     assert server.serve(tmp_path, 0, opens, Console()) == 0
     assert len(seen) == opened
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
+
+
+def test_a_look_without_time_goes_on_with_the_next(tmp_path, monkeypatch):
+    """The newest runs come first, and the list says how many are still to be read."""
+    for number in range(6):
+        sample(tmp_path / f"run-{number}")
+    board = answers.Board(tmp_path)
+    monkeypatch.setattr(runs, "_MOST_S", 0.0)
+    first = json.loads(board.answer(["runs.json"], {}, NOW).body)
+    assert (first["rows"], first["unread"]) == ([], 6)
+    monkeypatch.setattr(runs, "_MOST_S", 60.0)
+    board.prepare()
+    assert len(json.loads(board.answer(["runs.json"], {}, NOW).body)["rows"]) == 6
+    assert board.runs.unread == 0
+
+
+def test_a_very_large_run_has_a_page_at_once_and_all_of_it_with_the_next_look(tmp_path, monkeypatch):
+    """The first page reads no long file as a whole, and says so; events of ranks between steps come with the second."""
+    run = going_on(tmp_path / "a")
+    rows = [event(0, s, step=s, **STEP) for s in range(1, 20_001)]
+    write_lines(run / "ranks/rank-0.jsonl", [*rows[:10_000], event(0, 5.0, kind="unseen", what="loss", message="odd")])
+    with open(run / "ranks/rank-0.jsonl", "a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows[10_000:])
+    monkeypatch.setattr(answers, "_LARGE", 1 << 20)
+    monkeypatch.setattr(answers, "MOST_LIVE", 1 << 20)
+    board = answers.Board(tmp_path)
+    first, second = (board.answer(["run", "a"], {}, time.time()) for _ in range(2))
+    assert b"still being read" in first.body
+    assert b"odd" not in first.body
+    assert b"odd" in second.body
+    assert b"still being read" not in second.body
+
+
+def test_a_long_file_is_sampled_at_even_distances_without_what_lies_between(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(b'{"step": %d}\n' % step for step in range(100_000)) + b'{"torn')
+    steps = [json.loads(line)["step"] for line in own_files.sample(path, 100, 1 << 16)]
+    assert len(steps) == 101
+    assert (steps[0], steps[-1]) == (0, 99_999)
+    assert steps == sorted(set(steps))
+    assert max(b - a for a, b in pairwise(steps)) < 1_300
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"x" * 9_000_000, b"{}\n" + b"\0" * 9_000_000, b"a\nb", b"a\n"])
+def test_a_file_of_few_or_endless_lines_is_sampled_too(tmp_path, content):
+    (tmp_path / "a").write_bytes(content)
+    assert {*own_files.sample(tmp_path / "a", 50, 1 << 20)} <= {b"", b"a", b"{}"}

@@ -11,7 +11,7 @@ from deploy.core.errors import BadAnswer
 from deploy.core.facts import NodeState
 from deploy.report import text
 from deploy.report.console import view
-from deploy.report.page import run
+from deploy.report.page import machines, run
 from deploy.run import events
 from deploy.run.follow import Follower
 from deploy.run.progress import State
@@ -54,6 +54,29 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert axes == {"min"}
     series = [each for _, a in shown.tags if "data-series" in a for each in json.loads(a["data-series"])]
     assert all(len(each["points"]) <= 240 for each in series)
+
+
+def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
+    """64 hosts are 64 rows, darker the busier; a page of theirs still opens fast, and nothing of a host is lost."""
+    plain_run(tmp_path)
+    for number in range(64):
+        gpus = [gpu(0, use_percent=5.0 if t < 500 else 95.0) for t in range(0, 1000, 5)]
+        lines = [{**line(5 * at, gpus=[each]), "node": f"gpu-{number}"} for at, each in enumerate(gpus)]
+        write_lines(tmp_path / f"telemetry/gpu-{number}.jsonl", lines)
+    shown = Page(run.build(tmp_path))
+    rows = [attributes for tag, attributes in shown.tags if tag == "summary" and "data-key" in attributes]
+    assert [row["data-key"] for row in rows] == [f"gpu-{number}" for number in sorted(range(64), key=str)]
+    busy = [a["d"] for _, a in shown.tags if a.get("class") == "heat-4" and "h1h1" in a["d"]]
+    assert [path.split()[0] for path in busy] == ["M45"] * 64
+    assert "GPU use of gpu-7: 5 to 95 %" in shown.text
+    assert len([a for _, a in shown.tags if a.get("data-series")]) >= 64 * 5
+    assert len(run.build(tmp_path)) < 1_500_000
+
+
+def test_a_host_that_says_nothing_for_a_while_has_a_gap(tmp_path):
+    cells = machines._heat([(0.0, 100.0), (0.05, None), (0.5, 1.0)], 10)
+    assert dict(cells["paths"]) == {4: "M0 .5h1h1", 0: "M5 .5h1h1"}
+    assert machines._heat([], 4)["paths"] == []
 
 
 @pytest.mark.parametrize("lines", [[], [line(1)], [line(1), {"t": "x"}], ["x", None]])

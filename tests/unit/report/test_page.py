@@ -367,7 +367,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
         )
     shown = Page(run.build(tmp_path, recorded(tmp_path)))
     assert "✕ Failed" in shown.text
-    assert "rank 2 on worker-2: the loss is not finite" in shown.text
+    assert "rank 2 on worker-2 failed first: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
 
 

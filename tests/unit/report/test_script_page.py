@@ -105,9 +105,9 @@ def test_steps_before_the_first_measured_wait_do_not_lower_its_mean(tmp_path):
     assert [a["title"] for a in shown.having(class_="wait") if "title" in a] == ["waiting 6.0 ms"] * 2
 
 
-def test_last_lines_are_those_of_rank_0_and_of_the_rank_that_failed(tmp_path):
+def test_last_lines_are_those_of_the_rank_that_failed_and_then_of_rank_0(tmp_path):
     shown = Page(run.build(plain_run(tmp_path, code=1)))
-    assert shown.text.index("hello from 0") < shown.text.index("hello from 1")
+    assert shown.text.index("hello from 1") < shown.text.index("hello from 0")
     assert "bar 3" in shown.text
     assert "bar 2" not in shown.text
     assert "Rank ended rank 1 · exit code 1" in shown.text
@@ -213,3 +213,33 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert loaded.times[0][-1].step == (16 if known else 20)
     names = [name for _, name in head.figures(loaded, head.summary(loaded))]
     assert ("steps, including repeated steps" in names) == (not known)
+
+
+def test_what_lies_on_hosts_has_its_size_and_the_command_that_brings_it(tmp_path):
+    """Only for hosts that this machine recorded: a command of somebody else's record is not there to be copied."""
+    known = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "me@gpu-b:22"]}
+    plain_run(tmp_path)
+    shown = Page(run.build(tmp_path, known))
+    assert shown.pairs["master"] == "2 files, 1.2 GB"
+    assert f"muster fetch --hosts gpu-a,me@gpu-b:22 {tmp_path.name}" in shown.text
+    for other in (RECORD, {}, None):
+        assert "muster fetch" not in Page(run.build(tmp_path, other)).text
+
+
+def test_a_failed_run_says_first_what_failed_first_and_what_to_type(tmp_path):
+    """Above all numbers; and nothing to type comes from a record that somebody else wrote."""
+    plain_run(tmp_path, code=1)
+    end = json.loads((tmp_path / "outcome.json").read_text())
+    message = 'it broke\n    Traceback (most recent call last):\n      File "train.py", line 3'
+    write(tmp_path / "outcome.json", {**end, "node": "worker-1", "cause": "killed", "message": message})
+    shown = Page(run.build(tmp_path, recorded(tmp_path))).text
+    typed = f"muster logs --run {tmp_path.name} --rank 1"
+    places = [
+        shown.index(words) for words in ("rank 1 on worker-1 failed first: it broke", typed, "muster explain killed")
+    ]
+    assert places == sorted(places)
+    assert places[-1] < shown.index("from the first rank to the end")
+    assert ">Traceback (most" in run.build(tmp_path)
+    assert "muster logs" not in Page(run.build(tmp_path)).text
+    on_hosts = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "gpu-b"]}
+    assert f"muster logs --hosts gpu-a,gpu-b --run {tmp_path.name} --rank 1" in Page(run.build(tmp_path, on_hosts)).text

@@ -3,17 +3,12 @@
   const MARKS = { done: "\u2713", failed: "\u2715", refused: "\u2715", stopped: "\u25a0" }, MOST = 8, LEAST = 2;
   const find = (name) => document.querySelector(name), told = find(".told"), search = find(".search"), compare = find(".compare");
   const chosen = new Set(), lines = new Map();
-  let rows = [], mark = "", order = ["started", -1];
+  let rows = [], mark = "", unread = 0, order = ["started", -1];
 
-  const duration = (seconds) => {
-    if (seconds === null) return "";
-    if (seconds < 60) return `${seconds.toFixed(1)} s`;
-    const minutes = Math.floor(seconds / 60), two = (number) => String(number).padStart(2, "0");
-    return minutes < 60 ? `${minutes} min ${two(Math.floor(seconds % 60))} s` : `${Math.floor(minutes / 60)} h ${two(minutes % 60)} min`;
-  };
-  const ago = (row) => duration(Math.max(0, Date.now() / 1000 - row.seen));
   const state = (row) => row.live ? "running" : row.verdict || (row.seen ? "no end" : "empty");
   const mean = (row) => row.live ? "\u25cf" : MARKS[row.verdict] || "\u2026";
+  const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "");
+  const plain = (name, kind) => (cell, row) => { cell.className = kind; cell.textContent = row[name]; };
   const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
   const spark = (values) => {
     const svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
@@ -30,20 +25,26 @@
     ["State", state, (cell, row) => {
       cell.className = `state ${row.live ? "done" : ["done", "failed", "refused", "stopped"].includes(row.verdict) ? row.verdict : "unknown"}`;
       cell.textContent = `${mean(row)} ${state(row)}`;
-      cell.title = row.message || (row.ended ? "" : `last sign ${ago(row)} ago`);
+      cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
     }],
     ["Run", (row) => row.id, (cell, row) => {
-      const link = made("a", "", row.id);
-      link.href = `run/${encodeURIComponent(row.id)}/`;
-      cell.append(link);
+      const name = made(row.command ? "span" : "a", "", row.id);
+      if (!row.command) name.href = `run/${encodeURIComponent(row.id)}/`;
+      cell.append(name);
     }],
     ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
     ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
     ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
-    ["Duration", (row) => row.seconds, (cell, row) => { cell.className = "number"; cell.textContent = duration(row.live && row.started ? Date.now() / 1000 - row.started : row.seconds); }],
-    ["Script", (row) => row.script, (cell, row) => { cell.className = "script"; cell.textContent = row.script; }],
-    ["Hosts", (row) => row.hosts, (cell, row) => { cell.className = "less"; cell.textContent = row.hosts; }],
-    ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = row.started ? new Date(row.started * 1000).toLocaleString() : ""; }],
+    ["Duration", (row) => row.seconds, plain("took", "number")],
+    ["Script", (row) => row.script, (cell, row) => {
+      plain("script", "script")(cell, row);
+      if (!row.command || row.live) return;
+      cell.append(made("code", "", row.command));
+      addCopy(cell.firstChild);
+    }],
+    ["Hosts", (row) => row.hosts, plain("hosts", "less")],
+    ["Who", (row) => row.who, plain("who", "less")],
+    ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = moment(row.started); }],
     ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
   ];
 
@@ -75,7 +76,7 @@
     const text = JSON.stringify(row), known = lines.get(row.id);
     if (known?.text === text) return known.line;
     const line = made("tr"), tick = made("input"), first = made("td");
-    Object.assign(tick, { type: "checkbox", checked: chosen.has(row.id) });
+    Object.assign(tick, { type: "checkbox", checked: chosen.has(row.id), disabled: Boolean(row.command) });
     tick.setAttribute("aria-label", `compare ${row.id}`);
     tick.onchange = () => { chosen[tick.checked ? "add" : "delete"](row.id); choose(); };
     first.append(tick);
@@ -85,7 +86,7 @@
   };
   const show = () => {
     const word = search.value.toLowerCase(), body = find(".runs tbody"), active = document.activeElement?.closest?.("tr");
-    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.commit, state(row)].join(" ").toLowerCase().includes(word)).map(lineOf);
+    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.who, row.commit, state(row)].join(" ").toLowerCase().includes(word)).map(lineOf);
     if (wanted.length !== body.children.length || wanted.some((line, at) => line !== body.children[at])) body.replaceChildren(...wanted);
     if (active && body.contains(active) && document.activeElement === document.body) active.querySelector("input").focus();
     find(".empty").hidden = rows.length > 0;
@@ -132,14 +133,15 @@
         const answer = await fetch(`runs.json?have=${mark}`);
         if (answer.status === 200) {
           const list = await answer.json();
-          [mark, rows] = [answer.headers.get("ETag"), list.rows];
-          find(".folder").textContent = list.folder;
+          [mark, rows, unread] = [answer.headers.get("ETag"), list.rows, list.unread];
+          find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
+          find(".faults").textContent = list.faults.join("\n");
           show();
         } else if (answer.status !== 204) throw new Error();
         told.textContent = "";
       } catch { told.textContent = "The board has ended: this is what it showed last."; }
     }
-    setTimeout(look, 1000);
+    setTimeout(look, unread ? 50 : 1000);
   };
   heads();
   look();

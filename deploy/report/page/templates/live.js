@@ -13,8 +13,9 @@
       const old = [...main.children].find((each) => each.id === part.id), text = part.outerHTML;
       if (old && sources.get(part.id) === text) return;
       sources.set(part.id, text);
-      const open = new Set([...(old?.querySelectorAll("details[open] > summary") || [])].map((each) => each.textContent));
-      for (const each of part.querySelectorAll("details > summary")) if (open.has(each.textContent)) each.parentNode.open = true;
+      const key = (summary) => summary.dataset.key || summary.textContent;
+      const open = new Map([...(old?.querySelectorAll("details > summary") || [])].map((each) => [key(each), each.parentNode.open]));
+      for (const each of part.querySelectorAll("details > summary")) each.parentNode.open = open.get(key(each)) ?? each.parentNode.open;
       const focus = old && [...old.querySelectorAll(".plot")].indexOf(document.activeElement);
       const behind = [...(old?.querySelectorAll("pre") || [])].map((each) => each.scrollHeight - each.clientHeight - each.scrollTop > 4 ? each.scrollTop : null);
       if (old) old.replaceWith(part); else main.insertBefore(part, main.children[place] || null);

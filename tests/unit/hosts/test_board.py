@@ -1,0 +1,101 @@
+"""The runs of hosts on the board: which are listed, which are followed, and that nothing is done to them."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.core.names import NodeName, RunId
+from deploy.core.results import Results
+from deploy.host.status import HostRun, NodeStatus
+from deploy.hosts.backend import Onlooker
+from deploy.hosts.look import attach, board, status
+from deploy.job.options import Options
+from deploy.run.files import folders, locks
+from lab.waiting import until
+
+
+def on_host(name, changed=1.0, verdict="", running=False):
+    """A run as a host tells of it."""
+    node = NodeStatus(RunId(name), NodeName("n"), 0, "train.py", "running", "Up", None, None) if running else None
+    return HostRun(RunId(name), changed, 1 << 20, 40, verdict, node)
+
+
+@pytest.fixture
+def hosts(tmp_path, monkeypatch):
+    """What two hosts answer, by host; `followed`: the runs that were, until `over`."""
+    made = SimpleNamespace(answers={"gpu-a": (), "gpu-b": ()}, followed=[], over=threading.Event())
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(status, "ask", lambda cluster, look: Results(made.answers))
+
+    def follow(options, console, only_looks=False):
+        assert only_looks
+        made.followed.append((options.run, options.hosts))
+        until(lambda: console.gone or made.over.is_set(), "the end of the board")
+        return 0
+
+    monkeypatch.setattr(attach, "attach", follow)
+    return made
+
+
+def test_runs_of_hosts_are_rows_with_the_command_that_fetches_them(hosts):
+    hosts.answers = {"gpu-a": (on_host("done-1", 5.0, "done"),), "gpu-b": (on_host("done-1", 6.0, "done"),)}
+    with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
+        until(runs.rows, "an answer of the hosts")
+        (row,) = runs.rows()
+    assert (row["id"], row["verdict"], row["ended"], row["live"], row["step"]) == ("done-1", "done", True, False, 40)
+    assert (row["hosts"], row["seen"]) == ("gpu-a and gpu-b", 6.0)
+    assert row["command"] == "muster fetch --hosts gpu-a,gpu-b done-1"
+    assert hosts.followed == []
+
+
+def test_the_newest_that_go_on_are_followed_until_the_board_ends(hosts):
+    """So many at once; and a run that a command of this machine follows already is left to that command."""
+    hosts.answers = {"gpu-a": tuple(on_host(f"run-{at}", float(at), running=True) for at in range(12)), "gpu-b": ()}
+    taken = folders.RUNS / "run-11"
+    taken.mkdir(parents=True)
+    held = locks.hold_run(taken)
+    with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
+        until(lambda: len(hosts.followed) == 8, "eight followers")
+        assert all(row["live"] for row in runs.rows())
+    assert {*hosts.followed} == {(f"run-{at}", "gpu-a") for at in range(3, 11)}
+    held.release()
+
+
+def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
+    hosts.answers = {"gpu-a": (on_host("a", 5.0, "failed"),), "gpu-b": DeployError("gpu-b: connection refused")}
+    with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
+        until(lambda: runs.faults, "the fault")
+        assert [row["verdict"] for row in runs.rows()] == ["failed"]
+        assert runs.faults == ["gpu-b: connection refused"]
+
+
+def test_nobody_is_asked_while_nobody_looks(hosts, monkeypatch):
+    asked = []
+    monkeypatch.setattr(status, "ask", lambda cluster, look: asked.append(1) or Results({}))
+    runs = board.HostRuns(Options(hosts="gpu-a"))
+    runs.looked_at -= 60.0
+    with runs:
+        assert not runs._over.wait(1.2)
+    assert asked == []
+
+
+def test_a_link_in_the_place_of_a_lock_stops_nobody(tmp_path, monkeypatch):
+    """A run's folder is written by its containers, too."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r/.lock").symlink_to("/etc/passwd")
+    assert locks.hold_followed(tmp_path / "r") is None
+    assert board._is_followed(RunId("r"))
+
+
+def test_an_onlooker_sends_no_signal_and_removes_nothing(monkeypatch):
+    """Whatever the follower judges: it has no session that it could use."""
+    onlooker = object.__new__(Onlooker)
+    onlooker.stop()
+    onlooker.kill()
+    onlooker.pass_on(2)
+    assert onlooker.remove() == []
