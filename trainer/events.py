@@ -75,7 +75,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
         (
             "the same, `code` (below 0: a signal), `how` in words, `error` (a line), `victim`: it reports a lost "
             "peer; `cause`: what no error says (`killed`, `container-out-of-memory`, `host-out-of-memory`, "
-            "`stopped`, `locked-up`); `place`: the script's line; `collectives` as in `stuck`"
+            "`stopped`, `locked-up`, `ended-from-outside`); `place`: the script's line; `collectives` as in `stuck`"
         ),
     ),
     "stuck": (

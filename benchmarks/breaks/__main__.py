@@ -9,8 +9,8 @@ line that speaks of the fault counts: right, silent (nothing in time), unsure ("
 
 --image: what the hosts run (muster-trainer:cpu).
 --mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
---to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; do
-`muster explain RUN`, the page and, on hosts, `--on-end` then say the same, and --on-end once?
+--to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; and
+on hosts, what `--on-end` was told. `python -m benchmarks.breaks.story` compares all places that tell of a run.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import random
-import subprocess
 from collections import Counter
 
 from benchmarks.breaks import FAULTS
-from benchmarks.breaks.trial import Rack, Told, Trial
+from benchmarks.breaks.trial import Rack, Trial, attempt
 
 FILES = ("ends", "raises", "stalls", "collectives", "slow", "harmless", "together", "hosts")
 
@@ -62,14 +61,6 @@ def main() -> None:
             row = f"| {kind} | {name} | {trial.culprit} | {told.verdict} | {shown} | {told.after_s:.1f} s |"
             print(row + f" {end} |" * bool(end), flush=True)
     print(f"\n{counts['right']} of {counts.total()} right: {dict(counts)}")
-
-
-def attempt(trial: Trial) -> Told:
-    """The trial; one that could not be made is not started."""
-    try:
-        return trial.go()
-    except (subprocess.SubprocessError, OSError) as fault:
-        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
@@ -15,7 +14,6 @@ import time
 import uuid
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
@@ -108,9 +106,17 @@ class Trial:
     """One run that is broken once, or twice (`fault.then`, of another rank)."""
 
     def __init__(
-        self, rack: Rack, fault: Fault, kind: str, culprit: int, to_end: bool = False, mended: bool = False
+        self,
+        rack: Rack,
+        fault: Fault,
+        kind: str,
+        culprit: int,
+        to_end: bool = False,
+        mended: bool = False,
+        as_json: bool = False,
     ) -> None:
         self.rack, self.fault, self.kind, self.to_end, self.mended = rack, fault, kind, to_end, mended
+        self.as_json = as_json
         self.culprit = 0 if fault.first else culprit
         self.other = (self.culprit + 1) % 3
         self.run = f"break-{uuid.uuid4().hex[:6]}"
@@ -125,14 +131,14 @@ class Trial:
                 self.fault.before(self.rack, self.run, host)
             output = folder / "output"
             with output.open("wb") as out:
-                more = ["--restarts", "1"] if self.mended else []
+                more = [*["--restarts", "1"] * self.mended, *["--json"] * self.as_json]
                 more += ["--on-end", _ON_END] if self.to_end and self.rack.name else []
                 line = self.rack.command(self.fault, self.kind, self.run, folder, *more)
                 fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
             try:
                 if not self._trains(output, fab, folder):
                     return Told("NOT STARTED", 0.0, _last(output))
-                before = len(output.read_text(errors="replace"))
+                before = len(printed(output))
                 since = self._break(folder, host)
                 words = self._first_words(output, fab, before, since + self.fault.limit_s)
                 took = time.time() - since
@@ -159,28 +165,8 @@ class Trial:
         message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
         message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
         judged = judgement(self.fault, self.culprit, f"error: {message}")
-        places = "; ".join(self._read_places(folder, outcome)) or "explain and the page say the same"
-        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message} [{places}]"
-
-    def _read_places(self, folder: Path, outcome: dict[str, Any]) -> list[str]:
-        """Where `fab explain RUN` and the page tell another cause, rank or host than the outcome does."""
-        line = [FAB, "--search-root", str(HOME), "explain", self.run, "--json"]
-        ran = subprocess.run(
-            line, cwd=folder, env=self.rack.environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        told = json.loads(ran.stdout or "{}")
-        page = html.unescape((self._home(folder) / "runs" / self.run / "report.html").read_text())
-        head, who = outcome["message"].partition("\n")[0], f"rank {outcome['rank']} on {outcome['node']}"
-        others = []
-        if told.get("group") != outcome["cause"]:
-            others.append(f"OTHER explain: {told.get('cause')} ({told.get('group')}) {told.get('what', '')[:120]}")
-        if outcome["node"] and told.get("first") not in (who, outcome["node"]):
-            others.append(f"OTHER explain: first {told.get('first')}, not {who}")
-        if head not in page:
-            others.append("OTHER page")
-        if self.rack.name and self.kind == "script" and len(ends := self._ends_told()) != 1:
-            others.append(f"OTHER on-end: {ends}")
-        return others
+        ends = self._ends_told() if self.rack.name and self.kind == "script" else []
+        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}{f' [on-end: {ends}]' if ends else ''}"
 
     def _ends_told(self) -> list[str]:
         """What --on-end's command wrote on the hosts that are up."""
@@ -248,7 +234,7 @@ class Trial:
     def _first_words(self, output: Path, fab: subprocess.Popen[bytes], before: int, until: float) -> str:
         while time.time() < until:
             ended = fab.poll() is not None
-            if line := first_words(output.read_text(errors="replace")[before:]):
+            if line := first_words(printed(output)[before:]):
                 return _named(line)
             if ended:
                 return _named(_last(output))
@@ -282,6 +268,31 @@ class Trial:
             shutil.rmtree(path, ignore_errors=True)
 
 
+def attempt(trial: Trial) -> Told:
+    """The trial; one that could not be made is not started."""
+    try:
+        return trial.go()
+    except (subprocess.SubprocessError, OSError) as fault:
+        return Told("NOT STARTED", 0.0, f"the benchmark could not make this fault: {fault}")
+
+
+def printed(output: Path) -> str:
+    """What the run printed; of --json the lines of its story, and of its end, as a person would read them."""
+    lines = []
+    for line in output.read_text(errors="replace").splitlines():
+        row = json.loads(line) if line.startswith('{"') and line.endswith("}") else None
+        if row is None:
+            lines.append(line)
+        elif row.get("kind") == "story":
+            lines.append(row["text"])
+        elif row.get("kind") == "result" and row["verdict"] == "failed":
+            head, who = row["message"].partition("\n")[0], f"{row['node']} (rank {row['rank']})"
+            lines.append(f"error: {head if not row['node'] or row['node'] in head else f'{who}: {head}'}")
+        elif row.get("kind") == "result":
+            lines.append(f"{row['verdict']}  {row['message']}")
+    return "\n".join(lines)
+
+
 def first_words(said: str) -> str:
     """The first line that speaks of a fault."""
     speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
@@ -294,7 +305,7 @@ def _by_rank(first: str, culprit: int, second: str) -> str:
 
 
 def _last(output: Path) -> str:
-    lines = [line for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line for line in printed(output).splitlines() if line.strip()]
     return next((line for line in lines if line.startswith(("error:", "stopped "))), lines[-1] if lines else "")
 
 

@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from typing import Any, Self
 
 from rich.console import Console as RichConsole
@@ -165,7 +166,9 @@ class Console:
     ) -> Iterator[Callable[[list[Event]], None]]:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         if self._json:
-            yield self._data_lines
+            rows = _DataLines(state)
+            yield lambda events: self._data_lines(rows.take(events))
+            self._data_lines(rows.take([]))
             return
         live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
         plain = None if live else PlainView(self._say, state, recipe, why)
@@ -294,9 +297,9 @@ class Console:
             self.gone = True
             self._out.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
-    def _data_lines(self, events: list[Event]) -> None:
-        for event in events:
-            self._data(event)
+    def _data_lines(self, rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            self._data(row)
 
     def _print(self, console: RichConsole, text: RichText) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
@@ -339,6 +342,19 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     if moving:
         parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
+
+
+class _DataLines:
+    """A run with --json: each event, and each line of its story, as timeline.jsonl has it."""
+
+    def __init__(self, state: State) -> None:
+        self._state, self._shown = state, 0
+
+    def take(self, events: list[Event]) -> list[dict[str, Any]]:
+        """The events, and what is new in the story."""
+        new = self._state.story[self._shown :]
+        self._shown = len(self._state.story)
+        return [*events, *({"kind": "story", **asdict(line)} for line in new)]
 
 
 class _LiveView:

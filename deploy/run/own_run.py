@@ -84,9 +84,11 @@ def _who(end: Finding) -> str:
 def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | None:
     """The last trouble that the story tells; that all ranks started again is none, only why.
 
-    lasting: not one that a restart has mended.
+    lasting: not one that a restart has mended, and not the end by the stop itself.
     """
     for line in reversed(story):
+        if lasting and line.trouble and line.trouble.cause == Cause.ENDED:
+            continue
         if line.moves or (lasting and line.restart):
             return None
         if line.trouble:
@@ -101,7 +103,8 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     at_end = any(line.node in _logs(end) for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
     more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
-    if alone and more and end.cause in _OPEN:  # its log says more than the verdict, of the same end
+    is_open = end.cause in _OPEN or (end.cause == Cause.LEFT_EARLY and at_end)
+    if alone and more and is_open:  # its log says more than the verdict, of the same end
         return replace(shown, first=_who(end) or shown.first)
     head, _, _ = end.message.partition("\n")
     what = f"{head} ({by})"

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sources import nodes
+
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 # The parts of deploy/ that run in containers and on hosts: there is no folder of a user.
 FILES = [path for path in DEPLOY.rglob("*.py") if not {"inside", "probe"} & set(path.parts)]
@@ -21,8 +23,11 @@ IS_PYTHON = ("sys.executable", "self.python", "python", "script.python()", "head
 def starts(path: Path) -> list[tuple[int, str]]:
     """The commands of this module that start a Python with a module or a text, by line."""
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.List | ast.Tuple):
+    for node in nodes(path):
+        # Writing out each list of the house takes a second.
+        if isinstance(node, ast.List | ast.Tuple) and any(
+            getattr(word, "value", "") in ("-m", "-c") for word in node.elts
+        ):
             words = [ast.unparse(word) for word in node.elts]
             begins = any(word in IS_PYTHON for word in words)
             if begins and {"'-m'", "'-c'"} & set(words) and not {"'-P'", "'-I'"} & set(words):
@@ -32,7 +37,7 @@ def starts(path: Path) -> list[tuple[int, str]]:
 
 def elsewhere(path: Path) -> set[int]:
     """The lines of calls that name the folder to start in."""
-    calls = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+    calls = (node for node in nodes(path) if isinstance(node, ast.Call))
     named = [node for node in calls if any(word.arg == "cwd" for word in node.keywords)]
     return {line for node in named for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
 

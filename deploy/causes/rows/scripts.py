@@ -183,8 +183,8 @@ SECTIONS = (
             Row(
                 "left-early",
                 (
-                    "`left early, with code 0`: a rank of a run of Muster's ended as if it were done, while the "
-                    "others waited for it."
+                    "`left early, with code 0`, `ended with code 1 without an exception`: a rank of a run of Muster's "
+                    "ended while the others waited for it, and did not say why."
                 ),
                 by_hand="what that rank printed last: `muster logs --rank N`",
                 fix="Give all ranks the same number of steps; look for `sys.exit()` or `return` on one rank alone.",

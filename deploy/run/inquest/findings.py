@@ -145,6 +145,8 @@ def _stopped(evidence: Evidence) -> list[Finding]:
             how = "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it"
         elif still.doing.doing == "traced":
             how = f"is stopped by a debugger ({still.doing.tracer}); it resumes when the debugger detaches"
+        elif still.doing.doing == "frozen":
+            how = "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed"
         elif still.doing.doing == "disk":
             at = f" at {still.doing.place}" if still.doing.place else ""
             how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"

@@ -25,6 +25,7 @@ _WAITS = ("collective", "backward")
 _STANDS = {
     "stopped": "is stopped by a signal (SIGSTOP)",
     "traced": "is stopped by a debugger",
+    "frozen": "is frozen with its cgroup",
     "disk": "waits for a disk that does not answer",
     "locked": "is in native code that holds the Python interpreter",
     "data": "waits for its DataLoader",

@@ -326,7 +326,7 @@ class Ranks:
 
     def _on_stuck(self, event: Event, t: float) -> None:
         doing, before = hang.read(event), self.still.get(event["rank"])
-        if before and before.doing.doing in ("stopped", "traced") and doing.doing == "unseen":
+        if before and before.doing.doing in ("stopped", "traced", "frozen") and doing.doing == "unseen":
             return  # who is stopped answers no look: nothing shows that it goes on
         self.still[event["rank"]] = Still(t - doing.since_s, t, doing)
         self.called[event["rank"]] = doing.collectives

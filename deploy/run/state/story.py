@@ -162,7 +162,7 @@ class Story(list[Happening]):
         elif end.code < 0 and not end.victim:
             self._explained = True
             trouble = Finding(cause_of_end(end), f"{node} (rank {rank}) {end.how}{ranks.at_step}", node, rank)
-            self._tell(event, trouble.message, True, trouble=trouble)
+            self._tell(event, trouble.message, trouble.cause != Cause.ENDED, trouble=trouble)
 
     def _tell_restart(self, event: Event, text: str, ranks: Ranks, grave: bool = False, again: bool = True) -> None:
         """Tell that all ranks restart (`again`), and why, where no line about a lost rank or node has told it."""

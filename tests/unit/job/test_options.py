@@ -16,6 +16,7 @@ from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
 from deploy.job.load import load_cluster, refuse_on_slurm
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
+from tests.sources import nodes
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
@@ -125,14 +126,12 @@ ELSEWHERE = {
 # How many pairs of an option and a file there are in which a text spells an option. An error has `FLAG.max_hours`, a
 # hint's command is made by `command_of`: what is left only shrinks. The rows of causes are words, and import nothing.
 MOST_MENTIONS = 140
-MOST_PARAMETERS = 8
 
 
 def texts_of(path):
     """The texts of a file that are no docstrings."""
-    tree = ast.parse(path.read_text())
-    written = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    written = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
+    found = (node for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return [node.value for node in found if id(node) not in written]
 
 
@@ -150,16 +149,20 @@ def test_the_flag_of_an_option_is_a_word_of_the_table_alone():
     assert sum(map(len, mentions.values())) <= MOST_MENTIONS, {flag: len(files) for flag, files in mentions.items()}
 
 
+def _name(called):
+    return getattr(called, "attr", getattr(called, "id", ""))
+
+
 def test_a_message_names_options_that_there_are_and_its_command_takes_them():
     """A renamed option would be found in no test of an error that nobody makes."""
     names = {each.name for each in fields(Options)}
     strange, used = [], 0
     for path in sorted(DEPLOY.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "FLAG":
                 used += 1
                 strange += [f"{path.name}: FLAG.{node.attr}"] if node.attr not in names else []
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("command_of") and node.args:
+            if isinstance(node, ast.Call) and _name(node.func).endswith("command_of") and node.args:
                 task = node.args[0].value.split()[0] if isinstance(node.args[0], ast.Constant) else ""
                 given = {word.arg for word in node.keywords} - {"more", "options", None}
                 takes = {each.name for each in fields(Options) if task in row_of(each).helps} if task else names
@@ -168,25 +171,12 @@ def test_a_message_names_options_that_there_are_and_its_command_takes_them():
     assert not strange
 
 
-def test_no_function_has_so_many_parameters_that_a_table_should_have_them():
-    wide = {}
-    for path in sorted(DEPLOY.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef):
-                given = node.args
-                count = len([*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg])
-                count -= (given.vararg is None) + (given.kwarg is None)
-                count -= [each.arg for each in given.args[:1]] in (["self"], ["cls"])
-                wide |= {f"{path.relative_to(DEPLOY)}: {node.name}": count} if count > MOST_PARAMETERS else {}
-    assert not wide
-
-
 def test_no_module_but_the_table_has_what_an_option_means():
     texts = {text for each in fields(Options) for text in row_of(each).helps.values() if len(text) > 40}
     places = {
         str(path.relative_to(DEPLOY))
         for path in sorted(DEPLOY.rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Constant) and node.value in texts
     }
     assert places == {"job/options.py"}

@@ -5,17 +5,21 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 from rich.console import Console as RichConsole
 
+from deploy.causes.ends import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.report import text as lines
 from deploy.report.console import THEME, Console, view
+from deploy.run.inquest.causes import Finding
 from deploy.run.outcome import Result, may_have_written
 from deploy.run.progress import State
+from deploy.run.state.story import Happening
 
 NAMES = ("master", "worker-1", "worker-2")
 WHY = "local processes (no Docker engine answers)"
@@ -268,6 +272,28 @@ def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
     printed = [json.loads(line) for line in text(out).splitlines()]
     assert printed == [*events, {"kind": "result", "verdict": "done", "seconds": 1.0, "report": "p", "folder": "f"}]
     assert text(err) == ""
+
+
+def test_json_has_the_lines_that_a_person_is_shown_with_their_cause_and_culprit() -> None:
+    report, out, _ = reporter(as_json=True)
+    state = training()
+    with report.following(state, "train.py", WHY) as tell:
+        told = len(text(out).splitlines())
+        trouble = Finding(Cause.LOCKED_UP, "rank 1 (worker-1) is stuck in train.py:48", "worker-1", 1)
+        state.story.tell(Happening(9.0, trouble.message, grave=True, trouble=trouble))
+        tell([])
+    rows = [json.loads(line) for line in text(out).splitlines()[told:]]
+    assert [row for row in rows if row["kind"] == "story" and row["grave"]] == [
+        {
+            "kind": "story",
+            "t": 9.0,
+            "text": trouble.message,
+            "grave": True,
+            "trouble": {**asdict(trouble), "cause": "locked-up"},
+            "restart": False,
+            "moves": False,
+        }
+    ]
 
 
 def test_a_reader_that_goes_away_silences_the_report_and_asks_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

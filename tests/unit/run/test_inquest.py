@@ -77,6 +77,7 @@ def first(*events: dict[str, Any], now: float = 130.0) -> Finding:
         ([ended(1, 0), stuck(0), stuck(2)], Cause.LEFT_EARLY, "n1"),
         ([stuck(1, "stopped")], Cause.STOPPED, "n1"),
         ([stuck(1, "traced", tracer="gdb, pid 7"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
+        ([stuck(1, "frozen"), stuck(0), stuck(2)], Cause.STOPPED, "n1"),
         ([rank("throttled", 1, percent=97.0, cpus=0.1)], Cause.SLOW, "n1"),
         ([stuck(0), stuck(2), stuck(1, "script")], Cause.LOCKED_UP, "n1"),
         ([stuck(0), stuck(2), stuck(1, "computes")], Cause.LOCKED_UP, "n1"),

@@ -85,6 +85,28 @@ def test_a_run_that_somebody_ended_names_what_stood_still_before():
     assert still in explained.what
 
 
+def test_an_end_without_an_exception_has_the_cause_that_the_view_gave_and_its_own_log_may_know_more():
+    words = "train.py ended with code 1 without an exception"
+    left = OwnRun("x", failed(words, "left-early", "worker-1", 1))
+    explained = of_run(explain({"rank-1": "epoch 3\n", "rank-0": LOST.format(0)}), left)
+    assert (explained.cause, explained.first) == ("left-early", "rank 1 on worker-1")
+    assert words in explained.what
+    full = of_run(explain({"rank-1": "OSError: [Errno 28] No space left on device\n"}), left)
+    assert (full.cause, full.first) == ("disk-full", "rank 1 on worker-1")
+
+
+def test_the_end_by_the_stop_itself_is_not_what_was_before_it():
+    by_stop = "master (rank 0) was ended by the stop (SIGTERM) at step 73"
+    ended = Happening(1010.0, by_stop, False, Finding(Cause.ENDED, by_stop, "master", 0))
+    outcome = {"verdict": "stopped", "message": "hang.py was asked to stop"}
+    explained = of_run(explain({"a": ""}), OwnRun("x", outcome, (*story(STILL), ended)))
+    assert explained.first == "rank 1 on worker-1"
+    assert STILL in explained.what
+    assert by_stop not in explained.what
+    well = of_run(explain({"a": ""}), OwnRun("x", outcome, (ended,)))
+    assert (well.first, "before that" in well.what) == ("", False)
+
+
 def test_a_trouble_that_a_restart_mended_is_not_why_somebody_stopped_the_run():
     mended = (*story(KILLED, "the script starts again (restart 1)"),)
     explained = of_run(explain({"a": ""}), OwnRun("x", {"verdict": "stopped", "message": "stopped at step 9"}, mended))

@@ -264,7 +264,7 @@ def _after_stop(node: Node) -> stopping.AfterStop:
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
             errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
     files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
-    return stopping.AfterStop(tuple(node.cut), node.grace, errors, tuple(files))
+    return stopping.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:

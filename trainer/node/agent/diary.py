@@ -23,6 +23,8 @@ from ..rank.mask import Mask
 from . import script
 
 _PATHS_MOST, _PATH_MOST = 20, 200
+# How a rank ends that a stop has ended, at once or because it still ran later.
+_BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -59,6 +61,8 @@ class Diary:
         self._folders: dict[int, RankFolder] = {}
         # The ranks end because another role has ended the run: their ends are no failures.
         self.released = False
+        # Once the node is asked to stop: the ranks that it kills because they still run later.
+        self.cut: list[int] | None = None
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -104,6 +108,9 @@ class Diary:
         """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
         if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
             return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+        by = _BY_STOP.get(life.code or 0)
+        if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
+            return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
         place = self._crash_place(life)
         in_it = f" in {place}" if place else ""
@@ -137,6 +144,7 @@ class Diary:
 
     def tell_asked(self, first: int, grace_s: float) -> None:
         """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
+        self.cut = []
         if folder := self._folder(first):
             folder.event("asked", grace_s=grace_s)
 

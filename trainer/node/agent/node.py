@@ -81,7 +81,7 @@ class Node:
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
         # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
-        self.asked_at, self.cut = float("inf"), list[int]()
+        self.asked_at = float("inf")
         self.grace = stopping.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
         self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
@@ -197,7 +197,7 @@ class Node:
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
-                    self.cut = [life.rank for life in self.diary.lives if life.code is None and _alive(life.pid)]
+                    self.diary.cut = [life.rank for life in self.diary.lives if life.code is None and _alive(life.pid)]
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)

@@ -63,7 +63,7 @@ def why_failed(
     """
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error and not cause:
-        message += " without an exception"
+        message, cause = f"{message} without an exception", "left-early"
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
     shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]

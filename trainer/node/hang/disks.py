@@ -15,6 +15,8 @@ from pathlib import Path
 _LONGEST = 1024
 # Waits for the server of a file system, in which a process seems to sleep until somebody tries to end it.
 _SERVERS = ("request_wait_answer", "fuse_", "rpc_wait", "nfs", "cifs_", "wait_for_response", "ceph_")
+# A thread of a frozen cgroup waits in one of these, which no disk ends: as version 1 of cgroups calls it, and 2.
+_FREEZER = ("__refrigerator", "do_freezer_trap")
 _UNSEEN = "a disk or a network file system"
 
 
@@ -24,8 +26,20 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
         (pid, thread): words_of(pid, thread)
         for pid in _processes(session)
         for thread in _threads(pid)
-        if _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D" or _wait_of(pid, thread).startswith(_SERVERS)
+        if _waits(pid, thread)
     }
+
+
+def is_frozen(pid: int) -> bool:
+    """Whether somebody has frozen the cgroup of a process."""
+    return _wait_of(pid, pid) in _FREEZER
+
+
+def _waits(pid: int, thread: int) -> bool:
+    """Whether a thread waits in a call that no signal ends, or for the server of a file system."""
+    where = _wait_of(pid, thread)
+    in_kernel = _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D" and where not in _FREEZER
+    return in_kernel or where.startswith(_SERVERS)
 
 
 def words_of(pid: int, thread: int) -> str:

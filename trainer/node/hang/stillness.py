@@ -7,6 +7,7 @@ one of these, and is not told of. Told of besides is a rank
 - that computes in a loop of the script's own, where no library's code is met, for ten looks;
 - that polls with pauses in one function, of the script's or of a library, for ten looks;
 - whose native code holds the interpreter at one line for half a minute;
+- whose cgroup somebody has frozen (`frozen`);
 - that waits, or a process of its session does, for a disk in a call that no signal ends (`disk`), for two looks;
 - that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
 Needs /proc; elsewhere nothing is told. Standard library only.
@@ -129,7 +130,7 @@ class Stillness:
             seen = self._ranks.get(life.rank)
             if seen and seen.pid == life.pid and seen.about:
                 last = seen.samples[-1][1]
-                held = last.held or seen.about["doing"] == "disk"
+                held = last.held or seen.about["doing"] in ("disk", "frozen")
                 asleep = not held and (last.stopped or _idle(seen.samples))
                 ranks.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
         return ranks
@@ -156,6 +157,8 @@ class Stillness:
         if program and seen.program and program != seen.program:
             return {**about, "doing": "replaced", "program": Path(program).name[:100]}
         if _does_nothing(seen.samples):
+            if disks.is_frozen(life.pid):
+                return {**about, "doing": "frozen"}
             disk = _disk(seen, life.pid)
             if disk:
                 return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
@@ -220,8 +223,8 @@ def _in_work(file: str, work: Path | None) -> str:
 
 
 def _stop(about: Mapping[str, Any] | None) -> str:
-    """Whether a signal, a debugger or a disk stops the rank; empty where none does."""
-    return about["doing"] if about and about["doing"] in ("stopped", "traced", "disk") else ""
+    """Whether a signal, a debugger, a freezer or a disk stops the rank; empty where none does."""
+    return about["doing"] if about and about["doing"] in ("stopped", "traced", "frozen", "disk") else ""
 
 
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:

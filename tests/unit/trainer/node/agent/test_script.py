@@ -184,6 +184,7 @@ def test_a_parser_an_abort_and_colours_say_why_too(code, words, error):
     verdict = why_failed(said, f"ended with code {code}", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, code))
     assert error in verdict.message
     assert ("without an exception" in verdict.message) is (code > 0 and not error)
+    assert (verdict.cause == "left-early") is (code > 0 and not error)
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])

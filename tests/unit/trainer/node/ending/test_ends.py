@@ -132,6 +132,30 @@ def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path)
     assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
 
 
+@pytest.mark.parametrize(
+    ("code", "asked", "cut", "how", "cause"),
+    [
+        (-15, True, [], "was ended by the stop (SIGTERM)", "ended-from-outside"),
+        (-9, True, [1], "was ended by the stop (SIGKILL)", "ended-from-outside"),
+        (-15, False, [], "was killed by SIGTERM", "killed"),
+        (-9, True, [], "was killed by SIGKILL", "killed"),
+        (-11, True, [1], "was killed by SIGSEGV", "killed"),
+    ],
+)
+def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_path, code, asked, cut, how, cause):
+    place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    rows = [{"local_rank": 0, **place}, {"local_rank": 0, "pid": 14, "t": 101.0, "code": code}]
+    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    if asked:
+        diary.tell_asked(1, 20.0)
+        diary.cut = cut
+    diary.keep(lambda local_rank: "")
+    (told,) = told_ends(tmp_path)
+    assert told["how"].startswith(how)
+    assert told["cause"] == cause
+
+
 def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_for_a_lost_peer(tmp_path):
     place = {"attempt": 0, "world": 3, "t": 100.0}
     rows = [{"local_rank": rank, "rank": rank, "pid": 14 + rank, **place} for rank in (0, 1)]

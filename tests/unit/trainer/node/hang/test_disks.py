@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +40,39 @@ def test_a_rank_in_a_call_that_no_signal_ends_waits_for_a_disk(waiter, tmp_path,
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [(rank, about["doing"]) for rank, about in told] == [(0, "disk")]
     assert told[0][1]["disk"]
+    assert not still.standing([life])[0].asleep, "no signal would end it"
+
+
+@pytest.fixture
+def frozen():
+    """A process that leads a session in a frozen cgroup, of the version that this machine has."""
+    name = f"muster-test-{os.getpid()}"
+    first, second = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
+    versions = [(first, "freezer.state", "FROZEN", "THAWED"), (second, "cgroup.freeze", "1", "0")]
+    root, file, freeze, thaw = versions[not first.is_dir()]
+    try:
+        (root / name).mkdir()
+    except OSError as fault:
+        pytest.skip(f"no cgroup can be made here: {fault}")
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    (root / name / "cgroup.procs").write_text(str(process.pid))
+    (root / name / file).write_text(freeze)
+    yield process
+    (root / name / file).write_text(thaw)
+    process.kill()
+    process.wait()
+    until(lambda: not (root / name / "cgroup.procs").read_text(), "the end")
+    (root / name).rmdir()
+
+
+def test_a_rank_of_a_frozen_cgroup_is_told_of_as_frozen_and_waits_for_no_disk(frozen, tmp_path, monkeypatch):
+    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+    until(lambda: disks.is_frozen(frozen.pid), "the freezer")
+    assert disks.waiting(frozen.pid) == {}
+    life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=frozen.pid, began=time.time() - 100)
+    still, told = stillness.Stillness(tmp_path, None), []
+    until(lambda: told.extend(still.look([life])) or told, "the news")
+    assert [(rank, about["doing"]) for rank, about in told] == [(0, "frozen")]
     assert not still.standing([life])[0].asleep, "no signal would end it"
 
 
