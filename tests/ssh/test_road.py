@@ -237,6 +237,7 @@ def ask(port, key, *words):
     return subprocess.run(line, capture_output=True, text=True, input="", timeout=20)
 
 
+@pytest.mark.holds("road-closed")
 def test_nobody_else_gets_in_between_hosts(standing, client, tmp_path):
     open_ports = ports()
     assert open_ports

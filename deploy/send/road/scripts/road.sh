@@ -19,8 +19,8 @@ end() {
 }
 # What a push left whose every process was killed.
 for old in "/dev/shm/muster-road-$(uname -n)"-* "$store"/own-*; do
-    [ ! -L "$old" ] && [ -O "$old" ] && [ -s "$old/main" ] || continue
-    kill -0 "$(cat "$old/main")" 2>/dev/null || end "$old"
+    [ ! -L "$old" ] && [ -O "$old" ] || continue
+    kill -0 "$(cat "$old/main" 2>/dev/null || echo none)" 2>/dev/null || end "$old"
 done
 find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
 rm -f -- pieces/.*.coming
