@@ -194,9 +194,10 @@ class HostFacts:
     bare: bool = False
 
 
-def lacks_engine(answer: str) -> bool:
-    """Whether the answer to `commands.look` says that there is no engine of any kind."""
-    return "no-engine" in fields.rows(answer)
+def is_bare(answer: str) -> bool:
+    """Whether the answer to `commands.look` says that there is no engine, or only one that Muster brought."""
+    rows = fields.rows(answer)
+    return "no-engine" in rows or "bare" in rows
 
 
 def bare_version(answer: str) -> str:

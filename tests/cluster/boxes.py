@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lab.ports import free_port
 from lab.waiting import until
 from tests.cluster import mirror
 from tests.cluster.test_bootstrap import docker
@@ -92,7 +93,8 @@ def started(size: int, image: str, folder: Path, user: str = "ops") -> Iterator[
             for host in boxes.hosts:
                 given = [word for pair in (f"KEY={key}", f"AT={home}", f"USER={user}") for word in ("--env", pair)]
                 where = ("--name", boxes.container(host), "--hostname", host, "--network", name)
-                docker("run", "--detach", *where, "--publish", "127.0.0.1::22", *given, image, "sh", "-ec", _BOOT)
+                port = f"127.0.0.1:{free_port()}:22"  # the same after a restart
+                docker("run", "--detach", *where, "--publish", port, *given, image, "sh", "-ec", _BOOT)
             (folder / "config").write_text("".join(_settings(boxes, host, user) for host in boxes.hosts))
             yield boxes
     finally:

@@ -149,8 +149,7 @@ def test_nothing_outlives_a_run_whatever_is_killed(control, boxes, phase):
     begin(control)
     boxes.on("box-2", f"{PHASES[phase]}; true")
     attached = control.fab("attach", "--run", control.run)
-    # Ranks get SIGTERM when their agent dies; where its keepers died too, that may be read as a stop.
-    assert attached.returncode in (1, 75), attached.stderr
+    assert attached.returncode == 1, attached.stderr
     assert "box-2" in attached.stderr
     assert control.fab("down", "--run", control.run).returncode == 0
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...core.errors import DeployError, UsageError
+from ...core.errors import UsageError
 from ...core.text import several
 from ...door.session import Session, on_all
 from ...host import audit
@@ -36,17 +36,11 @@ def all_are(facts: Mapping[str, HostFacts]) -> bool:
 
 
 def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], console: Console) -> None:
-    """Say which hosts are bare. Raises UsageError for what it cannot have there, DeployError if some have engines."""
+    """Say which hosts are bare: all, or none. Raises UsageError for what a run cannot have there."""
     bare = [host for host, fact in facts.items() if fact.bare]
     if not bare:
         return
     names = ",".join(bare)
-    if others := [host for host in facts if host not in bare]:
-        raise DeployError(
-            f"{', '.join(bare)}: no container engine there, and {', '.join(others)} has one: a run has containers on "
-            "all of its hosts, or on none",
-            f"muster bootstrap --hosts {names}; or use hosts of one kind",
-        )
     if cannot := _cannot(cluster, options):
         raise UsageError(
             f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",

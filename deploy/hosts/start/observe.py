@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
 from ...core.errors import DeployError
 from ...core.results import Results
@@ -34,33 +35,60 @@ _LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
 def facts(sessions: Iterable[Session], bring: bool = False) -> Results[HostFacts]:
     """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault.
 
-    `bring`: a host that has none gets one of its own, whose containers are processes.
+    `bring`: where no host has an engine, each gets one of its own, whose containers are processes; where some have,
+    a host without one is a fault.
     """
+    asked = {session.host.name: session for session in sessions}
+    answers = on_all(asked.values(), _look)
+    if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
+        answers = answers.then(_with_an_engine)
+    elif bring and (lacking := [asked[host] for host, answer in answers.values.items() if not _has_current(answer)]):
+        brought = on_all(lacking, _bring)
+        answers = Results({host: _of(host, brought if host in brought else answers) for host in asked})
+    return Results({host: _read(answers, asked[host]) for host in asked})
 
-    def ask(session: Session) -> HostFacts:
-        try:
-            answer = session.run(commands.look()).out
-            if bring and not _has_current(answer):
-                bringing.bring(session)
-                answer = session.run(commands.look()).out
-        except SshFault as failed:
-            raise session.explained(failed) from failed
-        seen, asked = host_facts.parse(answer, time.time()), session.host.gpus
-        seen = replace(seen, called_at=session.called_at)
-        if asked == "auto" or (isinstance(asked, int) and asked):
-            return seen  # which of them are free is asked later (places.py)
-        gpus = tuple(gpu for gpu in seen.gpus if isinstance(asked, tuple) and gpu.index in asked)
-        return replace(seen, gpus=gpus, picked=True)
 
-    return on_all(sessions, ask)
+def _bring(session: Session) -> str:
+    bringing.bring(session)
+    return _look(session)
+
+
+def _look(session: Session) -> str:
+    try:
+        return session.run(commands.look()).out
+    except SshFault as failed:
+        raise session.explained(failed) from failed
+
+
+def _of(host: str, answers: Results[str]) -> str | DeployError:
+    return answers.faults[host] if host in answers.faults else answers.values[host]
+
+
+def _with_an_engine(answer: str) -> str:
+    """The answer of a host beside others that have an engine. Raises DockerFault for one that has none."""
+    if host_facts.is_bare(answer):
+        raise docker_faults.unanswered("docker: not found: others of these hosts have an engine")
+    return answer
+
+
+def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
+    """What a host says, or its fault."""
+    answer, gpus = _of(session.host.name, answers), session.host.gpus
+    if isinstance(answer, DeployError):
+        return answer
+    try:
+        seen = replace(host_facts.parse(answer, time.time()), called_at=session.called_at)
+    except DeployError as fault:
+        return fault
+    if gpus == "auto" or (isinstance(gpus, int) and gpus):
+        return seen  # which of them are free is asked later (places.py)
+    named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)
+    return replace(seen, gpus=named, picked=True)
 
 
 def _has_current(answer: str) -> bool:
-    """Whether the host has an engine; of those that Muster brought, the one of this Muster."""
-    if host_facts.lacks_engine(answer):
-        return False
-    version = host_facts.bare_version(answer)
-    return not version or bringing.is_current(version)
+    """Whether a bare host has the engine that this Muster brings."""
+    return bringing.is_current(host_facts.bare_version(answer))
 
 
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:

@@ -12,9 +12,11 @@ token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store" && store=$(env pwd -P) || exit
 own='' main=$$ port='' sshd=$(command -v sshd || ls /usr/sbin/sshd /usr/local/sbin/sshd 2>/dev/null | head -n 1)
+# A number may be another process's by now: only one that has this folder among its words is ours.
 end() {
-    # shellcheck disable=SC2046  # a word for each process
-    kill $(cat "$1"/pid-*) 2>/dev/null
+    for pid in $(cat "$1"/pid-* 2>/dev/null); do
+        grep -qaF -- "$1/" "/proc/$pid/cmdline" 2>/dev/null && kill "$pid" 2>/dev/null
+    done
     rm -rf -- "$1"
 }
 # What a push left whose every process was killed.
