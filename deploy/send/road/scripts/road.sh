@@ -11,17 +11,17 @@ umask 077
 token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store" && store=$(env pwd -P) || exit
-own='' main=$$ port='' sshd=$(command -v sshd || ls /usr/sbin/sshd /usr/local/sbin/sshd 2>/dev/null | head -n 1)
+own='' main=$$ port='' sshd=$(command -v sshd || command -v /usr/sbin/sshd || command -v /usr/local/sbin/sshd)
 # A number may be another process's by now: only one that has this folder among its words is ours.
 end() {
-    for pid in $(cat "$1"/pid-* 2>/dev/null); do
+    cat "$1"/pid-* 2>/dev/null | tr ' ' '\n' | while read -r pid; do
         grep -qaF -- "$1/" "/proc/$pid/cmdline" 2>/dev/null && kill "$pid" 2>/dev/null
     done
     rm -rf -- "$1"
 }
 # What a push left whose every process was killed.
 for old in "/dev/shm/muster-road-$(uname -n)"-* "$store"/own-*; do
-    [ ! -L "$old" ] && [ -O "$old" ] || continue
+    [ ! -L "$old" ] && [ "$(stat -c %u -- "$old" 2>/dev/null)" = "$(id -u)" ] || continue
     kill -0 "$(cat "$old/main" 2>/dev/null || echo none)" 2>/dev/null || end "$old"
 done
 find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
