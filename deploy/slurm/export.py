@@ -80,11 +80,11 @@ def export(options: Options, console: Console) -> int:
 
 
 def _with_roles_of_file(options: Options) -> Options:
-    """The options with the roles of cluster.toml, where nothing else says what to run. Nothing of it is run here."""
-    path = Path(options.cluster or "cluster.toml")
-    if options.script or options.each or options.args or options.role or not (options.cluster or path.is_file()):
+    """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
+    has_file = options.cluster or Path("cluster.toml").is_file()
+    if options.script or options.each or options.args or options.role or not has_file:
         return options
-    return replace(options, role=cluster.from_file(path).job.roles)
+    return replace(options, role=cluster.find_cluster("", options.cluster).job.roles)
 
 
 def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:

@@ -159,7 +159,7 @@ def commands():
     """Every command that takes a file of hosts, with what else it needs."""
     more = {"port": ["80"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
     # Without the option, these are about this machine.
-    more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard")}
+    more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard", "board")}
     more |= {"bootstrap": ["--yes"], "clean": ["--yes"]}
     for each in main.every_command():
         # `resume` asks this user's records first, and reads a file only as the deploy that it becomes.
@@ -187,8 +187,8 @@ def opened():
     return paths
 
 
-# After the file, `login` waits for what a person types to ssh.
-READERS = [pytest.param(name, words, id=name) for name, words in commands() if name != "login"]
+# After the file, `login` waits for what a person types to ssh, and `board` for browsers.
+READERS = [pytest.param(name, words, id=name) for name, words in commands() if name not in ("login", "board")]
 
 
 @pytest.mark.parametrize(("name", "words"), READERS)

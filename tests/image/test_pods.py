@@ -142,7 +142,7 @@ def test_the_roles_of_a_file_run_as_pods_a_worker_comes_back_and_the_run_ends_wi
         file.read_text().replace('hosts = ["gpu-b"]', "nodes = 2").replace("trainer.py 40", "trainer.py 400")
     )
     subprocess.run(["docker", "build", "-q", "-t", name, source], check=True, capture_output=True, timeout=120)
-    words = [FAB, "--search-root", str(HOME), "export", "--to", kind, "--run", "rl", "--image", name]
+    words = [FAB, "--search-root", str(HOME), "export", "--to", kind, "--run", "rl", "--image", name, "--allow-folder"]
     done = subprocess.run(
         words, cwd=source, env={**os.environ, "PYTHONPATH": str(HOME)}, capture_output=True, text=True
     )

@@ -160,7 +160,7 @@ def folder(tmp_path):
 def push(host, base, folder, tmp_path):
     """push() -> what it did on the host; raises its fault."""
 
-    def run(tell=lambda host, sent, total: None, tag="muster-test:run", folder=folder, base=base):
+    def run(tell=lambda host, sent, total, source="": None, tag="muster-test:run", folder=folder, base=base):
         cache, code = LayerCache(tmp_path / "layers"), FolderLook(folder, cache=tmp_path) if folder else None
         return transfer.push([host], base, code, tag, tell, cache).all()["there"]
 
@@ -169,7 +169,7 @@ def push(host, base, folder, tmp_path):
 
 def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host, folder):
     progress = []
-    done = push(lambda host, sent, total: progress.append((host, sent, total)))
+    done = push(lambda host, sent, total, source="": progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
     assert done.why == "the host has none of its layers; all 2 files"
     assert {host for host, _, _ in progress} == {"there", transfer.READER}

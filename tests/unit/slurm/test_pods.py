@@ -5,8 +5,10 @@ import shlex
 import pytest
 
 from deploy.core.errors import UsageError
+from deploy.job import consent
 from deploy.job.options import Options
 from deploy.job.values import Mount
+from deploy.report.console import Console
 from deploy.slurm import export, pods
 from tests import pods as read
 
@@ -185,10 +187,11 @@ def test_the_roles_are_those_of_cluster_toml_and_slurm_has_none(folder, capsys):
         'hosts = ["a", "b"]\n[[role]]\nname = "reward"\ncommand = "python train.py"\nport = 1\n'
         '[[role]]\nname = "trainer"\ncommand = "python train.py"\nends = true\n'
     )
-    made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
-    assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
-    with pytest.raises(UsageError, match="--role: not with --to sbatch"):
-        exported(capsys, script="")
+    with consent.asking(consent.Door(Console, allow=True)):
+        made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
+        assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
+        with pytest.raises(UsageError, match="--role: not with --to sbatch"):
+            exported(capsys, script="")
 
 
 def test_a_name_leaves_room_for_the_longest_role():
