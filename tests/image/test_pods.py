@@ -38,13 +38,6 @@ print("up", flush=True)
 while True:
     time.sleep(0.1)
 """
-KILL = """
-import os, pathlib
-for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
-    words = path.read_bytes().split(b"\\0")
-    if b"rollout.py" in words[-2:] and b"agent" not in words:
-        os.kill(int(path.parent.name), 9)
-"""
 FORMS = {
     "python": ("python train.py '$(A)'", 2),
     "torchrun": ("torchrun --nproc-per-node 2 train.py x", 4),
@@ -151,7 +144,9 @@ def test_the_roles_of_a_file_run_as_pods_a_worker_comes_back_and_the_run_ends_wi
     log, folder = runs / "rl/logs/rank-0.log", runs / "rl"
     waiting.until(lambda: log.exists() and "round 5" in log.read_text(), "it trains", 300)
     worker = next(each for each in containers if "rollout" in role_of(each))
-    subprocess.run(["docker", "exec", worker, "python", "-c", KILL], check=True, timeout=30)
+    began = [json.loads(line) for line in (folder / "ranks/rank-3.jsonl").read_text().splitlines()]
+    kill = f"import os; os.kill({next(each['pid'] for each in began if each['kind'] == 'began')}, 9)"
+    subprocess.run(["docker", "exec", worker, "python", "-c", kill], check=True, timeout=30)
     codes, printed = ended(containers)
     assert set(codes) == {"0"}, printed
     assert (folder / "work/policy.pt").exists()

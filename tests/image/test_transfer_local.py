@@ -263,7 +263,7 @@ def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push,
 
 
 def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, host, engine_there):
-    def cut(host, sent, total):
+    def cut(host, sent, total, source=""):
         if host == "there" and sent > total / 2:
             raise DeployError("cut")
 
