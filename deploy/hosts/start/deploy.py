@@ -127,7 +127,7 @@ class _OnHosts(Start[NewRun]):
     def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
         """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
         options, console = self._options, self._console
-        facts = observe.facts(sessions, bring=True).all()
+        facts = observe.facts(sessions, bring=True, may_write=not options.dry_run).all()
         bare.look(cluster, options, facts, console)
         observe.refuse_missing(sessions, cluster.job)
         base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)

@@ -24,7 +24,7 @@ from ...host.facts import Container, HostFacts, Route
 from ...host.gpus import Gpus
 from ...host.logs import HostLogs
 from ...host.status import HostRun, HostStatus
-from ...job.options import Job
+from ...job.options import FLAG, Job
 from ..node import container
 
 _MOST_TEXT = 500
@@ -32,18 +32,18 @@ _PATIENCE_S = 30.0
 _LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
 
 
-def facts(sessions: Iterable[Session], bring: bool = False) -> Results[HostFacts]:
+def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = True) -> Results[HostFacts]:
     """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault.
 
     `bring`: where no host has an engine, each gets one of its own, whose containers are processes; where some have,
-    a host without one is a fault.
+    a host without one is a fault. `may_write`: not in a dry run, which brings nothing.
     """
     asked = {session.host.name: session for session in sessions}
     answers = on_all(asked.values(), _look)
     if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
         answers = answers.then(_with_an_engine)
     elif bring and (lacking := [asked[host] for host, answer in answers.values.items() if not _has_current(answer)]):
-        brought = on_all(lacking, _bring)
+        brought = on_all(lacking, _bring if may_write else _bring_nothing)
         answers = Results({host: _of(host, brought if host in brought else answers) for host in asked})
     return Results({host: _read(answers, asked[host]) for host in asked})
 
@@ -51,6 +51,14 @@ def facts(sessions: Iterable[Session], bring: bool = False) -> Results[HostFacts
 def _bring(session: Session) -> str:
     bringing.bring(session)
     return _look(session)
+
+
+def _bring_nothing(session: Session) -> str:
+    raise DeployError(
+        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a program of 40 kB "
+        "that is not there, and a dry run brings nothing",
+        f"muster preflight --hosts {session.host.name} brings it; or leave out {FLAG.dry_run}",
+    )
 
 
 def _look(session: Session) -> str:

@@ -48,7 +48,7 @@ def push(options: Options, console: Console) -> int:
             look_through(code, "", console)
             needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
-            facts = observe.facts(sessions, bring=True).all()
+            facts = observe.facts(sessions, bring=True, may_write=not options.dry_run).all()
             bare.look(cluster, options, facts, console)
             base = base_of(options, cluster, facts, console, sessions)
             tag = tag_of(base, folder)
