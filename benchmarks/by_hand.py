@@ -287,7 +287,7 @@ def compared(case: Case, scratch: Path, hosts: Sequence[str]) -> list[Judged]:
             known = ours.truth if case.scripts == 1 and not case.restarts else {}
             numbers = shown.faults(ours.folder, ours.output, known, partial(fab, base / way / "project"))
             numbers += shown.status_faults(ours.looks, known) if ours.looks else []
-        except (subprocess.TimeoutExpired, OSError, ValueError) as fault:
+        except (subprocess.TimeoutExpired, OSError, ValueError, LookupError) as fault:
             faults = [f"{type(fault).__name__}: {fault}"[:300]]
         say(f"{case.name}, {way}: {'; '.join(faults) or 'the same'}; numbers: {'; '.join(numbers) or 'equal or dated'}")
         judged += [] if case.counted and not faults else [(case, f"{way}: scripts as by hand", faults)]

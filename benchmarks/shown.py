@@ -63,7 +63,8 @@ def numbers(folder: Path, output: str, fab: Fab) -> Iterator[Number]:
             yield "page", "steps", reached, 0
     for steps in re.findall(r"\b steps?(?:, including repeated steps)? ([\d,]+) nodes?", page):
         yield "page", "steps", steps, 0
-    rows = {row["name"]: row["first"] for row in _answer(fab("compare", folder.name, folder.name, "--json"))["numbers"]}
+    compared = _answer(fab("compare", folder.name, folder.name, "--json"))
+    rows = {row["name"]: row["values"][0] for row in compared["numbers"]}
     yield "compare", "steps", rows.get("steps", "none"), 0
     if "last loss" in rows:
         yield "compare", "loss", rows["last loss"], int(rows["step of that loss"].replace(",", ""))

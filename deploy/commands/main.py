@@ -101,7 +101,7 @@ def every_command() -> list[Command]:
 def run(typed: Sequence[str]) -> int:
     """Do what these words say, as they were typed behind the program's name. Returns the exit code."""
     words = list(typed) or ["--help"]
-    words[0] = {"help": "--help", "version": "--version"}.get(words[0], words[0])
+    words[0] = {"help": "--help", "version": "--version", "-v": "--version"}.get(words[0], words[0])
     if words[1:] and words[0] in ("--help", "-h"):
         words = [words[1], words[0], *words[2:]]
     try:
@@ -158,5 +158,20 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
         options = [flag for each in command.params for flag in each.opts if flag.startswith("--")]
         return typos.refusal(fault.option_name, task, options, _HOMES, typed)
     if isinstance(fault, click.exceptions.NoSuchCommand):
-        return typos.no_command(fault.command_name, _HOMES, typed)
+        return typos.no_command(fault.command_name, _HOMES, typed, _refusal_of)
     return UsageError(fault.format_message(), f"muster {task} --help" if task else "muster --help")
+
+
+def _refusal_of(words: Sequence[str]) -> UsageError | None:
+    """Why a command and its words would be refused; None: they would not."""
+    name, *rest = words
+    command = TREE.get_command(None, name)
+    if command is None or {"-h", "--help", "--help-all"} & set(rest):
+        return None
+    try:
+        command.make_context(name, list(rest), obj=list(words))
+    except click.UsageError as fault:
+        return _refused(fault, words)
+    except UsageError as fault:
+        return fault
+    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Callable, Collection, Container, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,7 +29,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
     **dict.fromkeys(("restart", "continue"), "resume"),
     **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
-    **dict.fromkeys(("pull", "get", "download", "cp", "scp", "rsync"), "fetch"),
+    **dict.fromkeys(("pull", "get", "download", "results", "cp", "scp", "rsync"), "fetch"),
     **dict.fromkeys(("upload", "sync", "copy"), "push"),
     **dict.fromkeys(("follow", "watch", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
@@ -39,14 +39,22 @@ _ELSEWHERE = {
     **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
        "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip
-# What other programs call our options: docker and sbatch.
-_OPTIONS_ELSEWHERE = dict.fromkeys(("--name", "--job-name"), FLAG.run)
+# What other programs call our options: docker, sbatch, torchrun, accelerate, mpirun.
+_OPTIONS_ELSEWHERE = {
+    **dict.fromkeys(("--name", "--job-name"), FLAG.run),
+    **dict.fromkeys(("--nproc-per-node", "--num-processes", "--gpus-per-node", "--ntasks-per-node"), FLAG.nproc),
+    **dict.fromkeys(("--host", "--machines", "--nodelist", "--servers"), FLAG.hosts),
+}
+_HOST_FILES = ("--hostfile", "--hosts-file", "--machinefile", "--inventory")
 # Options of torchrun and its like for what Muster is told in another way.
+_NODES = ("--nnodes", FLAG.nodes, "--num-nodes", "--num-machines")
 _LAUNCHERS = {
-    **dict.fromkeys(("--nnodes", "--num-machines"), f"a node is a host: as many as {FLAG.hosts} names"),
+    **dict.fromkeys(_NODES, f"a node is a host: as many as {FLAG.hosts} names"),
     **dict.fromkeys(("--node-rank", "--machine-rank"), f"each host's rank is its place in {FLAG.hosts}"),
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
+# Tells why a command, with its words, would be refused; None: it would not.
+Refused = Callable[[Sequence[str]], UsageError | None]
 # A run as Muster names it.
 _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
 _FILE, _MOST = Path("cluster.toml"), 1 << 20
@@ -106,50 +114,78 @@ def hosts_here() -> set[str]:
 def refusal(
     unknown: str, task: str, options: Collection[str], tasks: Collection[str], typed: Sequence[str]
 ) -> UsageError:
-    """The error for one of the words `typed` that nobody knows, behind `task` if that is not empty.
+    """The error for one of the words `typed` that `task` does not know; without a task, for an option before it.
 
     `unknown`: the word, or its option alone. `options`: those of the task, with their dashes.
     """
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
-    name, equals, value = word.partition("=")
+    name = word.partition("=")[0]
     if (task, name) == ("up", FLAG.env):
         return UsageError(f"up has no option {FLAG.env}", f"the script has this shell's variables: {_in_front(typed)}")
     if not name.startswith("-"):
         takes = f"a script is for {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
-        return (
-            UsageError(f"{task} {word}: {takes}", f"muster {task} --help") if task else no_command(word, tasks, typed)
-        )
+        return UsageError(f"{task} {word}: {takes}", f"muster {task} --help")
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
         task = next((each for each in typed if each in tasks), "deploy")
         rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
         return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
-    elsewhere = _OPTIONS_ELSEWHERE.get(name)
+    return _no_option(word, task, options, typed)
+
+
+def _no_option(word: str, task: str, options: Collection[str], typed: Sequence[str]) -> UsageError:
+    """The error for an option that `task` does not have, with the command in which what was meant stands."""
+    name, equals, value = word.partition("=")
     before, text, after = _around(name, typed)
-    behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
-    meant = elsewhere if elsewhere in options else near(name, options, 0.85 if behind else 0.7)
-    help = f"muster {task} --help" if task else "muster --help"
     where = f"{task} has no option {name}" if task else f"no option {name}"
-    instead = _LAUNCHERS.get(name.replace("_", "-"), "")
-    if instead and task == "deploy" and FLAG.slurm not in typed:
-        return UsageError(f"{where}; {instead}", _without(name, typed))
-    if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not near(name, options, 0.85):
-        return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
+    help = f"muster {task} --help" if task else "muster --help"
+    spelled = name.replace("_", "-")
+    if task in _WITH_SCRIPT and (done := _of_a_launcher(spelled, task, before, text, after)):
+        return UsageError(f"{where}; {done[0]}", done[1])
     if task in _WITH_SCRIPT and name == "-m":
         at = list(typed).index(name)
         return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
+    behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
+    elsewhere = _OPTIONS_ELSEWHERE.get(spelled)
+    meant = elsewhere if elsewhere in options else near(name, options, 0.85 if behind else 0.7)
+    if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not near(name, options, 0.85):
+        return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
         return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
+    if meant and not {FLAG.env, "-e"} & set(typed):  # whose values may be secrets
+        own = [f"{meant}={value}"] if equals else [meant, *([text] if text else [])]
+        help = shlex.join(["muster", *before, *own, *after])
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
 
 
-def no_command(word: str, tasks: Collection[str], typed: Sequence[str]) -> UsageError:
-    """The error for a command that there is not."""
-    return UsageError(f"no command {word}", _command(word, tasks, typed))
+def _of_a_launcher(
+    name: str, task: str, before: Sequence[str], value: str, after: Sequence[str]
+) -> tuple[str, str] | None:
+    """What is so instead of an option of torchrun and its like, and the command; None: it is none of theirs."""
+    if name in _HOST_FILES and task == "deploy":
+        hosts = f'"$(paste -sd, {shlex.quote(value)})"'
+        return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
+    if name in _NODES and task == "up" and value.isdecimal():
+        workers = [FLAG.workers, str(int(value) - 1)] if int(value) > 1 else []
+        return "here, workers stand beside a master", shlex.join(["muster", *before, *workers, *after])
+    if name in _LAUNCHERS and task == "deploy" and FLAG.slurm not in before:
+        return _LAUNCHERS[name], shlex.join(["muster", *before, *after])
+    return None
+
+
+def no_command(word: str, tasks: Collection[str], typed: Sequence[str], refused: Refused) -> UsageError:
+    """The error for a command that there is not.
+
+    `refused` tells what of a command line would be refused: what the other program takes, ours may not.
+    """
+    words = _command(word, tasks, typed)
+    fault = refused(words) if words else None
+    again = shlex.join(["muster", *(words or ["--help"])])
+    return UsageError(f"no command {word}", fault.hint.rpartition("? ")[2] if fault else again)
 
 
 def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
     """Raise UsageError where the words of a program have the hosts, which none of the command's `own` words names."""
-    first, *rest = program
+    first = program[0]
     again = ["muster", *(word for word in own if word != "--"), FLAG.hosts]
     for at, word in enumerate(program):
         flag, equals, value = word.partition("=")
@@ -157,24 +193,26 @@ def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
             hosts, behind = (value, program[at + 1 :]) if equals else (program[at + 1], program[at + 2 :])
             words = shlex.join([*again, hosts, *program[:at], *behind])
             raise UsageError(f"{word}: it stands behind {first}, which would get it", words)
-    is_start = bool(rest) and (_SCRIPT.fullmatch(rest[0]) or rest[0].endswith((".py", ".sh")))
+    start = next((at for at, word in enumerate(program) if _SCRIPT.fullmatch(word)), 0)
+    names = [word.strip(",") for word in program[: start or 1]]
     known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
-    if not known and ("," in first or (is_start and values.destination(first))):
-        raise UsageError(f"{first}: hosts stand behind {FLAG.hosts}", shlex.join([*again, first, *rest]))
+    if not known and ("," in first or (start and all(map(values.destination, names)))):
+        words = shlex.join([*again, ",".join(names), *program[start or 1 :]])
+        raise UsageError(f"{' '.join(program[: start or 1])}: hosts stand behind {FLAG.hosts}", words)
 
 
-def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> str:
-    """The command that may have been meant, with the words behind it."""
+def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[str]:
+    """The command that may have been meant, with the words behind it; empty: none is like it."""
     rest = list(typed[list(typed).index(word) + 1 :]) if word in typed else []
     if word == "hosts" and rest[:1] and rest[0] in tasks:
-        return shlex.join(["muster", *rest])
+        return rest
     if _SCRIPT.fullmatch(word):
         rest, meant = [word, *rest], "up"
     else:
         meant = _ELSEWHERE.get(word) or near(word, tasks)
     if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
         meant = "deploy"
-    return shlex.join(["muster", meant, *rest]) if meant else "muster --help"
+    return [meant, *rest] if meant else []
 
 
 def _in_front(typed: Sequence[str]) -> str:
@@ -184,12 +222,6 @@ def _in_front(typed: Sequence[str]) -> str:
     name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
     rest = [*typed[:at], *typed[at + (1 if own else 2) :]]
     return f"{name or 'NAME'}=... {shlex.join(['muster', *rest])}"
-
-
-def _without(name: str, typed: Sequence[str]) -> str:
-    """The command without an option, and its value."""
-    before, _, after = _around(name, typed)
-    return shlex.join(["muster", *before, *after])
 
 
 def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:

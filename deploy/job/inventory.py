@@ -1,11 +1,13 @@
 """Hosts as somebody wrote them: in `--hosts a,b`, or in a cluster.toml.
 
-ssh/ applies the user's SSH settings to them.
+door/ applies the user's SSH settings to them.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,6 +85,8 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
 
 
 def _destination(text: str) -> Destination:
+    if text.endswith(".txt") and os.path.isfile(text):
+        raise UsageError(f"{FLAG.hosts}: {text} is a file", f'{FLAG.hosts} "$(paste -sd, {shlex.quote(text)})"')
     destination = values.destination(text)
     if destination is None:
         several = [part for part in re.split(r"[\s;]+", text) if values.destination(part)]

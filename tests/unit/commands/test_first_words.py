@@ -101,6 +101,17 @@ FORMS = [
     ("quickstart", "demo"),
     ("completion zsh", "completion --shell zsh"),
     (f"report {RUN}", f"report --run {RUN}"),
+    ("deploy gpu-a gpu-b train.py", "deploy --hosts gpu-a,gpu-b --script train.py"),
+    ("deploy --hostfile train.log train.py", "deploy --hosts '$(paste -sd, train.log)' --script train.py"),
+    ("deploy --host=gpu-a train.py", "deploy --hosts gpu-a --script train.py"),
+    ("up --nproc_per_node=2 train.py", "up --nproc 2 --script train.py"),
+    ("up --nproc-per-node 2 train.py", "up --nproc 2 --script train.py"),
+    ("run --nproc_per_node 2 train.py", "up --nproc 2 --script train.py"),
+    ("launch --num_processes 2 train.py", "up --nproc 2 --script train.py"),
+    ("up --nnodes=2 train.py", "up --workers 1 --script train.py"),
+    ("up --nodes 1 train.py", "up --script train.py"),
+    ("run -H a --gpus-per-node 2 train.py", "deploy --hosts a --nproc 2 --script train.py"),
+    ("results", "fetch"),
 ]
 LEAST = 0.95
 
@@ -146,6 +157,7 @@ def test_what_people_type_first_is_done_or_answered_by_a_command_that_does_it(ty
 
 
 def test_help_and_version_are_shown_however_they_are_asked_for(capsys):
-    for line in ("help", "--help", "-h", "", "help deploy", "deploy --help", "--help deploy", "version", "--version"):
+    lines = ("help", "--help", "-h", "", "help deploy", "deploy --help", "--help deploy", "version", "--version", "-v")
+    for line in lines:
         assert main.run(line.split()) == 0
         assert capsys.readouterr().out

@@ -180,6 +180,13 @@ def test_an_option_that_stands_in_a_value_is_the_value(capsys):
     assert "'no host' is not a host" in capsys.readouterr().err
 
 
+def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.txt").write_text("gpu-a\ngpu-b\n")
+    assert main.run(["status", "-H", "hosts.txt"]) == 2
+    assert '--hosts "$(paste -sd, hosts.txt)"' in capsys.readouterr().err
+
+
 def test_what_stands_behind_the_dashes_comes_to_the_command_as_it_was_typed(monkeypatch):
     within = importlib.import_module("deploy.commands.within")
     seen = []

@@ -14,12 +14,11 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", 
     ("typed", "word", "task", "hint"),
     [
         ("deploy --host a", "--host", "deploy", "did you mean --hosts?"),
-        ("deploy --host=a", "--host=a", "deploy", "did you mean --hosts=a?"),
+        ("deploy --host=a", "--host=a", "deploy", "did you mean --hosts=a? muster deploy --hosts=a"),
+        ("deploy --host a -e A=secret t.py", "--host", "deploy", "did you mean --hosts? muster deploy --help"),
         ("deploy --lr 3 train.py", "--lr", "deploy", "muster deploy train.py --lr 3"),
         ("deploy --file train.py --x", "--file", "deploy", "muster deploy train.py --x"),
         ("deploy --name first -- train.py", "--name", "deploy", "did you mean --run?"),
-        ("deply --hosts a", "deply", "", "muster deploy"),
-        ("qqq", "qqq", "", "muster --help"),
         ("status --zzz", "--zzz", "status", "muster status --help"),
     ],
 )
@@ -27,6 +26,16 @@ def test_a_typo_gets_what_its_user_may_have_meant(typed, word, task, hint):
     refused = typos.refusal(word, task, OPTIONS, TASKS, typed.split())
     assert refused.code == 2
     assert hint in refused.hint
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [("deply --hosts a", "muster deploy --hosts a"), ("qqq", "muster --help"), ("ps -a", "muster status --help")],
+)
+def test_a_command_that_there_is_not_gets_one_that_works(typed, hint, muster):
+    code, _, error = muster(typed)
+    assert code == 2
+    assert error.partition("hint: ")[2].strip() == hint
 
 
 @pytest.fixture
