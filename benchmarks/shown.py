@@ -48,13 +48,13 @@ def faults(folder: Path, output: str, truth: dict[str, Any], fab: Fab) -> list[s
 
 def numbers(folder: Path, output: str, fab: Fab) -> Iterator[Number]:
     """All that is shown of the run in this folder; `output` is that of the command that followed it."""
-    for step, loss, of in _VIEW.findall(output):
+    for step, loss, of in _VIEW.findall(output.rpartition("another program of the script trains")[2]):
         yield "view", "loss", loss, int(of or step)
     for step in re.findall(r"^done  at step (\d+)", output, re.MULTILINE):
         yield "last line", "slowest", step, 0
     for step in re.findall(r"^done  at step .*the furthest rank at (\d+)", output, re.MULTILINE):
         yield "last line", "steps", step, 0
-    for line in _lines(folder / "metrics.jsonl"):
+    for line in _of_last_program(_lines(folder / "metrics.jsonl")):
         yield "events", "loss", repr(line["loss"]), line["step"]
     page = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", (folder / "report.html").read_text())).split())
     for step, reached, loss in _PAGE.findall(page):
@@ -113,6 +113,12 @@ def _answer(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _of_last_program(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A shell script may train twice, and knows the numbers of its last program."""
+    begins = [at for at in range(1, len(lines)) if lines[at]["step"] <= lines[at - 1]["step"]]
+    return lines[begins[-1] if begins else 0 :]
 
 
 def _equal(shown: str, own: float, within: float) -> bool:

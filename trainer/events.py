@@ -35,7 +35,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
             "this start begins after `step`; `before`: the last step told of. `known`: by the optimizer's state or "
             "the checkpoint, so steps after it that were told of are repeated, and readers leave those out. "
             "`anew`: it loaded nothing of the run's, and its optimizer had no state. `empty`: it loaded something, "
-            "and its optimizer had none"
+            "and its optimizer had none. `another`: the script's next program, in the same start"
         ),
     ),
     "unseen": (

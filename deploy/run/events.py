@@ -65,7 +65,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"rank": _RANK, "step": _STEP},
         {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
     ),
-    "continues": ({"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag}, {"anew": flag, "empty": flag}),
+    "continues": (
+        {"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag},
+        {"anew": flag, "empty": flag, "another": flag},
+    ),
     "put_aside": (
         {**_OF_RANK, "files": _STEP, "bytes": _STEP, "place": text(40, r"(?:earlier/\d+)?")},
         {"message": words(200)},

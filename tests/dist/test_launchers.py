@@ -282,6 +282,21 @@ def test_a_node_may_evaluate_in_a_world_of_its_own_beside_the_one_that_trains(up
     assert "alone" not in done.stderr
 
 
+def test_each_program_of_a_script_that_trains_is_watched_and_not_the_first_alone(up, tmp_path):
+    """A program that trains nothing comes before them; what the second one's ranks do is seen as the first one's."""
+    (tmp_path / "step.py").write_text(STEPS)
+    (tmp_path / "run.sh").write_text("python -c 'import torch'\ntorchrun step.py\ntorchrun step.py")
+    done = up("bash run.sh")
+    assert done.returncode == 0, done.stderr
+    (run,) = tmp_path.glob("runs/20*")
+    for rank in (0, 1):
+        events = [json.loads(line) for line in (run / f"ranks/rank-{rank}.jsonl").read_text().splitlines()]
+        assert len({event["pid"] for event in events if event["kind"] == "started"}) == 2
+        assert [event["step"] for event in events if event["kind"] == "continues" and event.get("another")] == [0]
+    assert "another program of the script trains" in done.stderr
+    assert "no process of this rank" not in (run / "report.html").read_text()
+
+
 def test_a_program_that_is_not_there_is_named(up):
     done = up("no-such-program --x python train.py", workers="0")
     assert done.returncode == 2

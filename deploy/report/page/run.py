@@ -105,10 +105,16 @@ def _charts(run: RunData) -> list[Drawing]:
 
 
 def _unseen(run: RunData) -> list[tuple[str, str]]:
-    """What the watcher of a script could not see, and on which ranks: each reason once."""
+    """What the watcher of a script could not see, and on which ranks: each reason once.
+
+    A program before the one that trains may have ended without a step: that is no news of the rank.
+    """
+    trains = {event.rank: event.t for event in run.events if event.kind == "started"}
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
         if event.kind == "unseen" and event.rank is not None:
+            if event.fields.get("what") == "steps" and event.t < trains.get(event.rank, 0.0):
+                continue
             what, why = (str(event.fields.get(name) or "") for name in ("what", "message"))
             ranks.setdefault((what, why), []).append(event.rank)
     shown = [
@@ -132,8 +138,8 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     low, high = min(xs), max(xs)
     again = ("started", "resumed") if run.script else ("resumed",)
     resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
-    anew = (event for event in run.events if event.kind == "continues" and event.fields.get("anew") is True)
-    resumed -= {number(event.fields.get("before")) for event in anew}  # a start over is no resume
+    over = (event for event in run.events if event.kind == "continues" and event.fields.get("step") == 0)
+    resumed -= {number(event.fields.get("before")) for event in over}  # a start over is no resume
     marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 

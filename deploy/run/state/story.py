@@ -225,6 +225,8 @@ class Story(list[Happening]):
             why = "it loaded no checkpoint, and its optimizer is empty"
             text = f"the script starts over from the beginning: {why}; steps 1 to {before} are repeated"
             self._tell(event, f"{text} ({FLAG.restart_with} adds words to the script when it starts again)", True)
+        elif int(event["rank"]) == 0 and event.get("another"):
+            self._tell(event, f"after step {before}, another program of the script trains: its steps begin at 1")
         elif int(event["rank"]) == 0 and event["known"]:
             repeated = f", so steps {step + 1} to {before} are repeated" if step < before else ""
             self._tell(event, f"the script continues after step {step}{repeated}")

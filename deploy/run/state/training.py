@@ -51,6 +51,9 @@ class Training:
         if int(event["rank"]) == 0 and event["known"]:
             self.losses = [point for point in self.losses if point[0] <= int(event["step"])]
             self.pace.clear()
+        elif event.get("another") and self.pace and self.pace[-1][0] < float(event["t"]):
+            self.losses.clear()  # rank 0 is about to say the same
+            self.pace.clear()
 
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:

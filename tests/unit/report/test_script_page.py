@@ -215,6 +215,15 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert ("steps, including repeated steps" in names) == (not known)
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_a_program_before_the_one_that_trains_may_have_made_no_step(tmp_path, before):
+    folder = watched_run(tmp_path)
+    none = event(0, -1.0 if before else 9.0, kind="unseen", what="steps", message="no optimizer of torch's has stepped")
+    with (folder / "ranks/rank-0.jsonl").open("a") as file:
+        file.write(json.dumps(none) + "\n")
+    assert ("no optimizer of torch" in Page(run.build(folder)).text) != before
+
+
 def test_what_lies_on_hosts_has_its_size_and_the_command_that_brings_it(tmp_path):
     """Only for hosts that this machine recorded: a command of somebody else's record is not there to be copied."""
     known = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "me@gpu-b:22"]}

@@ -475,6 +475,23 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
         assert ("steps 71 to 73 are repeated" in line.text) == known
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_second_program_counts_its_own_steps_and_shows_no_loss_of_the_first(first) -> None:
+    """Whichever rank's events are read first."""
+    state = State(NAMES, script=True)
+    for rank in (0, 1):
+        state.apply({"t": 1.0, "kind": "step", "rank": rank, "node": NAMES[rank], "step": 50})
+    state.apply({"t": 1.0, "kind": "metrics", "step": 50, "loss": 0.1})
+    for rank in (first, 1 - first):
+        begins = {"t": 3.0, "kind": "continues", "rank": rank, "node": NAMES[rank], "step": 0, "before": 50}
+        state.apply({**begins, "known": True, "another": True})
+        assert state.training.losses == []
+    assert state.step == 0
+    (line,) = state.story
+    assert "another program" in line.text
+    assert "repeated" not in line.text
+
+
 def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 1.0, "kind": "step", "rank": 0, "node": "master", "step": 50})

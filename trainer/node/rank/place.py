@@ -1,20 +1,33 @@
-"""Which rank this process is, and what it may write: each life of a rank is told of by one process."""
+"""Which rank this process is, and what it may write: one process at a time tells of a rank."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import sys
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 _DISTRIBUTED = "torch.distributed"
 # The end of a file of events in which the last step is looked for, and how `event` writes one.
 _LAST_BYTES = 256 * 1024
 _STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
 _OWN, _BEGAN = b'"own": true,', b'"kind": "began",'
+_STARTED = re.compile(rb'"kind": "started", "attempt": (\d{1,9}),')
+
+
+class Before(NamedTuple):
+    """What a rank told of before this process: its last `step`, and whether its optimizer agreed (`own`).
+
+    `another`: another program told of it in this start, as where a shell script trains twice.
+    """
+
+    step: int = 0
+    own: bool = False
+    another: bool = False
 
 
 class Place:
@@ -45,28 +58,49 @@ class Place:
         return self.rank + int(os.environ.get("MUSTER_FIRST_RANK") or 0)
 
     def claim(self, what: str) -> bool:
-        """Whether this process is the first in its rank's life to be `what`."""
-        path = os.path.join(self.outcome, f".{what}.{self.life}")
+        """Whether this process is now the one in its rank's life to be `what`: no living process is.
+
+        The lock goes with the process, so of several programs, one after the other, each may be it.
+        """
         try:
-            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+            descriptor = os.open(self._note(what), os.O_WRONLY | os.O_CREAT, 0o644)
         except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
             return False
         return True
 
-    def steps_before(self) -> tuple[int, bool]:
-        """The last step that this rank told of in earlier starts of the run, and whether its optimizer agreed.
+    def was_claimed(self, what: str) -> bool:
+        """Whether a process of this life has been that."""
+        return os.path.exists(self._note(what))
 
-        Not one that another node tells of in this start: where each node trains in a world of its own, each has a rank
-        of this number.
+    def _note(self, what: str) -> str:
+        return os.path.join(self.outcome, f".{what}.{self.life}")
+
+    def steps_before(self) -> Before:
+        """What this rank told of in earlier starts of the run, or before this program in this one.
+
+        Not what another node tells of in this start: where each node trains in a world of its own, each has a rank of
+        this number.
         """
-        own, this_start = f'"node": {json.dumps(self.node)}'.encode(), True
+        node, this_start, step = f'"node": {json.dumps(self.node)}'.encode(), True, Before()
         with suppress(OSError, ValueError), open(self._events(), "rb") as file:
             file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
             for line in reversed(file.read().split(b"\n")):
+                started = _STARTED.search(line)
+                if step.another and started:  # a launcher below ours counts its own restarts
+                    return Before(step.step, step.own, int(started[1]) >= self.attempt)
                 this_start = this_start and _BEGAN not in line
-                if (match := _STEP.search(line)) and not (this_start and own not in line):
-                    return int(match[1]), _OWN in line
-        return 0, False
+                if step.another and not this_start:
+                    break
+                if not step.step and (match := _STEP.search(line)) and not (this_start and node not in line):
+                    step = Before(int(match[1]), _OWN in line, this_start)
+                    if not this_start:
+                        break
+        return step
 
     def may_be_of_run(self, source: Any) -> bool:
         """Whether what a script reads there may have been written since the run began, as its first event says."""

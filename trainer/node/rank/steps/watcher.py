@@ -19,7 +19,7 @@ from .. import hooks
 from ..failure import masked
 from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
-from ..place import Place, append
+from ..place import Before, Place, append
 from ..raised import UncaughtErrors
 from . import waits
 from .losses import Losses
@@ -59,7 +59,7 @@ class Watcher:
         self._looks: Looks | None = None
         self._recorder, self._began = Recorder(), perf_counter()
         self._last_report: Done | None = None
-        self._before, self._told_before, self._agreed = 0, 0, False
+        self._before, self._earlier = 0, Before()
         self.position, self._placed = Position(), False
         # How many calls of the script's that read or fill an optimizer's state are under way; whether it loaded a file;
         # whether its first optimizer had no state as it first stepped; the step that a file of its own names.
@@ -243,8 +243,8 @@ class Watcher:
         self._patience()
         with suppress(OSError):
             if self._started and not self._last_report:
-                self._told_before, self._agreed = self._place.steps_before()
-                before = {"step": self._told_before} if self._told_before else {}
+                self._earlier = self._place.steps_before()
+                before = {"step": self._earlier.step} if self._earlier.step else {}
                 self._place.event("started", **self._started, **before)
                 self._last_report = self.steps.begun
             for what, message in list(self._unseen.items()):
@@ -263,19 +263,24 @@ class Watcher:
 
         Without an optimizer that counts, the steps come behind those of earlier starts.
         """
-        position, earlier = self.position, self._told_before
-        if earlier and self._empty and not self._loaded and self.steps.count:
+        position, earlier = self.position, self._earlier.step
+        if earlier and not self._earlier.another and self._empty and not self._loaded and self.steps.count:
             self._begins_anew(earlier)
             return True
         # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
         waits = position.offset is None or (self.steps.count < 2 and (earlier or position.offset))
         if not last and not position.off and not self.steps.several and waits:
             return False
-        known = position.known and not self.steps.several and (not earlier or (self._agreed and bool(position.offset)))
+        known = (
+            position.known and not self.steps.several and (not earlier or (self._earlier.own and bool(position.offset)))
+        )
         self._before, self._placed = (position.offset or 0) if known else earlier, True
         if not known and not position.offset and 0 < self._saved <= earlier:
             known, self._before = True, self._saved
-        if earlier or self._before:
+        if self._earlier.another and not known:  # its steps are its own
+            self._before = 0
+            self._place.event("continues", step=0, before=earlier, known=True, another=True)
+        elif earlier or self._before:
             empty = {"empty": True} if self._empty and earlier and not known else {}
             self._place.event("continues", step=self._before, before=earlier, known=known, **empty)
         return True
@@ -340,11 +345,17 @@ class Watcher:
         if self._started:
             self.losses.settle(sys.modules["torch"])
             self._tell(perf_counter(), last=True)
-        elif self._first and not self.trains and not self.steps.off and self._place.claim(f"watch-{self._place.rank}"):
-            why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
-            self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
+        elif self._first and not self.trains and not self.steps.off:
+            self._tell_none()
         if "torch.distributed" in sys.modules:
             time.sleep(_GLOO_ENDS_S)
+
+    def _tell_none(self) -> None:
+        """Say that this rank has not trained so far; once, and no more once a process of it has."""
+        if not self._place.was_claimed(f"watch-{self._place.rank}"):
+            self._place.claim(f"watch-{self._place.rank}")
+            why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
+            self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
     def _tell_failure(self, looks: Looks) -> None:
         """Record the last collectives of a script that an error ends, so that the ranks can be compared."""

@@ -1,6 +1,9 @@
 """Where a rank's steps begin: behind those of earlier starts, and of no other node's world."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -18,6 +21,7 @@ def place_with(tmp_path, monkeypatch):
         for name, value in {"RUN_DIR": tmp_path, "OUTCOME_DIR": tmp_path, "NODE": node}.items():
             monkeypatch.setenv(f"MUSTER_{name}", str(value))
         monkeypatch.setenv("RANK", "0")
+        monkeypatch.delenv("TORCHELASTIC_RESTART_COUNT", raising=False)
         return Place()
 
     return make
@@ -32,20 +36,58 @@ def began(node="a"):
 
 
 def test_a_start_continues_behind_the_last_step_of_an_earlier_one(place_with):
-    assert place_with(began(), step(8), began()).steps_before() == (8, False)
+    assert place_with(began(), step(8), began()).steps_before()[:2] == (8, False)
 
 
 def test_the_rank_may_have_been_on_another_node_then(place_with):
-    assert place_with(began("b"), step(8, "b"), began()).steps_before() == (8, False)
+    assert place_with(began("b"), step(8, "b"), began()).steps_before()[:2] == (8, False)
 
 
 def test_a_launcher_that_starts_its_ranks_again_is_no_start_of_ours_and_continues(place_with):
-    assert place_with(began(), step(8)).steps_before() == (8, False)
+    assert place_with(began(), step(8)).steps_before()[:2] == (8, False)
 
 
 def test_steps_of_this_start_on_another_node_are_of_a_world_of_its_own(place_with):
-    assert place_with(began("b"), step(3, "b")).steps_before() == (0, False)
+    assert place_with(began("b"), step(3, "b")).steps_before() == (0, False, False)
 
 
 def test_they_do_not_hide_those_before(tmp_path, place_with):
-    assert place_with(began(), step(5), began("b"), step(9, "b")).steps_before() == (5, False)
+    assert place_with(began(), step(5), began("b"), step(9, "b")).steps_before() == (5, False, False)
+
+
+def started(attempt=0):
+    return "started", {"attempt": attempt, "pid": 7, "node": "a"}
+
+
+@pytest.mark.parametrize(
+    ("events", "another"),
+    [
+        ((began(), started(), step(8)), True),
+        ((began(), started(), step(3), began(), started(), step(8)), True),
+        ((began(), started(), step(8), began()), False),  # a start of ours
+    ],
+)
+def test_a_program_behind_another_one_of_the_same_start_is_no_start_again(place_with, events, another):
+    assert place_with(*events).steps_before() == (8, False, another)
+
+
+def test_a_launcher_that_counts_its_restarts_starts_the_same_program_again(place_with, monkeypatch):
+    place = place_with(began(), started(), step(8))
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    assert Place().steps_before() == (8, False, False)
+    assert place.steps_before().another
+
+
+def test_a_rank_is_told_of_by_one_living_process_at_a_time(place_with):
+    """A shell script trains twice, one program after the other; a child beside its rank tells nothing."""
+    place = place_with(began())
+    claim = "from trainer.node.rank.place import Place; import sys; print(Place().claim('watch-0')); sys.stdin.read()"
+    first = subprocess.Popen(
+        [sys.executable, "-c", claim], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
+    )
+    assert first.stdout.readline() == "True\n"
+    assert not place.claim("watch-0")
+    first.communicate("")
+    assert place.was_claimed("watch-0")
+    assert place.claim("watch-0")
+    assert not place.was_claimed("first-0")
