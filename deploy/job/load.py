@@ -129,8 +129,6 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
         script_file.refuse_outside(first, folder)
         if not (folder / first).is_file():
             script_file.refuse_missing(first, folder)
-        if len(cluster.hosts) > 1:
-            script_file.refuse_alone(first, folder)
     return folder
 
 

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
-from ..core import plain_file
 from ..core.errors import UsageError
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, SCRIPT
@@ -19,11 +18,6 @@ from .options import FLAG
 from .script import PER_NODE
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-# In a line that is not a comment; a backslash continues a line.
-_ALONE = re.compile(
-    r"^[^#\n]{0,999}?\b(?:torchrun|torch\.distributed\.run)\b(?:[^\n#]|\\\n){0,999}?--standalone\b", re.M
-)
-_MOST_SHELL = 1 << 17
 # Muster's own trainer is asked for by its options.
 DEMO = f'{FLAG.args}="--recipe digits"'
 _NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|test_.*|.*_test)\.py")
@@ -37,20 +31,6 @@ def file_of(words: Sequence[str]) -> str:
         first = words[2] if is_shell else words[1]
         return first if first.endswith((".sh", ".py")) else ""
     return words[0] if words and not words[0].startswith("-") else ""
-
-
-def refuse_alone(path: str, folder: Path) -> None:
-    """Raise UsageError for a shell script whose torchrun would wait for the other nodes at an address of its own."""
-    try:
-        source = (
-            plain_file.read(folder / path, _MOST_SHELL, folder).decode(errors="replace") if path.endswith(".sh") else ""
-        )
-    except OSError:
-        return
-    if _ALONE.search(source):
-        why = "it meets no other node, and waits forever or trains alone"
-        hint = f"take the option out of {path}: torchrun has the nodes, and where they meet, from the run's variables"
-        raise UsageError(f"{path}: torchrun --standalone on several hosts: {why}", hint)
 
 
 def refuse_no_folder(asked: str | Path) -> NoReturn:

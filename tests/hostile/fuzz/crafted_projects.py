@@ -345,7 +345,7 @@ def script(random):
         lambda: mutate.mutated(b"torchrun --nnodes=2 train.py --lr 0.1 > log 2>&1 &", random).decode(errors="replace"),
     ))()  # fmt: skip
     data = code.encode(errors="replace")
-    return {"train.py": data, "run.sh": data, "command": command.encode(errors="replace")}
+    return {"train.py": data, "command": command.encode(errors="replace")}
 
 
 def claims(random):

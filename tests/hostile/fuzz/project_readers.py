@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
-from deploy.job import asked, script_file
+from deploy.job import asked
 from deploy.job import script as scripts
 from deploy.job.cluster import from_file
 from deploy.job.secrets import names_of_shell, read_env_file
@@ -80,7 +80,6 @@ def set_up(folder, chance):
 
 def started(folder, chance):
     """A script and its command."""
-    script_file.refuse_alone("run.sh", folder)
     scripts.read((folder / "command").read_text(), folder)
 
 

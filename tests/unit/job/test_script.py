@@ -260,25 +260,6 @@ def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed
 
 
 @pytest.mark.parametrize(
-    ("line", "refused"),
-    [
-        ("torchrun --standalone --nproc_per_node=1 train.py", True),
-        ("python -m torch.distributed.run \\\n  --nproc-per-node 2 \\\n  --standalone train.py", True),
-        ("torchrun --nproc_per_node=1 train.py", False),
-        ("# torchrun --standalone train.py\npython train.py --standalone", False),
-    ],
-)
-def test_a_torchrun_in_a_shell_script_that_would_wait_alone_is_refused(tmp_path, line, refused):
-    (tmp_path / "run.sh").write_text(f"#!/bin/sh\nset -e\n{line}\n")
-    if not refused:
-        script_file.refuse_alone("run.sh", tmp_path)
-        return
-    with pytest.raises(UsageError, match="on several hosts") as caught:
-        script_file.refuse_alone("run.sh", tmp_path)
-    assert "run.sh" in caught.value.hint
-
-
-@pytest.mark.parametrize(
     ("typed", "file"),
     [
         ("train.py --lr 1", "train.py"),

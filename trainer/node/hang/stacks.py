@@ -123,11 +123,26 @@ def last_collectives(outcome: Path, local_rank: int, pid: int) -> tuple[Any, ...
 
 
 def newest(outcome: Path, local_rank: int) -> Path:
-    """The file of the process that trains as this rank: the rank's own, or that of a child which trains for it."""
-    files = [*outcome.glob(f"{local_rank}.stacks"), *outcome.glob(f"{local_rank}.*.stacks")]
+    """The file of the living process that trains as this rank: a child of the rank's own, or else that one itself.
+
+    A launcher or a shell script below the agent waits for its children, and is not stuck as long as one trains.
+    """
+    children = {path: path.name.split(".")[1] for path in outcome.glob(f"{local_rank}.*.stacks")}
+    living = [path for path, pid in children.items() if pid.isdecimal() and lives(int(pid))]
     with suppress(OSError):
-        return max(files, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
+        return max(living, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
     return outcome / f"{local_rank}.stacks"
+
+
+def lives(pid: int) -> bool:
+    """Whether a process of this number lives."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # as another user
+        return True
+    return True
 
 
 def of_life(path: Path, began: float) -> list[Look]:
@@ -138,12 +153,9 @@ def of_life(path: Path, began: float) -> list[Look]:
     try:
         looks = read(path, _MOST_LOOKS) if path.stat().st_mtime >= began else []
         looks = [look for look in looks if look.pid == looks[-1].pid and (look.locked or look.t >= began)]
-        if looks and looks[-1].pid:
-            with suppress(PermissionError):  # it lives, as another user
-                os.kill(looks[-1].pid, 0)
     except OSError:
         return []
-    return looks
+    return [] if looks and looks[-1].pid and not lives(looks[-1].pid) else looks
 
 
 def cut(path: Path) -> None:

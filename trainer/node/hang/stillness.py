@@ -86,6 +86,7 @@ class _Rank:
     before: int = 0
     step: int = 0
     step_at: float = 0.0
+    seen_pid: int = 0
     about: dict[str, Any] | None = None
     loops: int = 0
     loop: stacks.Frame | None = None
@@ -139,6 +140,7 @@ class Stillness:
         """What a rank that stands still is doing; None if it moves, or if this is unknown."""
         seen.samples.append((now, busy))
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
+        _take_process(seen, looks, now)
         _take_pace(seen, looks, now)
         since = now - (seen.step_at or seen.began)
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
@@ -170,7 +172,7 @@ class Stillness:
             what = _in_a_loop(seen.samples, seen.loop_is_own) if seen.loops >= _LOOPS else ""
             return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
-        if looks and not fresh and seen.step:
+        if looks and not fresh and seen.step and stacks.lives(seen.seen_pid):
             return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
         if not fresh or not stacks.stuck(looks):
             return None
@@ -225,6 +227,15 @@ def _in_work(file: str, work: Path | None) -> str:
 def _stop(about: Mapping[str, Any] | None) -> str:
     """Whether a signal, a debugger, a freezer or a disk stops the rank; empty where none does."""
     return about["doing"] if about and about["doing"] in ("stopped", "traced", "frozen", "disk") else ""
+
+
+def _take_process(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
+    """Begin again where another process works as the rank: the next program of a shell script has its own steps."""
+    pid = looks[-1].pid if looks else 0
+    if pid and seen.seen_pid and pid != seen.seen_pid:
+        seen.began, seen.step, seen.step_at = now, 0, 0.0
+        seen.paces.clear()
+    seen.seen_pid = pid or seen.seen_pid
 
 
 def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:

@@ -1,5 +1,6 @@
 """What a rank's threads do is read from the looks of the watcher and of faulthandler, taken of real processes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -217,6 +218,35 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
     until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
     rank.kill()
     rank.wait()
+
+
+def test_a_launcher_whose_rank_trains_below_it_is_not_what_is_looked_at(tmp_path):
+    """Its own looks show a wait for a child, hours long. Of children that have ended, nothing is looked at."""
+    for name in ("0", f"0.{os.getpid()}", "0.4194305"):
+        (tmp_path / f"{name}.stacks").write_text("")
+    os.utime(tmp_path / f"0.{os.getpid()}.stacks", (1.0, 1.0))
+    assert stacks.newest(tmp_path, 0).name == f"0.{os.getpid()}.stacks"
+    assert stacks.newest(tmp_path, 1).name == "1.stacks"
+    (tmp_path / f"0.{os.getpid()}.stacks").unlink()
+    assert stacks.newest(tmp_path, 0).name == "0.stacks"
+
+
+def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, monkeypatch):
+    """It is not stuck as it begins, however long the one before it trained, and its first steps are seen."""
+    stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
+    life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
+    still = stillness.Stillness(tmp_path, None)
+    monkeypatch.setattr(stillness, "_busy", lambda pids: {os.getpid(): stillness.Busy(0.0, 0, False)})
+    told = []
+    for at, pid, step in ((100.0, 7, 900), (900.0, os.getpid(), 0), (902.0, os.getpid(), 3), (904.0, os.getpid(), 3)):
+        about = json.dumps({"t": at, "pid": pid, "step": step, "doing": "", "since_s": 0.1, "main": "0x0001"})
+        (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}")
+        monkeypatch.setattr(stillness.time, "time", lambda at=at: at)
+        told += still.look([life])
+    assert told == []
+    monkeypatch.setattr(stillness.time, "time", lambda: 950.0)
+    (tmp_path / "0.stacks").write_text(f"Look {about.replace('904.0', '949.0').replace('0.1', '47.0')}\n{stack}" * 3)
+    assert [(rank, row["step"]) for rank, row in still.look([life])] == [(0, 3)]
 
 
 # Who waits for a lock that a killed build has left.
