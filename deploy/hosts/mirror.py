@@ -5,6 +5,7 @@ We tell the host what we have already, and it continues from there. A warning na
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import threading
 import time
@@ -52,7 +53,9 @@ class Mirror(FolderCopy):
         self._away_at: float | None = None
         self._died: int | None = None
         self._stamp, self._known, self._printed = "", "", 0.0
-        self._console = own_files.open_to_append(run_dir, f"logs/{node}.log", empty=True)
+        self._console, self._keeps_console = own_files.open_to_append(run_dir, f"logs/{node}.log"), False
+        if self._takes_console():
+            self._console.truncate(0)
 
     def engine_s(self) -> float:
         """Seconds since the host and its engine last answered; 0 once the node has ended."""
@@ -132,8 +135,20 @@ class Mirror(FolderCopy):
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)
         data = f"{words}\n".encode()
-        if self.has_room("console", len(data)):
+        if self._takes_console() and self.has_room("console", len(data)):
             self._console.write(data)
+
+    def _takes_console(self) -> bool:
+        """Whether this command keeps the console: of several that follow a run from one folder, the first does."""
+        if not self._keeps_console:
+            try:
+                fcntl.flock(self._console, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            except OSError:  # a disk without locks
+                pass
+            self._keeps_console = True
+        return True
 
     def _take_state(self, text: str) -> None:
         if text == "away":

@@ -7,12 +7,15 @@ hosts/mirror.py adds what a container says, slurm/mirror.py what Slurm says of a
 from __future__ import annotations
 
 import base64
+import fcntl
 import json
+import os
 import re
 import secrets
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ...core.errors import BadAnswer
@@ -104,8 +107,10 @@ class FolderCopy:
             own_files.write(self._dir, str(path), _with_past_time(data) if path.parent.name == "nodes" else data)
             return
         with own_files.open_to_append(self._dir, str(path)) as file:
+            with suppress(OSError):  # a disk without locks
+                fcntl.flock(file, fcntl.LOCK_EX)  # another command may follow the run from this folder
             # Hosts that share a home send the same file: we append only what continues our copy.
-            have = file.tell() - offset
+            have = file.seek(0, os.SEEK_END) - offset
             if have < 0:
                 self.lose(f"leaves out {-have} bytes of {path.name}", self._fetch)
             elif have < len(data):

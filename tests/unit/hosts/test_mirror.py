@@ -1,5 +1,6 @@
 """What a follower keeps of a host's words about its node."""
 
+import gc
 import json
 import time
 
@@ -65,3 +66,19 @@ def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_pa
     mirror.take("unexpected EOF")
     mirror.take("2026-11-26T02:38:26.1Z unexpected EOF")
     assert heard == ["unexpected EOF"], "a script may print it"
+
+
+def test_two_commands_that_follow_a_run_from_one_folder_keep_each_line_once(tmp_path):
+    """`muster attach` twice, or beside a board; when the first one ends, the other goes on."""
+    (tmp_path / "r").mkdir()
+    first, second = (Mirror(tmp_path / "r", "a", NodeName("a"), print) for _ in range(2))
+    for line in ("2026-11-26T02:38:26.1Z one", "2026-11-26T02:38:26.2Z two"):
+        for mirror in (first, second):
+            mirror.take(line)
+            mirror.take(f"{mirror.mark} add ranks/rank-0.jsonl 0 e30K .")
+    assert (tmp_path / "r/logs/a.log").read_text() == "one\ntwo\n"
+    assert (tmp_path / "r/ranks/rank-0.jsonl").read_text() == "{}\n"
+    del first
+    gc.collect()
+    second.take("2026-11-26T02:38:26.3Z three")
+    assert (tmp_path / "r/logs/a.log").read_text() == "one\ntwo\nthree\n"
