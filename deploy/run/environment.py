@@ -428,7 +428,7 @@ def secrets_folder(user: str) -> str:
 
 
 def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
-    """A compose file (JSON is YAML): in every node `paths`, read-only, at the same paths, the data and what `run` keeps.
+    """A compose file (JSON is YAML): in every node `paths` at the same paths and data, read-only; and what `run` keeps.
 
     `user`: of the containers, `uid:gid`. A read-only cover lies over what is kept: a container could put links there.
     """
