@@ -147,6 +147,7 @@ def clean(options: Options, console: Console) -> int:
     from ..hosts.act import clean as hosts_clean
 
     named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
-    wanted = leftovers.Selection(options.runs, named, leftovers.age(options.older) if options.older else 0)
+    older_s = leftovers.age(options.older) if options.older else 0
+    wanted = leftovers.Selection(options.runs, named, older_s, options.data)
     ask = console.ask if sys.stdin.isatty() else None
     return hosts_clean.clean(options, wanted, options.yes, ask, console)

@@ -1,4 +1,4 @@
-"""What Muster keeps on a host (runs, images, folders, packages, caches), and what a user wants removed. Pure."""
+"""What Muster keeps on a host (runs, images, folders, data, packages, caches), and what a user wants removed. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..engine.engine import Stored
 from ..job.options import FLAG
 from .status import parse_time
 
-KINDS = ("runs", "images", "folders", "packages", "caches")
+KINDS = ("runs", "images", "folders", "data", "packages", "caches")
 _SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,254}")
 _AGE = re.compile(r"([1-9][0-9]{0,4})([smhdw])")
@@ -34,16 +34,23 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a user wants removed: runs by id (`all`: every one), whole kinds, and nothing younger than `older_s`."""
+    """What a user wants removed: runs by id and data by digest (`all`: every one), whole kinds, and nothing younger
+    than `older_s`."""
 
     runs: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset()
     older_s: int = 0
+    data: tuple[str, ...] = ()
 
     @property
     def anything(self) -> bool:
         """Whether the user named something."""
-        return bool(self.runs or self.kinds)
+        return bool(self.runs or self.kinds or self.data)
+
+    def takes(self, thing: Leftover) -> bool:
+        """Whether this is named."""
+        named = {"runs": self.runs, "data": self.data}.get(thing.kind, ())
+        return thing.kind in self.kinds or thing.name in named or "all" in named
 
 
 class Had(NamedTuple):
@@ -54,7 +61,7 @@ class Had(NamedTuple):
 
     def has(self, kind: str, name: str) -> bool:
         """Whether one has this run, cache or folder: a run that goes on may have any cache."""
-        if kind == "folders":
+        if kind in ("folders", "data"):
             return any(name.removeprefix("coming.") in words for words in self.folders)
         return name in self.runs if kind == "runs" else bool(self.runs)
 
@@ -63,7 +70,9 @@ def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterabl
     """Read the answer of clean-list, and choose ours of what the engine stores. Raises BadAnswer."""
     rows = fields.rows(output)
     now, user = _SECONDS(rows.get("now", [""])[0], "the time there"), rows.get("user", [""])[0]
-    things = [_leftover(kind, line, now, had) for kind in ("runs", "caches", "folders") for line in rows.get(kind, ())]
+    things = [
+        _leftover(kind, line, now, had) for kind in ("runs", "caches", "folders", "data") for line in rows.get(kind, ())
+    ]
 
     def add(kind: str, seen: Stored, made: str) -> None:
         changed = parse_time(made)
@@ -97,16 +106,16 @@ def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Lefto
     named = [
         thing
         for thing in leftovers
-        if (thing.kind in wanted.kinds or (thing.kind == "runs" and ({thing.name, "all"} & set(wanted.runs))))
-        and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
+        if wanted.takes(thing) and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
     ]
     return [thing for thing in named if not thing.used], [thing for thing in named if thing.used]
 
 
-def unknown_runs(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -> list[str]:
-    """The runs that the user named and no host has."""
-    runs = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs"}
-    return [run for run in wanted.runs if run != "all" and run not in runs]
+def unknown(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -> list[tuple[str, str]]:
+    """The runs and the data that the user named and no host has: kind and name."""
+    present = {(thing.kind, thing.name) for things in by_host.values() for thing in things}
+    named = [("runs", run) for run in wanted.runs] + [("data", digest) for digest in wanted.data]
+    return [each for each in named if each[1] != "all" and each not in present]
 
 
 def _leftover(kind: str, line: str, now: int, had: Had) -> Leftover:

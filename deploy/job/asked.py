@@ -29,7 +29,7 @@ _BY_KEY = {key.name: key for key in KEYS.values()}
 # requirements, as long as they lie in its own folder.
 _UNASKED = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
 # Each of their values has a line of its own, below.
-_OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include"})
+_OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include", "data"})
 # These are one line in the list of what is asked for: where a host is.
 _OF_ADDRESS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
 # Variables that a host's engine reads: they decide which devices a container gets.
@@ -47,6 +47,7 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
     asked = [*map(_host, hosts), *_settings(job, bool(owner)), *_outside(job, here)]
     asked += [wish for host in hosts for wish in _of_host(host)]
     asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
+    asked += [Wish("data", f"all of {data.source}, to {data.target} on the hosts") for data in job.data]
     asked += [_variables(file) for file in job.env_file]
     asked += [_secret(secret) for secret in job.secrets]
     if owner:

@@ -19,6 +19,7 @@ from .options import FLAG, KEYS, Job
 from .roles import role
 from .rows import Key
 from .toml import Table
+from .values import Data
 
 # The options whose keys a host may have, too.
 _OF_A_HOST = ("gpus", "image", "env", "mount")
@@ -66,12 +67,13 @@ def from_file(path: Path) -> Cluster:
     refuse_newer(str(path), number, CLUSTER_FILE)
     listed = _listed(top) if top.lists_texts("hosts") else _in_tables(top)
     job_table = top.table("job")
-    role_tables = top.tables("role")
+    role_tables, data_tables = top.tables("role"), top.tables("data")
     top.done()
     if not listed:
         top.refuse("no hosts", toml.SHAPE)
     hosts = {host.name: host for host in listed}
     job = replace(_job(job_table), roles=tuple(role.of_table(table).text for table in role_tables))
+    job = replace(job, data=tuple(map(_data, data_tables)))
     if job.roles and (job.script or job.args):
         top.refuse("there are roles too", "a script is one role: keep either", "job")
     through = (_through(host, hosts) for host in hosts.values())
@@ -95,7 +97,8 @@ def _resolved(job: Job, here: Path) -> Job:
     )
     env_file = tuple(Path(os.path.realpath(file)) for file in job.env_file)
     dockerfile = Path(os.path.realpath(job.dockerfile)) if job.dockerfile else None
-    return replace(job, folder=folder, secrets=secrets, env_file=env_file, dockerfile=dockerfile)
+    data = tuple(each._replace(source=Path(os.path.realpath(each.source))) for each in job.data)
+    return replace(job, folder=folder, secrets=secrets, env_file=env_file, dockerfile=dockerfile, data=data)
 
 
 def _picked(wanted: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
@@ -162,6 +165,17 @@ def _job(table: Table) -> Job:
     for key in KEYS.values():
         _refuse_missing(table, key, getattr(job, key.name))
     return job
+
+
+def _data(table: Table) -> Data:
+    """The data of a table [[data]]."""
+    source = table.get("folder", None, values.path_from(table.path.parent), "the path of a folder")
+    target = table.get("target", None, values.data_target, values.DATA)
+    digest = table.get("digest", "", values.matching(values.DIGEST), "a digest of 64 small hexadecimal digits")
+    table.done()
+    if not source or not target:
+        table.refuse("a folder and its target belong together", 'folder = "corpus" and target = "/data"')
+    return Data(source, target, digest)
 
 
 def _value(table: Table, key: Key, usual: Host | Job) -> Any:

@@ -25,7 +25,7 @@ from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
 from .roles import cast
 from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
-from .values import Mount
+from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
@@ -49,10 +49,12 @@ def load_cluster(options: Options) -> Cluster:
     hosts = tuple(
         replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
     )
-    job = replace(job, mounts=(*_without(targets, job.mounts), *mounts))
-    refuse_nested_keeps(
-        job.keep, {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
-    )
+    data = value_of(options, "data")
+    data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
+    job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
+    mounted = {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
+    refuse_nested_data(job.data, {*job.keep, *mounted})
+    refuse_nested_keeps(job.keep, mounted)
     return Cluster(hosts, job)
 
 
@@ -245,6 +247,21 @@ def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:
         for other in (*(entry for entry in keep if entry != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
                 raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
+
+
+def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
+    """Raise UsageError for data that would lie in something else that a container has, or hold it: it is read-only."""
+    for each in data:
+        for other in (*(other.target for other in data if other is not each), *targets):
+            if f"{each.target}/".startswith(f"{other}/") or other.startswith(f"{each.target}/"):
+                raise UsageError(f"data at {each.target}: {other} is mounted too", "give it a path of its own")
+
+
+def refuse_no_folder(data: Sequence[Data]) -> None:
+    """Raise UsageError for data whose folder is not there."""
+    for each in data:
+        if not each.source.is_dir():
+            raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
 
 
 def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from . import values
 from .rows import FREE, Key, OptionRow, option
-from .values import Gpus, Mount, Secret
+from .values import Data, Gpus, Mount, Secret
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
 _SECRET_FILE = (
@@ -365,6 +365,20 @@ class Options:
         key=Key("mounts", values.mount, values.MOUNT),
         python="mounts",
     )
+    data: tuple[str, ...] = option(
+        "a folder of this machine for the ranks, read-only: FOLDER:/target; hosts get it once, and keep it for the "
+        "next runs; repeatable (default: none)",
+        "deploy ray push",
+        (),
+        slurm="put it on a disk that the nodes share: leave it out",
+        of={
+            "up": "a folder of this machine for the ranks, read-only: FOLDER:/target; repeatable (default: none)",
+            "clean": "remove this data, by its digest, or all; repeatable (default: none)",
+        },
+        read=values.data,
+        refusal=f"not FOLDER:/target, the target {values.DATA}",
+        hint="--data ~/corpus:/data, and --data again for another",
+    )
     keep: tuple[str, ...] = option(
         "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
         "none)",
@@ -685,6 +699,8 @@ class Job:
     rank: str = ""
     observe: bool = True
     overlay: bool = False
+    # The tables [[data]] of a file, and what --data adds.
+    data: tuple[Data, ...] = ()
     # The tables [[role]] of a file, as --role has them.
     roles: tuple[str, ...] = ()
 
@@ -716,7 +732,7 @@ SECTIONS: Mapping[str, str] = {
     "Where": "hosts slurm backend workers | cluster nodes sbatch setup shared container overlay wait spare arbiter",
     "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "
     "python separate no_observe no_cache",
-    "What it gets": "env secret mount | env_file secret_file keep",
+    "What it gets": "env secret mount data | env_file secret_file keep",
     "Restarts and limits": "resume restarts | restart_with min_nodes wait_lost max_hours grace on_end run",
     "This command": "to detach dry_run quick bandwidth html strict | rank json force allow_folder nc size endpoint "
     "port collectives",

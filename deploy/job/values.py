@@ -30,10 +30,14 @@ _WORD = re.compile(r"[^\s,-][^\s,]*")
 _PATH = re.compile(r"/[^\x00-\x1f\ud800-\udfff]*")
 # The image's root; its trainer and the run's folder.
 _TAKEN = re.compile(r"/|/muster(/.*)?")
+# Where the folder that is sent lies, read-only.
+_SENT = re.compile(r"/workspace(/.*)?")
 
 
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
+DATA = "a path in the container: absolute, not /, nor in /muster or /workspace"
+DIGEST = re.compile(r"[0-9a-f]{64}")
 MOUNT = '"/source:/target", with ":ro" or ":create" after it, both paths absolute, the target not / nor in /muster'
 
 
@@ -44,6 +48,14 @@ class Mount(NamedTuple):
     target: str
     read_only: bool
     create: bool = False
+
+
+class Data(NamedTuple):
+    """A folder of this machine, which containers have at `target`, read-only. `digest`: what its content must have."""
+
+    source: Path
+    target: str
+    digest: str = ""
 
 
 class Destination(NamedTuple):
@@ -243,6 +255,19 @@ def keep(value: Any) -> str | None:
     """An absolute path in the container, but not one of the image's own files or the run's folder."""
     path = posixpath.normpath(value) if isinstance(value, str) and _PATH.fullmatch(value) else "/"
     return None if path.startswith("//") or _TAKEN.fullmatch(path) else path
+
+
+def data_target(value: Any) -> str | None:
+    """Where containers have data: as `keep`, but not in the folder that is sent."""
+    path = keep(value)
+    return None if path is None or _SENT.fullmatch(path) else path
+
+
+def data(text: str) -> Data | None:
+    """`FOLDER:/target`, a folder of this machine and where containers have it."""
+    source, _, target = text.rpartition(":")
+    path, place = path_from(Path())(source), data_target(target)
+    return Data(path, place) if path and place and is_text(source) else None
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:

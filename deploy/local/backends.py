@@ -25,6 +25,7 @@ from ..report.console import Console
 from ..run.backend import Backend
 from ..run.environment import (
     BARE_RANK,
+    DATA,
     GRACE,
     IMAGE_USER,
     KEEP,
@@ -77,7 +78,8 @@ class LocalBackend(Backend):
     @classmethod
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """How a script of the user's runs here; local/script.py has brought its folder into the run folder."""
-        return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes)
+        data = {DATA: os.pathsep.join(asked.data.values())} if asked.data else {}
+        return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes, own={**asked.own, **data})
 
     @classmethod
     def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
@@ -303,7 +305,7 @@ class ComposeBackend(LocalBackend):
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths or own.keep or own.packages or own.cache or own.secret_files:
+            if paths or own.keep or own.packages or own.cache or own.secret_files or own.data:
                 files.append(Path(scratch) / "compose.paths.json")
                 files[-1].write_text(json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}")))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)

@@ -30,7 +30,9 @@ from ..job.load import (
     job_of,
     read_run,
     read_what_runs,
+    refuse_nested_data,
     refuse_nested_keeps,
+    refuse_no_folder,
     refuse_without_script,
     value_of,
 )
@@ -67,6 +69,7 @@ _OF_A_SCRIPT = (
     "secret",
     "env_file",
     "secret_file",
+    "data",
 )
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
@@ -233,6 +236,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         script.bring(folder, run_dir, self._sending)
         own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
         own = own if self._options.no_cache else kind.with_caches(own)
+        for target, source in () if kind.in_containers else own.data.items():
+            self._console.note(f"without a container, {target} is {source}: {environment.DATA} has that path")
         packages = kind.install(self._needs, run_dir, self._console) if self._needs else None
         return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
@@ -352,8 +357,10 @@ def _read(options: Options) -> tuple[Options, _Request]:
     ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
     if not choice.script:
         refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
-    paths = tuple(dict.fromkeys(value_of(options, "keep")))
+    paths, data = tuple(dict.fromkeys(value_of(options, "keep"))), value_of(options, "data")
     refuse_nested_keeps(paths, ())
+    refuse_nested_data(data, paths)
+    refuse_no_folder(data)
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
@@ -371,6 +378,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
         keep=paths,
         own=own,
         bare=choice.bare and not ranks,
+        data={each.target: str(each.source.resolve()) for each in data},
     )
     ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
     return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, acted)

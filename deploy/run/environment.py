@@ -29,7 +29,7 @@ CACHE = "/muster/cache"
 SECRET_FILES, SECRETS_PRESENT = "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 PLAIN_TORCHRUN, SEPARATE = "MUSTER_PLAIN_TORCHRUN", "MUSTER_SEPARATE"
 SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
-SENT_DIGEST, CODE_DIGEST = "MUSTER_SENT_DIGEST", "MUSTER_CODE_DIGEST"
+SENT_DIGEST, CODE_DIGEST, DATA = "MUSTER_SENT_DIGEST", "MUSTER_CODE_DIGEST", "MUSTER_DATA"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
 # The option of a node's agent before the words of a script.
@@ -50,6 +50,7 @@ MUSTER_NAMES = (
     SECRETS_PRESENT,
     SEPARATE,
     SENT,
+    DATA,
     SAVE_CHANGES,
     OBSERVE,
     LAUNCHER_RANKS,
@@ -142,7 +143,7 @@ class Script:
     of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
     `secrets`: variables that are secret; those in `secret_files` are files of /run/secrets instead. `cache`: the folder
     of this machine where its containers keep downloads. `own`: more variables of its nodes. `bare`: typed so that its
-    only rank has none of torchrun's variables.
+    only rank has none of torchrun's variables. `data`: where its containers see which folder of this machine.
     """
 
     sent: str
@@ -159,6 +160,7 @@ class Script:
     cache: str = ""
     own: Mapping[str, str] = field(default_factory=dict, hash=False)
     bare: bool = False
+    data: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def ranks(self) -> int:
@@ -426,24 +428,23 @@ def secrets_folder(user: str) -> str:
 
 
 def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
-    """A compose file (JSON is YAML): in every node `paths`, read-only, at the same paths, and what `run` keeps.
+    """A compose file (JSON is YAML): in every node `paths` at the same paths and data, read-only; and what `run` keeps.
 
-    `user`: of the containers, `uid:gid`. A read-only cover over the folder of all that is kept: a container could put
-    links there for the next start.
+    `user`: of the containers, `uid:gid`. A read-only cover lies over what is kept: a container could put links there.
     """
     script = run.script or Script("")
     keep = run.run_dir / KEEP
-    mounts = [(str(path), str(path), True) for path in paths]
+    mounts = [*((str(path), str(path), True) for path in paths), *((own, at, True) for at, own in script.data.items())]
     mounts += [(str(keep), f"{RUNS_IN_CONTAINER}/{run.run_id}/{KEEP}", True)] * bool(script.keep)
     mounts += [(f"{keep}{path}", path, False) for path in script.keep]
     mounts += [(script.cache, CACHE, False)] * bool(script.cache)
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    node: dict[str, Any] = {"volumes": volumes}
+    node: dict[str, Any] = {"volumes": volumes, "environment": {DATA: ":".join(script.data)} if script.data else {}}
     if script.secret_files:
         node["tmpfs"] = [secrets_folder(user)]
     services = {"services": dict.fromkeys(("master", "worker"), node)}
     if script.packages is None:
         return services
     volumes.append({"type": "volume", "source": "packages", "target": PACKAGES, "read_only": True})
-    node["environment"] = dict(script.packages.variables)
+    node["environment"] |= script.packages.variables
     return {**services, "volumes": {"packages": {"external": True, "name": script.packages.name}}}

@@ -117,6 +117,10 @@ VARIABLES: Mapping[str, str] = {
         "its target), `d` a folder (`d 0 - PATH`)"
     ),
     "MUSTER_CODE_DIGEST": "the same of the packages at `/muster/code`, where the image lacks them",
+    "MUSTER_DATA": (
+        "where the folders of `--data` are, with a colon between two. Without a container these are other paths than "
+        "were named"
+    ),
     "MUSTER_SAVE_CHANGES=1": (
         "no folder was sent, and the script's own goes with the container: at the end the agent copies what "
         "changed there into `work/`"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# clean-list: what of ours lies in the home. `now SECONDS`, `user NAME`; `KIND NAME SECONDS KILOBYTES` for each run, cache and folder:
-# SECONDS is the time of its last change; and `pushed TAG TIME` for each image of our own pushes: an engine does not know whose an
+# clean-list: what of ours lies in the home. `now SECONDS`, `user NAME`; `KIND NAME SECONDS KILOBYTES` for each run, cache, folder
+# and data: SECONDS is the time of its last change, or of data that of its last use; and `pushed TAG TIME` for each image of our own pushes: an engine does not know whose an
 # image is, nor since when it has it. host/leftovers.py reads it.
 . ./reading.sh
 limit=$(command -v timeout) && limit="$limit 60"
@@ -17,14 +17,15 @@ if cache=$(cd -P -- "$HOME/.muster/cache" 2>/dev/null && env pwd -P); then
         echo "caches $uid/$name $(stat -c %Y -- "$place") $(size "$place")"
     done
 fi
-# The folders of pushes, as receive-folder has them. One with a dot was left by a push that was cut.
-if place=$(cd -P -- "$HOME/.muster/folders/$(uname -n)" 2>/dev/null && env pwd -P); then
+# The folders of pushes and data, as receive-folder has them. One with a dot was left by a push that was cut.
+for kind in folders data; do
+    place=$(cd -P -- "$HOME/.muster/$kind/$(uname -n)" 2>/dev/null && env pwd -P) || continue
     for folder in "$place"/* "$place"/.coming.*; do
         [ ! -L "$folder" ] && [ -d "$folder" ] || continue
         name=${folder##*/}
-        echo "folders ${name#.} $(stat -c %Z -- "$folder") $(size "$folder")"
+        echo "$kind ${name#.} $(stat -c %Z -- "$folder") $(size "$folder")"
     done
-fi
+done
 # What of a push that was cut waits for the next one.
 road=$HOME/.muster/road/$(uname -n)/pieces
 if [ ! -L "$road" ] && [ -n "$(ls -A -- "$road" 2>/dev/null)" ]; then

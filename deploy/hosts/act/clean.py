@@ -6,6 +6,7 @@ Nothing that a container has, and nothing of another user, is removed: the host 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from ...core.errors import DONE, STOPPED, DeployError, UsageError
 from ...core.names import run_id
@@ -17,10 +18,10 @@ from ...host import audit, commands, leftovers
 from ...host import lock as host_lock
 from ...host.leftovers import KINDS, Had, Leftover, Selection
 from ...job.load import load_cluster
-from ...job.options import FLAG, Options
+from ...job.options import FLAG, Options, flag_of
 from ...report.console import Console
 from .. import nodes
-from ..node.sent_folders import LABELS
+from ..node.sent_folders import words_of
 from ..start import observe
 from .delete import delete_folder
 
@@ -32,14 +33,15 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
 
     Raises UsageError if the user would have to be asked, DeployError with every host that failed.
     """
-    with open_all(load_cluster(options).hosts) as opened:
+    # What --data names here is no folder of this machine.
+    with open_all(load_cluster(replace(options, data=())).hosts) as opened:
         sessions = list(opened.all().values())
         by_host = on_all(sessions, look).all()
         if not wanted.anything:
             _show(by_host, console)
             return DONE
-        if unknown := leftovers.unknown_runs(by_host, wanted):
-            raise UsageError(f"{FLAG.runs} {unknown[0]}: no host has a run of that name", "muster clean lists them")
+        for kind, name in leftovers.unknown(by_host, wanted):
+            raise UsageError(f"{flag_of(kind)} {name}: no host has that", "muster clean lists what they have")
         choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
         for host, (_, used) in choices.items():
             for thing in used:
@@ -67,8 +69,7 @@ def look(session: Session) -> list[Leftover]:
 def _had(session: Session) -> Had:
     """What containers there have at this moment: those of our runs, and, of folders, anybody's."""
     runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
-    labels = [(each.labels, name) for each in reach.on_host(session).containers() for name in LABELS.values()]
-    return Had(runs, frozenset(own[name] for own, name in labels if name in own))
+    return Had(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
 
 
 def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:

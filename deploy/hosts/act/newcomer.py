@@ -35,7 +35,16 @@ from ..start import push as deploy_push
 from ..start.new_run import DeployRequest
 from ..start.places import Places
 from ..start.preflight import ReachedHosts
-from .newcomer_plan import RANKS, Template, again, planned, refuse_other_arguments, refuse_other_image, template_of
+from .newcomer_plan import (
+    RANKS,
+    Template,
+    again,
+    planned,
+    refuse_new,
+    refuse_other_arguments,
+    refuse_other_image,
+    template_of,
+)
 
 _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
 
@@ -53,6 +62,8 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     if known.get("script") and words:
         options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
     cluster = load_cluster(options)
+    if cluster.job.data:
+        refuse_new("data")
     with open_all(cluster.hosts) as opened:
         sessions, last = opened.values, cluster.hosts[-1].name
         facts = observe.facts(sessions.values())

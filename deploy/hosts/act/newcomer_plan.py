@@ -10,7 +10,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from ...core.errors import BadAnswer, UsageError
 from ...core.fields import address, array, flag, json_object, record, row, table, text, whole
@@ -22,7 +22,7 @@ from ...run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from ..node.container import NodeContainer
 
 # Options whose effect on a node cannot be read from the record, or that a newcomer would not have.
-_REFUSED = ("secret", "secret_file", "env_file", "mount", "keep", "overlay", "on_end")
+_REFUSED = ("secret", "secret_file", "env_file", "mount", "data", "keep", "overlay", "on_end")
 _REPEATED = ("image", "folder", "nproc", "gpus", "include", "folder_limit", "env", "restarts", "requirements")
 _HOSTS_OWN = (
     "PET_NODE_RANK",
@@ -90,10 +90,13 @@ def again(text: str) -> Options:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
     options = read_again(shlex.split(text))
     if name := next((name for name in _REFUSED if getattr(options, name)), ""):
-        raise UsageError(
-            f"a run with {flag_of(name)} cannot take a new host yet", "hosts of the run may leave and join"
-        )
+        refuse_new(name)
     return Options(**{name: getattr(options, name) for name in _REPEATED})
+
+
+def refuse_new(option: str) -> NoReturn:
+    """Raise UsageError: a run with this option takes no new host."""
+    raise UsageError(f"a run with {flag_of(option)} cannot take a new host yet", "hosts of the run may leave and join")
 
 
 def template_of(answer: str) -> Template:

@@ -20,6 +20,7 @@ from ...job.cluster import Cluster
 from ...job.options import FLAG, Options
 from ...report import packages as packages_shown
 from ...report.console import Console
+from ...run.environment import DATA
 from ...send.image import official
 from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
@@ -47,6 +48,8 @@ def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], con
             f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
         )
     console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
+    if cluster.job.data:
+        console.note(f"{', '.join(bare)}: the data lies at other paths there: your script finds them in {DATA}")
     console.data({"kind": "bare", "hosts": bare})
 
 

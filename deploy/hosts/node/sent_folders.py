@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -15,6 +16,8 @@ from .container import NodeContainer
 # By their places in a container: the label with the digest of what lies there, and the variable that the agent reads.
 # The labels keep a later push and `clean` from changing or removing it (image/scripts/folders_function.sh).
 LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
+# Data has a label of its own for each digest.
+DATA_LABEL = "muster.data."
 _DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
 
 
@@ -38,18 +41,37 @@ def digest_of(beside: Mapping[str, Beside]) -> str:
     return next((folder.digest for folder in folders if folder.target == WORKSPACE), "")
 
 
+def data_of(beside: Mapping[str, Beside]) -> dict[str, str]:
+    """The digests of the data, by its places in containers."""
+    return {folder.target: folder.digest for each in beside.values() for folder in each.folders if folder.is_data}
+
+
+def words_of(labels: Mapping[str, str]) -> set[str]:
+    """The digests of what was sent that a container with these labels has."""
+    data = {name.removeprefix(DATA_LABEL) for name in labels if name.startswith(DATA_LABEL)}
+    return data | {labels[name] for name in LABELS.values() if name in labels}
+
+
 def give(nodes: Sequence[NodeContainer], beside: Mapping[str, Beside]) -> tuple[NodeContainer, ...]:
     """The containers with their folders. `beside`: by host."""
     return tuple(_with(node, beside[node.host].folders) for node in nodes)
+
+
+def _label(folder: HostFolder) -> str:
+    if folder.is_data:
+        return f"{DATA_LABEL}{folder.digest}={folder.target}"
+    return f"{LABELS[folder.target]}={folder.digest}"
 
 
 def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
     """A node, its witness and its network's end with these folders."""
     targets = {folder.target for folder in folders}
     options = mounts(folders)
-    options += tuple(w for each in folders for w in ("--label", f"{LABELS[each.target]}={each.digest}"))
+    options += tuple(w for each in folders for w in ("--label", _label(each)))
     options += ("--workdir", WORKSPACE) if WORKSPACE in targets else ()
-    variables = {**node.environment, **{_DIGESTS[folder.target]: folder.digest for folder in folders}}
+    variables = {**node.environment, **{_DIGESTS[each.target]: each.digest for each in folders if not each.is_data}}
+    if data := [folder.target for folder in folders if folder.is_data]:
+        variables[environment.DATA] = os.pathsep.join(data)
     if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{CODE}:{variables['PYTHONPATH']}"
     run = ("docker", "run")

@@ -46,7 +46,7 @@ from ...run.start import Start, asked_ends, start_run
 from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository
 from ...send.folder.credentials import choice_of
-from ...send.folder.folder_look import FolderLook
+from ...send.folder.folder_look import FolderLook, looks_at_data
 from ...send.image import push as transfer
 from ...send.image.model import tag_of
 from ...send.image.push import Pushed
@@ -115,7 +115,7 @@ class _OnHosts(Start[NewRun]):
             folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
-        look = FolderLook(folder, choice) if folder else None
+        look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
@@ -138,7 +138,7 @@ class _OnHosts(Start[NewRun]):
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
         work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
         about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
-        request = DeployRequest(*about, options.force, self._needs, options.wait)
+        request = DeployRequest(*about, options.force, self._needs, options.wait, data=self._data)
         if cluster.job.overlay:
             network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
             work = replace(work, overlay=network.socket)
@@ -237,7 +237,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     hosts = request.cluster.hosts
     if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
-    pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag).all()
+    pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag, request.data).all()
     containers = sent_folders.give(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}

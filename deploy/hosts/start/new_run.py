@@ -56,6 +56,7 @@ class DeployRequest:
     requirements: Requirements | None = None
     wait: bool = False
     overlay: Overlay | None = None
+    data: Sequence[FolderLook] = ()
 
     def code(self) -> FolderLook | None:
         """A new look at the folder: somebody may have worked in it since the last one."""
@@ -160,7 +161,8 @@ class NewRun(HostsBackend):
         pushed = self._pushed or self._push()
         self._containers = sent_folders.give(self._containers, pushed)
         # What ran.
-        record.write_record(run_dir, {**record.facts(run_dir), "folder": sent_folders.digest_of(pushed) or None})
+        sent = {"folder": sent_folders.digest_of(pushed) or None, "data": sent_folders.data_of(pushed) or None}
+        record.write_record(run_dir, {**record.facts(run_dir), **sent})
         never_run = not (self._preflight["ran"] or request.force)
         if never_run:
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)
@@ -183,7 +185,8 @@ class NewRun(HostsBackend):
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
         bare.bring(request.sessions, request.facts, request.base, self._console)
-        return image_push.bring(request.sessions, request.base, request.code(), request.tag, self._console)
+        about = (request.sessions, request.base, request.code(), request.tag)
+        return image_push.bring(*about, self._console, request.data)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
         """Make the network that preflight then tries: the hosts need the image before, which has its tools."""

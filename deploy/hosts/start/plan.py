@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...core.errors import DeployError, UsageError
 from ...core.names import RunId
+from ...core.text import amount
 from ...host.facts import Container, HostFacts
 from ...run.environment import MASTER_PORT
 from ...send.image import push_plan
@@ -103,7 +104,8 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
             planned.append(Step(container.host, f"push {container.image}", push.why, ("docker", "load", "--quiet")))
         for folder in push.folders if push else ():
             if folder.lacking:
-                planned.append(Step(container.host, f"send the folder to {folder.place}", folder.lacking))
+                what = f"data, {amount(folder.bytes)}," if folder.is_data else "folder"
+                planned.append(Step(container.host, f"send the {what} to {folder.place}", folder.lacking))
     for container in containers:
         if container.overlay:
             what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"

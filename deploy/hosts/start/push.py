@@ -44,6 +44,7 @@ def push(options: Options, console: Console) -> int:
         refuse_mixed(cluster)
         folder, choice = folder_to_send(options, cluster), choice_of(cluster)
         code = FolderLook(folder, choice) if folder else None
+        data = folder_look.looks_at_data(cluster.job.data, choice)
         with open_all(cluster.hosts) as opened:
             look_through(code, "", console)
             needs = packages.asked(cluster, code, console)
@@ -56,14 +57,14 @@ def push(options: Options, console: Console) -> int:
                 cluster, _ = run_user.choose(cluster, sessions, facts)
             target = packages.Target(cluster, sessions, facts, tag, folder)
             if options.dry_run:
-                foretell(sessions, base, code, tag, console)
+                foretell(sessions, base, code, tag, console, data)
                 if needs:
                     packages.foretell(target, needs, console)
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
                 bare.bring(sessions, facts, base, console)
-                pushed = bring(sessions, base, code, tag, console)
+                pushed = bring(sessions, base, code, tag, console, data)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
                     packages.bring(replace(target, pushed=pushed), needs, console)
@@ -86,21 +87,24 @@ def bring(
     code: FolderLook | None,
     tag: str,
     console: Console,
+    data: Sequence[FolderLook] = (),
 ) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent. `code`: as send/image/push.py has it.
+    """Push, show the progress, say what each host was sent. `code`, `data`: as send/image/push.py has them.
 
     Raises DeployError with every host that failed.
     """
+    for look in data:
+        folder_notes.tell_data(look, console)
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, code, tag, tell, note=console.note).all()
-    digest = sent_folders.digest_of(pushed)
+        pushed = transfer.push(sessions, base, code, tag, tell, note=console.note, data=data).all()
+    digest, has_data = sent_folders.digest_of(pushed), sent_folders.data_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
         others = [f"{amount(count)} by {source}" for source, count in what.sources.items() if source != HERE]
         console.note(f"{host}: {size} sent{''.join(f', {by}' for by in others)} ({what.why})")
         row = {"kind": "pushed", "host": host, "image": tag, "bytes": what.sent_bytes, "why": what.why}
         row |= {"sources": dict(what.sources)}
-        console.data({**row, **({"folder": digest} if digest else {})})
+        console.data({**row, **({"folder": digest} if digest else {}), **({"data": has_data} if has_data else {})})
     return pushed
 
 
@@ -118,17 +122,26 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
             })  # fmt: skip
 
 
-def foretell(sessions: Sequence[Session], base: str, code: FolderLook | None, tag: str, console: Console) -> None:
+def foretell(
+    sessions: Sequence[Session],
+    base: str,
+    code: FolderLook | None,
+    tag: str,
+    console: Console,
+    data: Sequence[FolderLook] = (),
+) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    pushes = transfer.foresee(sessions, base, code, tag).all()
+    pushes = transfer.foresee(sessions, base, code, tag, data).all()
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
             "kind": "would push", "host": host, "image": tag, "layers": list(push_plan.layers), "why": push_plan.why,
         })  # fmt: skip
         for folder in push_plan.folders:
-            console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'} to send", {
+            size = f", {amount(folder.bytes)}" if folder.lacking and folder.is_data else ""
+            console.line(f"{host}: {folder.place}: {folder.lacking or 'nothing'}{size} to send", {
                 "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
+                "bytes": folder.bytes, "target": folder.target,
             })  # fmt: skip
     foretell_road(pushes, console)
 

@@ -83,13 +83,19 @@ def stamp_of(status: os.stat_result) -> str:
 class HostFolder:
     """A folder that goes to a host: `place` there, `target` in the containers of a run, `digest` of its content.
 
-    `lacking`: what the host lacks of it, in words; empty if it has all.
+    `lacking`: what the host lacks of it, in words; empty if it has all. `bytes`: of that.
     """
 
     place: str
     target: str
     digest: str
     lacking: str = ""
+    bytes: int = 0
+
+    @property
+    def is_data(self) -> bool:
+        """Whether it is data: it outlives what a push of code replaces."""
+        return self.target not in (WORKSPACE, CODE)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,13 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount
+from ...job.load import refuse_no_folder
+from ...job.values import Data
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
 from . import content, left_out, selection
@@ -41,11 +43,15 @@ class FolderLook:
     """The folder of a push: this machine looks at it in a thread of its own, while hosts are called and asked.
 
     `choice`: which files to send. `cache`: the folder that keeps what is remembered from one push to the next.
+    `data`: the folder is this data, of which all is sent.
     """
 
-    def __init__(self, folder: Path, choice: Choice = NO_CHOICE, cache: Path | None = None) -> None:
-        self.folder, self.choice = folder, choice
-        self.memory = FolderMemory(cache or cache_folder(), folder)
+    def __init__(
+        self, folder: Path, choice: Choice = NO_CHOICE, cache: Path | None = None, data: Data | None = None
+    ) -> None:
+        self.folder, self.choice, self.data = folder, choice, data
+        cache = cache or cache_folder()
+        self.memory = FolderMemory(cache / "data" if data else cache, folder)
         self._look = Ahead(self._now)
 
     def result(self) -> Look:
@@ -55,7 +61,15 @@ class FolderLook:
     def _now(self) -> Look:
         self.memory.load(self.choice)
         with _uncollected():
-            return look_at(self.folder, self.choice)
+            return look_at_data(self.folder, self.choice) if self.data else look_at(self.folder, self.choice)
+
+
+def looks_at_data(data: Sequence[Data], choice: Choice) -> tuple[FolderLook, ...]:
+    """The looks at a run's data. Raises UsageError for a folder that is not there."""
+    refuse_no_folder(data)
+    # What is included is of the folder of code.
+    choice = replace(choice, include=frozenset())
+    return tuple(FolderLook(each.source, choice, data=each) for each in data)
 
 
 def copy_folder(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
@@ -83,13 +97,7 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     selected = selection.select(folder, choice.include)
-    chosen, odd = list[Entry](), list[str]()
-    top = str(folder)  # a Path would be made a text again for each
-    for path in selected.paths:
-        if made := content.read_entry(top, path):
-            chosen.append(made)
-        elif os.path.lexists(folder / path):
-            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    chosen, odd = _entries(folder, selected.paths)
     if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
         _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
     credentials = left_out.find(folder, _kinds(chosen), choice)
@@ -102,6 +110,40 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
     notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
     return Look(chosen, credentials, notes, selected.rule, selected.new)
+
+
+def look_at_data(folder: Path, choice: Choice = NO_CHOICE) -> Look:
+    """All of a folder, whatever its rules and names say: who names it means all of it.
+
+    Raises UsageError if it is empty, or a secret is taken from a file of it; DeployError when it cannot be read.
+    """
+
+    def refuse(fault: OSError) -> None:
+        raise left_out.unreadable(Path(fault.filename or folder), fault) from fault
+
+    paths = list[str]()
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        inside = "" if place == str(folder) else f"{os.path.relpath(place, folder)}/"
+        paths += [f"{inside}{name}" for name in (*folders, *files)]
+    entries, odd = _entries(folder, sorted(paths))
+    if all(entry.isdir() for entry in entries):
+        raise UsageError(f"{folder}: there is no file in this data", "name the folder that has it")
+    credentials = left_out.find(folder, _kinds(entries), choice)
+    if secret := next((file for file in credentials if file.never), None):
+        raise UsageError(f"{folder / secret.path}: it is in data that is sent: {secret.why}", "keep it elsewhere")
+    return Look(entries, credentials, odd)
+
+
+def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]]:
+    """What these paths are, and notes of what no tar file can hold."""
+    entries, odd = list[Entry](), list[str]()
+    top = str(folder)  # a Path would be made a text again for each
+    for path in paths:
+        if made := content.read_entry(top, path):
+            entries.append(made)
+        elif os.path.lexists(folder / path):
+            odd.append(f"{path} stays here: it is a pipe, a socket or a device")
+    return entries, odd
 
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:

@@ -16,7 +16,7 @@ from threading import Lock
 
 from ...causes import docker_faults
 from ...core import fields
-from ...core.errors import BadAnswer, DeployError
+from ...core.errors import BadAnswer, DeployError, UsageError
 from ...core.fields import digits
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
@@ -26,9 +26,7 @@ from ..road.cargo import Cargo
 from ..road.road import Road
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
-from .credentials import Choice
 from .folder_look import FolderLook
-from .folder_memory import FolderMemory
 from .folder_stream import FolderStream
 
 _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
@@ -42,11 +40,13 @@ _HALVES = {"deploy", "trainer"}
 
 @dataclass(frozen=True)
 class HostFolders:
-    """What a host has: `at`, where it keeps folders; the bytes `free` there; and by digest the listing of each."""
+    """What a host has: `at` and `data`, where it keeps folders and data; the bytes `free` there; and by their names the
+    listing of each."""
 
     at: str
     free: int | None
     listings: Mapping[str, str]
+    data: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,11 @@ class FolderPlan:
     stream: FolderStream | None
     below: str
     why: str
+
+
+def name_of(digest: str, is_data: object) -> str:
+    """What hosts call a content: data lies apart from what a push of code replaces."""
+    return f"data/{digest}" if is_data else digest
 
 
 class Outgoing:
@@ -75,10 +80,11 @@ class Outgoing:
         *,
         what: str = "",
         places: Mapping[str, Path] | None = None,
-        memory: FolderMemory | None = None,
+        look: FolderLook | None = None,
     ) -> None:
-        self.target, self.content = target, content
-        self._folder, self._entries, self._what, self._places, self._memory = folder, entries, what, places, memory
+        self.target, self.content, self.is_data = target, content, bool(look and look.data)
+        self._folder, self._entries, self._what, self._places, self._look = folder, entries, what, places, look
+        self._memory = memory = look.memory if look else None
         self._lock, self._plans = Lock(), dict[str, FolderPlan]()
         # The hosts look meanwhile, and most likely have what was pushed last.
         if memory and (newest := next(iter(self.older), "")):
@@ -90,13 +96,22 @@ class Outgoing:
         listings = self._memory.listings if self._memory else {}
         return [digest for digest in listings if digest != self.content.digest]
 
+    @property
+    def names(self) -> list[str]:
+        """What this content, and those before it, are called on a host."""
+        return [self._name(digest) for digest in (self.content.digest, *self.older)]
+
+    def _name(self, digest: str) -> str:
+        return name_of(digest, self.is_data)
+
     def plan(self, folders: HostFolders) -> FolderPlan:
         """What a host with these folders lacks."""
-        listed = folders.listings.get(self.content.digest)
+        listed = folders.listings.get(self._name(self.content.digest))
         if listed and listed == self.content.listing:
             return FolderPlan(None, "", "")
         known = self._memory.listings if self._memory else {}
-        below = next((digest for digest in self.older if folders.listings.get(digest) == known[digest]), "")
+        listings = folders.listings
+        below = next((digest for digest in self.older if listings.get(self._name(digest)) == known[digest]), "")
         with self._lock:
             if below not in self._plans:
                 self._plans[below] = self._planned(self._memory.content(below) if self._memory and below else None)
@@ -105,12 +120,13 @@ class Outgoing:
     def on_host(self, folders: HostFolders) -> HostFolder:
         """Where the host has it, or will have it, and what it lacks of it."""
         plan, digest = self.plan(folders), self.content.digest
-        return HostFolder(f"{folders.at}/{digest}", self.target, digest, plan.why)
+        at, size = folders.data if self.is_data else folders.at, plan.stream.size if plan.stream else 0
+        return HostFolder(f"{at}/{digest}", self.target, digest, plan.why, size)
 
-    def save(self, choice: Choice) -> None:
+    def save(self) -> None:
         """Remember the digests of its files, and make what `keep` needs: hosts are at work meanwhile."""
-        if self._memory:
-            self._memory.save(self._entries, choice)
+        if self._look:
+            self._look.memory.save(self._entries, self._look.choice)
         self.content.listing  # noqa: B018 (a cached property)
 
     def keep(self) -> None:
@@ -122,19 +138,31 @@ class Outgoing:
         if below:
             paths, gone = self.content.since(below)
             changed = [self._entries[path] for path in paths]
-            if sum(entry.size for entry in changed) <= sum(entry.size for entry in self._entries.values()) // 4:
+            all_bytes = sum(entry.size for entry in self._entries.values())
+            if sum(entry.size for entry in changed) <= all_bytes // (1 if self.is_data else 4):
                 what = [several(len(changed), "new or changed path")] if changed else []
                 what += [several(len(gone - paths), "removed path")] if gone - paths else []
-                return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, ", ".join(what))
+                return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, self._why(", ".join(what)))
         files = sum(not entry.isdir() for entry in self._entries.values())
         stream = FolderStream(self._folder, self._entries.values(), places=self._places)
-        return FolderPlan(stream, "", f"all {several(files, 'file')}{self._what}")
+        return FolderPlan(stream, "", self._why(f"all {several(files, 'file')}"))
+
+    def _why(self, what: str) -> str:
+        return f"{what}{self._what}"
 
 
-def outgoing_folder(code: FolderLook) -> Outgoing:
-    """The user's folder. Raises as FolderLook.result, and for a file that cannot be read."""
-    entries = {entry.path: entry for entry in code.result().entries}
-    return Outgoing(WORKSPACE, code.folder, entries, code.memory.now(entries), memory=code.memory)
+def outgoing_folder(look: FolderLook) -> Outgoing:
+    """The user's folder, or data. Raises as FolderLook.result, for a file that cannot be read, and for data that is not
+    what cluster.toml says."""
+    entries, data = {entry.path: entry for entry in look.result().entries}, look.data
+    now = look.memory.now(entries)
+    if data and data.digest not in ("", now.digest):
+        raise UsageError(
+            f"{look.folder}: the digest of this data is {now.digest}, and cluster.toml names {data.digest}",
+            "take the folder that is meant; or, if it may change, the digest out of the file",
+        )
+    what = f" of {data.target}" if data else ""
+    return Outgoing(data.target if data else WORKSPACE, look.folder, entries, now, what=what, look=look)
 
 
 @cache
@@ -161,25 +189,27 @@ def _trainer() -> Iterator[tuple[str, Path]]:
                 yield f"{name}/{inside.as_posix()}", path
 
 
-def look_at_folders(session: Session, digests: Sequence[str]) -> HostFolders:
-    """Ask a host which of these contents it has. Raises DeployError."""
-    return parse(session.run(_SCRIPT("look-folders", *digests), timeout_s=_LOOK_S).out, digests)
+def look_at_folders(session: Session, names: Sequence[str]) -> HostFolders:
+    """Ask a host which of these contents, by their names there, it has. Raises DeployError."""
+    return parse(session.run(_SCRIPT("look-folders", *names), timeout_s=_LOOK_S).out, names)
 
 
-def parse(answer: str, digests: Sequence[str]) -> HostFolders:
+def parse(answer: str, names: Sequence[str]) -> HostFolders:
     """Read the answer of the script look-folders. Raises BadAnswer."""
-    at, free, listings = "", None, {}
+    at, data, free, listings = "", "", None, {}
     for line in answer.split("\n"):
         word, _, rest = line.partition(" ")
         if word == "at":
             at = _AT(rest, "its folders")
+        elif word == "data":
+            data = _AT(rest, "its data")
         elif word == "free":
             free = _FREE(rest, "free") * 1024
-        elif word == "has" and (name := rest.partition(" ")[0]) in digests:
+        elif word == "has" and (name := rest.partition(" ")[0]) in names:
             listings[name] = _LISTING(rest.partition(" ")[2], "a listing")
-    if not at:
-        raise BadAnswer("its folders", "`at FOLDER`", answer[:200])
-    return HostFolders(at, free, listings)
+    if not at or not data:
+        raise BadAnswer("its folders", "`at FOLDER` and `data FOLDER`", answer[:200])
+    return HostFolders(at, free, listings, data)
 
 
 def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
@@ -196,15 +226,16 @@ def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
 def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road: Road) -> Counter[str]:
     """Send what the host lacks; returns the bytes by who sent them. Raises DeployError; what the host had before stays
     then."""
-    plan = outgoing.plan(folders)
+    plan, name = outgoing.plan(folders), outgoing.names[0]
     if plan.stream is None:
+        if outgoing.is_data:
+            session.run(_SCRIPT("use-data", name))
         return Counter()
     check_space([plan], folders)
-    wanted = outgoing.content
     # What stands on another folder needs no listing, which takes its time.
-    listing = "" if plan.below else wanted.listing
-    argv = _SCRIPT("receive-folder", wanted.digest, listing, plan.below, *outgoing.older)
-    done, sources = road.send(session, argv, Cargo([plan.stream.part]))
+    listing = "" if plan.below else outgoing.content.listing
+    argv = _SCRIPT("receive-folder", name, listing, plan.below, *outgoing.older)
+    done, sources = road.send(session, argv, Cargo(plan.stream.parts, plan.stream.room))
     if done.code:
         raise refused(done.err, session.host.name, folders, plan.stream.room)
     return sources

@@ -7,12 +7,12 @@ import stat
 import tarfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, cached_property
-from itertools import accumulate
+from functools import cache, cached_property, partial
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
 from ...core.errors import DeployError
-from ..road.cargo import Part
+from ..road.cargo import Part, step_of
 from . import content, left_out
 from .content import Entry
 
@@ -45,17 +45,27 @@ class FolderStream:
         return sum(_padded(entry.size, _PAGE) + _PAGE for entry in self._entries)
 
     @cached_property
-    def part(self) -> Part:
-        """The stream, to be read in any order. Reading raises DeployError for a file that has changed since."""
-        return Part(self.size, self._read)
+    def parts(self) -> Sequence[Part]:
+        """The stream, to be read in any order. Reading raises DeployError for a file that has changed since.
+
+        A large file is a part: whatever comes before it, its pieces are the same, and a cut push goes on from them.
+        """
+        step, edges = step_of(self.size), {0, self.size}
+        for number, entry in enumerate(self._entries, 1):
+            if entry.size >= step:
+                edges |= {self._starts[number] + len(self._headers[number]), self._starts[number + 1]}
+        return [Part(end - at, partial(self._read_from, at), step) for at, end in pairwise(sorted(edges))]
 
     def read(self, tell: Callable[[int], None]) -> Iterator[bytes]:
-        """The stream in pieces of about a megabyte; `tell` gets the bytes so far. Raises as `part` does."""
+        """The stream in pieces of about a megabyte; `tell` gets the bytes so far. Raises as `parts` does."""
         sent = 0
-        for piece in self.part.chunks():
+        for piece in chain.from_iterable(part.chunks() for part in self.parts):
             yield piece
             sent += len(piece)
             tell(sent)
+
+    def _read_from(self, start: int, at: int, size: int) -> bytes:
+        return self._read(start + at, size)
 
     @cached_property
     def _headers(self) -> Sequence[bytes]:

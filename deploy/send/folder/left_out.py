@@ -174,4 +174,4 @@ def _status(path: Path) -> os.stat_result | None:
 def unreadable(path: Path, fault: OSError) -> DeployError:
     """The error for a file of the folder."""
     why = fault.strerror or "it became shorter while it was read"
-    return DeployError(f"cannot read {path}: {why}", "make it readable, or list it in .gitignore")
+    return DeployError(f"cannot read {path}: {why}", "make it readable, or take it out of what is sent")

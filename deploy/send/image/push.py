@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -143,8 +142,9 @@ def push(
     tell: Tell,
     cache: LayerCache | None = None,
     note: Callable[[str], None] = lambda _: None,
+    data: Sequence[FolderLook] = (),
 ) -> Results[Pushed]:
-    """Put `base` onto every host, as `tag`, and the folder of `code` beside it.
+    """Put `base` onto every host, as `tag`, and the folder of `code` and `data` beside it.
 
     Returns per host what was sent, or its fault.
 
@@ -153,13 +153,13 @@ def push(
     Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
-    sessions = list(sessions)
-    folders = _known_folders(sessions, code)
+    sessions, beside = list(sessions), _beside_image(code, data)
+    folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, pull=True)
     road, cache = Road(len(sessions), tell, note), cache or LayerCache(cache_folder() / "layers")
-    context, looks = _context(sessions, bases, code, tag, road, cache, folders)
+    context, looks = _context(sessions, bases, beside, tag, road, cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
-    saved = [Ahead(partial(outgoing.save, code.choice)) for outgoing in context.outgoing if code]
+    saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
     with context.road:
         pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name]))
     for save in saved:
@@ -169,13 +169,15 @@ def push(
     return pushed
 
 
-def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str) -> Results[PushPlan]:
+def foresee(
+    sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str, data: Sequence[FolderLook] = ()
+) -> Results[PushPlan]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
-    sessions = list(sessions)
-    folders = _known_folders(sessions, code)
+    sessions, beside = list(sessions), _beside_image(code, data)
+    folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, pull=False)
     if not bases.values:
-        outgoing, pull = _outgoing(None, code), f"the host would pull {base} first"
+        outgoing, pull = _outgoing(None, beside), f"the host would pull {base} first"
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
@@ -184,7 +186,7 @@ def foresee(sessions: Iterable[Session], base: str, code: FolderLook | None, tag
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
     context, looks = _context(
-        sessions, bases, code, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
+        sessions, bases, beside, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
     )
 
     def plan(session: Session) -> PushPlan:
@@ -214,7 +216,7 @@ def look(session: Session, image: Image, base: Base) -> Store:
 def _context(
     sessions: Sequence[Session],
     bases: Results[Base],
-    code: FolderLook | None,
+    beside: Sequence[FolderLook],
     tag: str,
     road: Road,
     cache: LayerCache,
@@ -232,22 +234,27 @@ def _context(
         return _Has(store, seen.values[session.host.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
-    outgoing = _outgoing(base, code)
+    outgoing = _outgoing(base, beside)
     layers = BaseLayers(base, local, cache, lambda read: road.tell(READER, min(read, base.size), base.size))
     return _PushContext(image, base, local, layers, road, proofs, outgoing), looks.result()
 
 
-def _outgoing(base: Base | None, code: FolderLook | None) -> list[Outgoing]:
-    """What goes beside the image: the agent, unless the base is known to have it, and the user's folder."""
+def _beside_image(code: FolderLook | None, data: Sequence[FolderLook]) -> tuple[FolderLook, ...]:
+    return (*([code] if code else []), *data)
+
+
+def _outgoing(base: Base | None, beside: Sequence[FolderLook]) -> list[Outgoing]:
+    """What goes beside the image: the agent, unless the base is known to have it, the user's folder, and data."""
     agent = [] if base and has_trainer(base) else [folder_push.outgoing_trainer()]
-    return [*agent, *([folder_push.outgoing_folder(code)] if code else [])]
+    return [*agent, *map(folder_push.outgoing_folder, beside)]
 
 
-def _known_folders(sessions: Sequence[Session], code: FolderLook | None) -> Ahead[Results[HostFolders]]:
+def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) -> Ahead[Results[HostFolders]]:
     """What each host has of what this machine may have sent before. It takes longest, so it comes first."""
 
     def ask() -> Results[HostFolders]:
-        known = [folder_push.outgoing_trainer().content.digest, *(code.memory.listings if code else ())]
+        known = [folder_push.outgoing_trainer().content.digest]
+        known += [folder_push.name_of(digest, look.data) for look in beside for digest in look.memory.listings]
         return on_all(sessions, lambda session: folder_push.look_at_folders(session, known))
 
     return Ahead(ask)
@@ -258,8 +265,7 @@ def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolder
     plans = [each.plan(folders) for each in outgoing]
     if not any(plan.stream and not plan.below for plan in plans):
         return folders
-    digests = [digest for each in outgoing for digest in (each.content.digest, *each.older)]
-    return folder_push.look_at_folders(session, digests)
+    return folder_push.look_at_folders(session, [name for each in outgoing for name in each.names])
 
 
 def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFolder, ...]:

@@ -23,12 +23,19 @@ class Piece(NamedTuple):
     size: int
 
 
-class Part:
-    """Bytes that several hosts may get: `read(at, size)` gives some of them. Several threads may use it."""
+def step_of(size: int) -> int:
+    """The bytes of a piece of so many bytes."""
+    return next(step for step, most in _SIZES if size < most)
 
-    def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
-        self.size, self.read = size, read
-        self.step = next(step for step, most in _SIZES if size < most)
+
+class Part:
+    """Bytes that several hosts may get: `read(at, size)` gives some of them. Several threads may use it.
+
+    `step`: the bytes of a piece, where its own size does not say it.
+    """
+
+    def __init__(self, size: int, read: Callable[[int, int], bytes], step: int = 0) -> None:
+        self.size, self.read, self.step = size, read, step or step_of(size)
         self._lock, self._pieces = Lock(), tuple[Piece, ...]()
 
     @property
@@ -50,10 +57,11 @@ class Part:
 
 
 class Cargo:
-    """Parts, one behind the other: what a command on a host gets as its input."""
+    """Parts, one behind the other: what a command on a host gets as its input. `room`: the bytes that it fills in the
+    home there."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
-        self._parts = parts
+    def __init__(self, parts: Sequence[Part], room: int = 0) -> None:
+        self._parts, self.room = parts, room
         self.size = sum(part.size for part in parts)
 
     @cached_property

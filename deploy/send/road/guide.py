@@ -66,7 +66,7 @@ class Delivery:
         self.stop = Stop(name, session.host.name, sizes, since=time.monotonic())
         self.session, self.cargo, self.line = session, cargo, None
         self.ended, self.sources = Future[Delivered](), Counter[str]()
-        self.key, self.is_ready, self.number = "", False, 0
+        self.key, self.is_ready, self.number, self.free = "", False, 0, 0
         # When the first of its bytes left here; and whether that was so fast that others need no road.
         self.began, self.is_quick = 0.0, None
         self.out, self.err = list[str](), list[str]()
@@ -118,7 +118,7 @@ class Guide:
             if number == str(delivery.number):
                 self._leave(delivery, *why.partition(" ")[::2])
         elif word == "free":
-            self._check_space(delivery, rest)
+            delivery.free = _KILOBYTES(rest, "free") * 1024
         elif word in ("out", "err"):
             lines = delivery.out if word == "out" else delivery.err
             if len(lines) < _MOST_LINES:
@@ -186,6 +186,7 @@ class Guide:
     def _begin(self, delivery: Delivery) -> None:
         if not delivery.is_ready:
             delivery.is_ready = True
+            _check_space(delivery)
             # What was there says nothing of how fast it gets the rest.
             delivery.stop.marks, delivery.stop.peak = [], 0.0
             self._route(delivery)
@@ -266,12 +267,6 @@ class Guide:
         self._note(f"{delivery.stop.host} {reason}{detail}: it gets the rest from "
                    f"{now_from.stop.host if now_from else HERE}")  # fmt: skip
 
-    def _check_space(self, delivery: Delivery, rest: str) -> None:
-        free = _KILOBYTES(rest, "free") * 1024
-        if free < (need := delivery.cargo.size + _SLACK):
-            text = f"not enough disk space in ~/.muster: what is sent needs {amount(need)}, {amount(free)} are free"
-            delivery.fail(DeployError(text, "on that host: df -h ~; `muster clean` shows what Muster keeps there"))
-
     def _end(self, delivery: Delivery, code: int) -> None:
         done = Done(code, "".join(f"{line}\n" for line in delivery.out), "".join(f"{line}\n" for line in delivery.err))
         if not code and delivery.stop.lacks():
@@ -298,3 +293,11 @@ class Guide:
         for other in self._deliveries.values():
             if other.stop.source == delivery.stop.name:
                 self._leave(other, "cut", "")
+
+
+def _check_space(delivery: Delivery) -> None:
+    """Fail if what it lacks, and what is made of all, does not fit beside what it has."""
+    lacks = sum(delivery.stop.sizes[digest] for digest in delivery.stop.lacks())
+    if delivery.free < (need := lacks + delivery.cargo.room + _SLACK):
+        text = f"not enough disk space in ~/.muster: it needs {amount(need)} more, {amount(delivery.free)} are free"
+        delivery.fail(DeployError(text, "on that host: df -h ~; `muster clean` shows what Muster keeps there"))

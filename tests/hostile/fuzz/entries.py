@@ -278,11 +278,12 @@ def store(text):
     _words(push_plan.replaced(samples.IMAGE, parsed))
 
 
-@entry(f"at /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
+@entry(f"data /home/a/.muster/data/b\nat /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
 def folders(text):
     """The folders on a host."""
     parsed = folder_push.parse(text, ["0" * 64])
     assert parsed.at.startswith("/")
+    assert parsed.data.startswith("/")
     assert set(parsed.listings) <= {"0" * 64}
 
 

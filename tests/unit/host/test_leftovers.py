@@ -17,6 +17,9 @@ runs alive 100000 10
 folders 0123abcd 100000 10
 folders coming.4567abcd 100000 10
 caches 1000/triton 100000 100
+data 89abcdef 100000 400
+data fedcba98 999990 400
+data coming.dead 100000 4
 pushed muster-code:latest 1970-01-06T18:53:20+0000
 pushed gone:latest 1970-01-06T18:53:20+0000
 """
@@ -32,7 +35,7 @@ VOLUMES = [
     Stored("data", {"muster.user": "ops"}, 1, False),
     Stored("muster-cache-tools-1000", {"muster.cache": "x", "muster.user": "ops"}, 1, True, "1970-01-02T03:46:40Z"),
 ]
-HAD = Had(frozenset({"alive"}), frozenset({"4567abcd 89"}))
+HAD = Had(frozenset({"alive"}), frozenset({"4567abcd 89", "fedcba98"}))
 
 
 def kept(had=HAD):
@@ -60,6 +63,8 @@ def test_only_what_is_named_goes_and_never_what_a_container_has():
     assert names(Selection(kinds=frozenset({"caches"}))) == (set(), {"1000/triton", "muster-cache-tools-1000"})
     assert names(Selection(kinds=frozenset({"caches"})), Had())[0] == {"1000/triton"}, "no run goes on"
     assert names(Selection(kinds=frozenset({"folders"}))) == ({"0123abcd"}, {"coming.4567abcd"})
+    assert names(Selection(data=("89abcdef", "fedcba98"))) == ({"89abcdef"}, {"fedcba98"})
+    assert names(Selection(data=("all",))) == ({"89abcdef", "coming.dead"}, {"fedcba98"}), "data alone"
     assert names(Selection(kinds=frozenset({"images"}), runs=("old",))) == ({"muster-code:latest", "old"}, set())
 
 
@@ -72,9 +77,10 @@ def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
             leftovers.age(text)
 
 
-def test_a_run_that_no_host_has_is_named():
+def test_a_run_and_data_that_no_host_has_are_named():
     there = {"a": kept(), "b": []}
-    assert leftovers.unknown_runs(there, Selection(runs=("old", "nope", "all"))) == ["nope"]
+    wanted = Selection(runs=("old", "nope", "all"), data=("89abcdef", "old", "all"))
+    assert leftovers.unknown(there, wanted) == [("runs", "nope"), ("data", "old")]
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,21 @@ def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
     assert sent_folders.digest_of(BESIDE) == "f01d"
 
 
+def test_data_lies_where_it_was_asked_for_read_only_and_the_script_is_told_where():
+    data = [HostFolder(f"/h/data/d{at}", f"/data{at}", f"d{at}") for at in ("", "/x")]
+    (given,) = sent_folders.give([node()], {"a": SimpleNamespace(folders=(FOLDER, *data))})
+    options = given.docker.options
+    for at in ("", "/x"):
+        assert f"type=bind,source=/h/data/d{at},target=/data{at},readonly" in options
+        assert f"muster.data.d{at}=/data{at}" in options
+    assert (
+        given.environment == given.witness.environment == {"MUSTER_SENT_DIGEST": "f01d", "MUSTER_DATA": "/data:/data/x"}
+    )
+    labels = {"muster.folder": "f01d", "muster.data.d": "/data", "muster.data.e": "/x", "muster.run": "r"}
+    assert sent_folders.words_of(labels) == {"f01d", "d", "e"}
+    assert sent_folders.data_of({"a": SimpleNamespace(folders=(FOLDER, *data))}) == {"/data": "d", "/data/x": "d/x"}
+
+
 def test_a_path_of_the_users_does_not_hide_the_agent():
     (given,) = sent_folders.give([node(PYTHONPATH="/muster:/mine")], BESIDE)
     assert given.environment["PYTHONPATH"] == "/muster/code:/muster:/mine"

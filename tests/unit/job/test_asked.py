@@ -45,7 +45,9 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
         "folder_limit",
     }
     assert free == {key.name for key in KEYS.values() if key.asks == FREE}
-    for name in {entry.name for entry in fields(Job)} - free - {"env_file", "secrets", "include", "mounts", "roles"}:
+    for name in (
+        {entry.name for entry in fields(Job)} - free - {"env_file", "secrets", "include", "mounts", "roles", "data"}
+    ):
         assert lines_of(replace(Job(), **{name: "x"}), folder=tmp_path), f"{name} is asked for"
 
 

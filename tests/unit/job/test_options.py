@@ -62,7 +62,7 @@ def test_every_option_is_of_a_command_or_a_key_and_says_what_it_means_there(each
 
 def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
     names = [key.name for key in KEYS.values()]
-    assert {*names, "spares", "arbiter", "roles"} == {each.name for each in fields(Job)}
+    assert {*names, "spares", "arbiter", "roles", "data"} == {each.name for each in fields(Job)}
     assert len(names) == len({*names})
 
 

@@ -1,12 +1,14 @@
 #!/bin/sh
-# receive-folder DIGEST LISTING BELOW OLD...: makes the folder DIGEST from a tar stream: `files/` has what is new, `gone` the
-# paths that must go first, each with a NUL behind it, and `whole` is its last entry, so a cut stream is no whole one. BELOW:
-# the folder that the changes stand on; empty: the stream has everything, and gives LISTING. OLD: folders that this one replaces.
+# receive-folder NAME LISTING BELOW OLD...: makes the folder NAME, DIGEST or data/DIGEST, from a tar stream: `files/` has what is
+# new, `gone` the paths that must go first, each with a NUL behind it, and `whole` is its last entry, so a cut stream is no whole
+# one. BELOW: the DIGEST of the folder that the changes stand on; empty: the stream has everything, and gives LISTING. OLD: DIGESTs
+# that this one replaces.
 # The caller holds the host's lock: nothing else works here. Nothing has the name DIGEST before it is whole. All that comes
 # over the network comes first; what then happens takes no time to speak of, and no end of the client ends it.
 . ./folders_function.sh
 . ./listing_function.sh
-digest=$1 want=$2 below=$3 coming=.coming.$1; shift 3
+case $1 in data/*) place data ;; *) place folders ;; esac
+digest=${1#data/} want=$2 below=$3 coming=.coming.${1#data/}; shift 3
 # shellcheck disable=SC2317,SC2329  # the trap calls it
 end() { code=$?; cd -- "$folders" && rm -rf -- .coming.*; exit "$code"; }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
@@ -30,5 +32,5 @@ else
     if wait "$asking"; then cp -al -- "$below" "$coming/new"; else mv -- "$below" "$coming/new"; fi || exit
     (cd -- "$coming/new" && xargs -0 rm -rf -- <../gone) && cp -al -- "$coming/files/." "$coming/new/" || exit
 fi
-rm -rf -- "./$digest" && mv -- "$coming/new" "$digest" || exit
+rm -rf -- "./$digest" && mv -- "$coming/new" "$digest" && touch -- "./$digest" || exit
 for old; do [ ! -d "$old" ] || in_use "$old" || rm -rf -- "./$old"; done
