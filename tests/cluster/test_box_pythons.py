@@ -11,9 +11,9 @@ from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
 from tests.cluster.test_boxes import TRAIN, deploy
 
 GONE = "rm -rf /usr/bin/python3* /usr/lib/python3*"
-OLD = r"""printf '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.18\nexit 1\n' >/usr/bin/python3"""
+OLD = r"""cd /usr/bin; printf '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.18\nexit 1\n' >python3; chmod 755 python3"""
 # The first box has none, the second an old one.
-FIRST = f'{GONE}; [ "$(uname -n)" = box-1 ] || {OLD}; chmod 755 /usr/bin/python3; true'
+FIRST = f'{GONE}; [ "$(uname -n)" = box-1 ] || {{ {OLD}; }}'
 LIST = "UV_PYTHON_DOWNLOADS_JSON_URL"
 
 
@@ -51,7 +51,7 @@ def test_where_no_side_reaches_a_python_that_is_said_soon_with_what_to_type(cont
     control.environment[LIST] = "http://192.0.2.1/list.json"
     started = time.monotonic()
     refused = deploy(control, "train.py")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 20  # 6 on an idle machine
     assert refused.returncode == 1, refused.stderr
     assert "box-1: it has no container engine, and no Python; Python 3.12" in refused.stderr
     assert "box-2: it has no container engine, and only Python 3.8.18" in refused.stderr

@@ -26,7 +26,8 @@ from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 
 PREFIX = "muster-bare:"
-_PYTHON = f"{PREFIX}python"
+# What each bare host has at once: its Python, without packages.
+PYTHON = f"{PREFIX}python"
 # Bytes of an environment, with what uv keeps of it.
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
 # What the agent and a rank import beside torch.
@@ -123,7 +124,7 @@ def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
     return DockerPlace(
-        session.host.name, session, _PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
+        session.host.name, session, PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
     )
 
 

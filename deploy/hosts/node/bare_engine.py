@@ -91,14 +91,15 @@ class _Bringing:
             return self._archives[machine]
 
     def _fetched(self, host: str, machine: str) -> tuple[bytes, str]:
+        folder, words = store.own(folders.cache_folder() / "packages"), list[str]()
         try:
-            return uv.python_for(machine, store.own(folders.cache_folder() / "packages"), self._own), ""
+            return uv.python_for(machine, folder, self._own), ""
         except DeployError as fault:
-            here = fault.message
+            words.append(fault.message)
         try:
-            return uv.python_getter(host, machine, self._own), here
+            return uv.python_getter(host, machine, folder, self._own), words[0]
         except DeployError as fault:
-            return b"", f"{here}; {fault.message}"
+            return b"", "; ".join(dict.fromkeys([*words, fault.message]))
 
 
 def _bring_nothing(session: Session) -> str:
