@@ -14,14 +14,16 @@ from ..core.errors import NOT_FOUND
 from ..core.text import amount
 from .faults import Kind, SshFault, Where, fault
 
+# Where the home of a rented box cannot be written to, the disk that stays is at /workspace; not one of somebody else.
+# A host without an engine has one of ours at the end of its PATH (engine/bringing.py).
+_PLACES = (
+    '[ -w "$HOME" ] || { [ -O /workspace ] && [ -w /workspace ] && HOME=/workspace; }; PATH=$PATH:$HOME/.muster/bin'
+)
 # A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
 # that dies of a signal an exit code (128 + the signal's number).
-_SCRIPT = 'PATH=$PATH:$HOME/.muster/bin; echo "$0"; echo "$0" >&2; "$@"; exit $?'
+_SCRIPT = f'{_PLACES}; echo "$0"; echo "$0" >&2; "$@"; exit $?'
 # And the shell may print something when it exits.
-# A host without an engine has one of ours at the end of its PATH (engine/bringing.py).
-_WITH_END = (
-    'PATH=$PATH:$HOME/.muster/bin; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
-)
+_WITH_END = f'{_PLACES}; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
 # Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
 _READ_BY_SHELLS = re.compile(r"[\n!\\']")
 # Of each stream of an answer, of what start-up files print before it, of a line (a longer one arrives in pieces), and

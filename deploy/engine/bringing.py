@@ -7,6 +7,7 @@ import io
 import tarfile
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from ..core import fields
 from ..core.errors import DeployError
@@ -14,22 +15,43 @@ from ..core.scripts import Scripts
 from ..door.session import Session
 
 _SCRIPT, _FOLDER = Scripts(__file__), Path(__file__).with_name("bare")
+_WORD = fields.words(100)
+# How what Muster keeps on a host gets to a disk that suits; {}: the host.
+OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder of another disk)"
 
 
-def bring(session: Session) -> None:
-    """Put it below ~/.muster/bin. Raises DeployError for a host without a Python that can run it."""
+class Lacks(NamedTuple):
+    """A host whose Python cannot run an engine: its processor, and what its Python says of itself, if it has one."""
+
+    machine: str
+    old: str
+
+
+def bring(session: Session, own: str) -> Lacks | None:
+    """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
     digest, archive = _packed()
-    done = session.run(_SCRIPT("bring-bare", digest), input=archive)
-    if "python" not in fields.rows(done.out):
+    done = session.run(_SCRIPT("bring-bare", digest, own), input=archive)
+    rows = fields.rows(done.out)
+    if "noexec" in rows:
         raise DeployError(
-            f"{session.host.name}: it has neither a container engine nor Python 3.11 or later",
-            f"install one of them there; for an engine: muster bootstrap --hosts {session.host.name}",
+            f"{session.host.name}: no program of its home can be started: its disk is mounted noexec",
+            OTHER_DISK.format(session.host.name),
         )
+    if "machine" not in rows:
+        return None
+    return Lacks(_WORD(rows["machine"][0], "its processor"), _WORD(rows.get("old", [""])[0], "its Python"))
 
 
-def is_current(version: str) -> bool:
-    """Whether a host's own engine with this version is the one that `bring` would bring."""
-    return version == f"bare-{_packed()[0]}"
+def bring_python(session: Session, own: str, archive: bytes) -> str:
+    """Put a Python below ~/.muster/python, from the archive or by the uv in it. The last word of a failure, if any."""
+    done = session.run(_SCRIPT("bring-python", own), input=archive, timeout_s=None, moving=True, check=False)
+    return "" if "python" in fields.rows(done.out) else (done.err.strip() or f"code {done.code}").splitlines()[-1]
+
+
+def python_of(version: str) -> str:
+    """The Python by which a host's own engine with this version runs, if it is the one that `bring` would bring."""
+    digest, _, python = version.removeprefix("bare-").partition("-")
+    return python if digest == _packed()[0] else ""
 
 
 @cache

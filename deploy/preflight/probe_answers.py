@@ -118,6 +118,7 @@ _RESOURCES = record(
         "threads": row(whole(0, 1000), whole(0, 1000)),
         "pids": _SIZE,
         "denied": flag,
+        "bare": flag,
         "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,8 @@ from tests.cluster.test_bootstrap import docker
 
 _BOOT = """
 ssh-keygen -A >/dev/null; mkdir -p /run/sshd "$AT/.ssh"; echo "$KEY" >"$AT/.ssh/authorized_keys"
-chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; exec env -u KEY -u AT -u USER tini -- /usr/sbin/sshd -D -e
+chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; eval "$FIRST"
+exec env -u KEY -u AT -u USER -u FIRST tini -- /usr/sbin/sshd -D -e
 """
 # What a run may have beside what it keeps: processes, shared memory, scratch, containers.
 _LEFT = """
@@ -76,8 +77,10 @@ class Boxes:
 
 
 @contextmanager
-def started(size: int, image: str, folder: Path, user: str = "ops") -> Iterator[Boxes]:
-    """So many boxes, for the login `user`."""
+def started(
+    size: int, image: str, folder: Path, user: str = "ops", first: str = "", options: Sequence[str] = ()
+) -> Iterator[Boxes]:
+    """So many boxes, for the login `user`. `first`: what root does there before; `options`: of `docker run`."""
     if left := os.environ.get("BOXES"):  # FOLDER NAME INDEX of boxes that are up, with what earlier runs made there
         up, called, index = left.split()
         yield Boxes(called, size, Path(up), index)
@@ -91,10 +94,11 @@ def started(size: int, image: str, folder: Path, user: str = "ops") -> Iterator[
         with mirror.serve(gateway) as index:
             boxes = Boxes(name, size, folder, index)
             for host in boxes.hosts:
-                given = [word for pair in (f"KEY={key}", f"AT={home}", f"USER={user}") for word in ("--env", pair)]
+                words = (f"KEY={key}", f"AT={home}", f"USER={user}", f"FIRST={first}")
+                given = [word for pair in words for word in ("--env", pair)]
                 where = ("--name", boxes.container(host), "--hostname", host, "--network", name)
                 port = f"127.0.0.1:{free_port()}:22"  # the same after a restart
-                docker("run", "--detach", *where, "--publish", port, *given, image, "sh", "-ec", _BOOT)
+                docker("run", "--detach", *where, "--publish", port, *given, *options, image, "sh", "-ec", _BOOT)
             (folder / "config").write_text("".join(_settings(boxes, host, user) for host in boxes.hosts))
             yield boxes
     finally:

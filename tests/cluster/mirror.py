@@ -1,12 +1,19 @@
-"""An index of packages for hosts that reach no other: what this machine's own pip has in folders, over HTTP."""
+"""An index of packages for hosts that reach no other: what this machine's own pip has in folders, over HTTP.
+
+And a place with a Python as uv has them: this machine's own, which starts in any folder.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 import os
+import platform
 import re
 import subprocess
 import sys
+import tarfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +22,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import mkdtemp
+
+from deploy.send.packages.uv import PYTHON
 
 _LINK = re.compile(r'href="([^"#]+)#sha256=([0-9a-f]{64})"')
 
@@ -54,9 +63,61 @@ def files_of(name: str) -> dict[str, tuple[Path, str]]:
     return files
 
 
+# The folder of Python's libraries that a program looks into, from its own folder.
+_BESIDE = b"$ORIGIN/../lib"
+_LEFT_OUT = re.compile(r"/(site-packages|test|config-[^/]*|idlelib|__pycache__)(/|$)")
+
+
+@cache
+def python_archive() -> bytes:
+    """This machine's Python as uv's archives have one: its files below `python`."""
+    home, version = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    path, packed = f"{home}/lib".encode() + b"\0", io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+
+        def add(file: Path, name: str) -> None:
+            data = file.read_bytes().replace(path, _BESIDE.ljust(len(path), b"\0"))
+            entry = tarfile.TarInfo(f"python/{name}")
+            entry.size, entry.mode = len(data), 0o755
+            archive.addfile(entry, io.BytesIO(data))
+
+        add((home / "bin" / version).resolve(), f"bin/{version}")
+        wanted = f"python{PYTHON.rpartition('.')[0]}"  # uv looks for the names of the version that it asked for
+        for name in {"bin/python", "bin/python3", f"bin/{wanted}", f"lib/{wanted}"} - {
+            f"bin/{version}",
+            f"lib/{version}",
+        }:
+            entry = tarfile.TarInfo(f"python/{name}")
+            entry.type, entry.linkname = tarfile.SYMTYPE, version
+            archive.addfile(entry)
+        for file in [*home.glob("lib/libpython3*.so*"), *(home / "lib" / version).rglob("*")]:
+            name = str(file.relative_to(home))
+            if file.is_file() and not _LEFT_OUT.search(name):
+                add(file, name)
+        entry = tarfile.TarInfo(f"python/lib/{version}/site-packages")
+        entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+        archive.addfile(entry)
+    return packed.getvalue()
+
+
+def _downloads(host: str) -> bytes:
+    """The list of Pythons that uv reads: ours, under the name of the version that hosts get."""
+    major, minor, patch = map(int, PYTHON.split("."))
+    key = f"cpython-{PYTHON}-linux-{platform.machine()}-gnu"
+    about = {"name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu"}
+    about |= {"major": major, "minor": minor, "patch": patch, "prerelease": "", "variant": None, "build": "1"}
+    where = {"url": f"http://{host}/python/cpython.tar.gz", "sha256": hashlib.sha256(python_archive()).hexdigest()}
+    return json.dumps({key: {**about, **where}}).encode()
+
+
 class _Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         kind, name, *rest = [*self.path.strip("/").split("/"), "", ""]
+        if kind == "python":
+            data = python_archive() if name == "cpython.tar.gz" else _downloads(self.headers["Host"])
+            self._begin(len(data))
+            self.wfile.write(data)
+            return
         files = files_of(name)
         if kind == "simple" and files:
             rows = (f'<a href="/files/{name}/{file}#sha256={digest}">{file}</a>' for file, (_, digest) in files.items())

@@ -116,7 +116,9 @@ def _image_add(_: Options, words: list[str]) -> None:
     """NAME LAYER VOLUME: an image whose Python is that of an environment in a volume; '': the host's own."""
     name, layer, volume = words
     base = str(store.root() / "volumes" / volume / "data") if volume else _plain_python()
-    layer = layer or "sha256:" + hashlib.sha256(f"{sys.version} {platform.libc_ver()}".encode()).hexdigest()
+    layer = (
+        layer or "sha256:" + hashlib.sha256(f"{platform.python_version()} {platform.machine()}".encode()).hexdigest()
+    )
     path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
     store.keep_image(name, {"Config": settings, "Base": base}, [layer], "2026-01-01T00:00:00Z")

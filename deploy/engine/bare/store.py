@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import re
 import secrets
 import shutil
@@ -41,7 +42,7 @@ def root() -> Path:
 def about_engine() -> dict[str, Any]:
     """What it says of itself. It lies in a folder that has the digest of its content for a name."""
     seen = os.uname()
-    version = f"bare-{os.path.basename(sys.path[0])}"
+    version = f"bare-{os.path.basename(sys.path[0])}-{platform.python_version()}"
     return {
         "Version": version,
         "ServerVersion": version,

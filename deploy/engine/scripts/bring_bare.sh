@@ -1,15 +1,17 @@
 #!/bin/sh
-# bring-bare DIGEST: makes this host's own engine, whose containers are processes of the login: unpacks standard input, an archive
-# with the digest DIGEST, below ~/.muster/bin, and writes the program `docker` there, which the PATH of our commands ends with. Says
-# `python PATH` of the newest Python that it can use, or nothing if there is none.
+# bring-bare DIGEST OWN: makes this host's own engine, whose containers are processes of the login: unpacks standard input, an
+# archive with the digest DIGEST, below ~/.muster/bin, and writes the program `docker` there, which the PATH of our commands ends
+# with. It runs by the Python OWN of ~/.muster/python where that was brought (bring-python), else by the newest one of the PATH.
+# Says `ready`; `noexec` where no program of the home starts; or `machine` and `old`: its processor, a Python that is too old.
 umask 077
-place=$HOME/.muster/bin found=
-for name in python3.14 python3.13 python3.12 python3.11 python3; do
+place=$HOME/.muster/bin found= old=
+for name in "$HOME/.muster/python/$2/bin/python3" python3.14 python3.13 python3.12 python3.11 python3; do
     # shellcheck disable=SC2016  # Python reads it
-    found=$(command -v "$name") && "$found" -I -S -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+    found=$(command -v "$name") && "$found" -I -S -c 'import ctypes, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break
+    [ -z "$found" ] || old=$("$found" -V 2>&1)
     found=
 done
-[ -n "$found" ] || exit 0
+[ -n "$found" ] || { echo "machine $(uname -m)"; echo "old $old"; exit; }
 mkdir -p -- "$place" || exit
 [ -d "$place/$1" ] || {
     part=$(mktemp -d "$place/.coming.XXXXXX") || exit
@@ -22,4 +24,7 @@ printf '#!/bin/sh\nexec "%s" -I -S -c "import sys; sys.path.insert(0, sys.argv.p
 for old in "$place"/*; do
     case $old in "$place/docker" | "$place/$1") ;; *) rm -rf -- "$old" ;; esac
 done
-"$place/docker" image add muster-bare:python "" "" && echo "python $found"
+"$place/docker" image add muster-bare:python "" ""; code=$?
+[ "$code" -ne 126 ] || { echo noexec; exit; }
+[ "$code" -ne 0 ] || echo ready
+exit "$code"

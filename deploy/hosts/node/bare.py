@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...core.errors import UsageError
-from ...core.text import several
+from ...core.errors import DeployError, UsageError
+from ...core.text import amount, several
 from ...door.session import Session, on_all
+from ...engine import bringing
 from ...host import audit
 from ...host.facts import HostFacts
 from ...job.cluster import Cluster
@@ -26,7 +27,10 @@ from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 
 PREFIX = "muster-bare:"
-_PYTHON = f"{PREFIX}python"
+# What each bare host has at once: its Python, without packages.
+PYTHON = f"{PREFIX}python"
+# Bytes of an environment, with what uv keeps of it.
+_NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
 # What the agent and a rank import beside torch.
 _BESIDE = "numpy\npysyncobj==0.3.17\n"
 
@@ -50,6 +54,8 @@ def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], con
     console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
     if cluster.job.data:
         console.note(f"{', '.join(bare)}: the data lies at other paths there: your script finds them in {DATA}")
+    if elsewhere := [host for host in bare if facts[host].home == "/workspace"]:
+        console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
     console.data({"kind": "bare", "hosts": bare})
 
 
@@ -92,6 +98,13 @@ def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str
     if not lacking:
         return
     torch, _, build = base.removeprefix(PREFIX).partition("-")
+    need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
+    for session in lacking:
+        if (room := facts[session.host.name].room) is not None and room < need:
+            raise DeployError(
+                f"{session.host.name}: {amount(room)} are free where {base} would be: it needs {amount(need)}",
+                bringing.OTHER_DISK.format(session.host.name),
+            )
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, f"torch=={torch}\n{_BESIDE}".encode()),))
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
@@ -114,7 +127,7 @@ def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
     return DockerPlace(
-        session.host.name, session, _PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
+        session.host.name, session, PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
     )
 
 

@@ -13,7 +13,7 @@ from ...causes.docker_faults import DockerFault
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...door.session import Session, SshFault, on_all
-from ...engine import bringing, reach
+from ...engine import reach
 from ...engine.engine import Engine
 from ...host import commands
 from ...host import facts as host_facts
@@ -24,8 +24,8 @@ from ...host.facts import Container, HostFacts, Route
 from ...host.gpus import Gpus
 from ...host.logs import HostLogs
 from ...host.status import HostRun, HostStatus
-from ...job.options import FLAG, Job
-from ..node import container
+from ...job.options import Job
+from ..node import bare_engine, container
 
 _MOST_TEXT = 500
 _PATIENCE_S = 30.0
@@ -42,23 +42,9 @@ def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = Tr
     answers = on_all(asked.values(), _look)
     if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
         answers = answers.then(_with_an_engine)
-    elif bring and (lacking := [asked[host] for host, answer in answers.values.items() if not _has_current(answer)]):
-        brought = on_all(lacking, _bring if may_write else _bring_nothing)
-        answers = Results({host: _of(host, brought if host in brought else answers) for host in asked})
+    elif bring:
+        answers = bare_engine.bring(asked, answers, _look, may_write)
     return Results({host: _read(answers, asked[host]) for host in asked})
-
-
-def _bring(session: Session) -> str:
-    bringing.bring(session)
-    return _look(session)
-
-
-def _bring_nothing(session: Session) -> str:
-    raise DeployError(
-        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a program of 40 kB "
-        "that is not there, and a dry run brings nothing",
-        f"muster preflight --hosts {session.host.name} brings it; or leave out {FLAG.dry_run}",
-    )
 
 
 def _look(session: Session) -> str:
@@ -66,10 +52,6 @@ def _look(session: Session) -> str:
         return session.run(commands.look()).out
     except SshFault as failed:
         raise session.explained(failed) from failed
-
-
-def _of(host: str, answers: Results[str]) -> str | DeployError:
-    return answers.faults[host] if host in answers.faults else answers.values[host]
 
 
 def _with_an_engine(answer: str) -> str:
@@ -81,9 +63,10 @@ def _with_an_engine(answer: str) -> str:
 
 def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     """What a host says, or its fault."""
-    answer, gpus = _of(session.host.name, answers), session.host.gpus
-    if isinstance(answer, DeployError):
-        return answer
+    host, gpus = session.host.name, session.host.gpus
+    if host in answers.faults:
+        return answers.faults[host]
+    answer = answers.values[host]
     try:
         seen = replace(host_facts.parse(answer, time.time()), called_at=session.called_at)
     except DeployError as fault:
@@ -92,11 +75,6 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
         return seen  # which of them are free is asked later (places.py)
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)
     return replace(seen, gpus=named, picked=True)
-
-
-def _has_current(answer: str) -> bool:
-    """Whether a bare host has the engine that this Muster brings."""
-    return bringing.is_current(host_facts.bare_version(answer))
 
 
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:

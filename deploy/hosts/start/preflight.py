@@ -143,7 +143,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     where = f"on the hosts themselves: {presence.shut}" if presence.shut else OUTSIDE
     request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
-    image = presence.image if inside else ""
+    image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.all_are(hosts.facts) else ""
     started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, image, python=options.python)
     try:
         faults = {**(hosts.faults or {}), **{host: _no_probe(fault) for host, fault in started.faults.items()}}

@@ -9,7 +9,7 @@ from ...causes.docker_faults import SECCOMP_FIX
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..request import MUSTER
+from ..request import MUSTER, PreflightRequest
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs almost none; NCCL and data loaders with workers need some.
@@ -29,6 +29,11 @@ PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
 # Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 
+_SHM_BY_HAND = "docker run --shm-size 16g (or --ipc host)"
+_SHM_OF_PROVIDER = (
+    "DataLoader(num_workers=0), or smaller batches; where NCCL names /dev/shm: --env NCCL_SHM_DISABLE=1; "
+    "or a larger one of the box's provider"
+)
 _NO_THREAD = "`can't start new thread`"
 
 
@@ -37,8 +42,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         has = facts["resources"]
-        least = SHM_NCCL if answers.request.backend == "nccl" else SHM_LEAST
-        yield from _shm(host, has["disk"].get("/dev/shm"), least, answers.request.style == MUSTER)
+        yield from _shm(host, has, answers.request)
         yield from _temporary(host, has["disk"])
         yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
         yield from _memory(host, has["memory"], answers.request.processes)
@@ -59,10 +63,15 @@ def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]
         )
 
 
-def _shm(host: str, room: dict[str, int] | None, least: int, ours: bool) -> Iterator[Finding]:
+def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[Finding]:
+    room = has["disk"].get("/dev/shm")
     if room is None:
         return
-    fix = 'shm_size = "16g" under [job] of cluster.toml' if ours else "docker run --shm-size 16g (or --ipc host)"
+    fix = 'shm_size = "16g" under [job] of cluster.toml' if request.style == MUSTER else _SHM_BY_HAND
+    least = SHM_NCCL if request.backend == "nccl" else SHM_LEAST
+    if has.get("bare"):
+        # Only its provider can change it. One rank a host needs little of it, also with NCCL.
+        fix, least = _SHM_OF_PROVIDER, SHM_LEAST
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
         yield find("shm-small", host, "/dev/shm cannot be written to", fix)

@@ -267,6 +267,7 @@ def resources():
     memory = dict(re.findall(r"^(\w+): +(\d+) kB", text("/proc/meminfo"), re.M))
     answer["memory"] = {name: int(memory[name]) * 1024 for name in ("MemTotal", "MemAvailable") if name in memory}
     answer["ports_from"] = int(text("/proc/sys/net/ipv4/ip_unprivileged_port_start").strip() or 0)
+    answer["bare"] = "MUSTER_ROOT" in os.environ  # no engine sets its limits
     answer["pace"] = pace()
     answer["threads"] = [threads(), THREADS]
     answer["denied"] = answer["threads"][0] < THREADS and denied()

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,14 +83,17 @@ class Base:
     def platform(self) -> str:
         """The platform as uv names it. Raises DeployError for one that uv does not know."""
         kind, version = self.libc
-        minor = int(version.split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", version) else 0
-        fits = [known for known in _GLIBC if known <= minor]
+        fits = [known for known in _GLIBC if known <= _minor(self.libc)]
         if self.machine not in ("x86_64", "aarch64") or kind != "glibc" or not fits:
             raise DeployError(
                 f"no packages can be chosen for {self.machine} with {kind} {version}",
                 "--requirements no; put the packages into an image: --dockerfile FILE",
             )
         return f"{self.machine}-manylinux_2_{fits[-1]}"
+
+
+def _minor(libc: tuple[str, str]) -> int:
+    return int(libc[1].split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", libc[1]) else 0
 
 
 def read(answer: object, what: str) -> Base:
@@ -110,7 +113,12 @@ def read(answer: object, what: str) -> Base:
 
 
 def same(described: Mapping[str, Base]) -> Base:
-    """The one base that all hosts describe. Raises DeployError, which names the odd hosts and the first difference."""
+    """The one base that all hosts describe. Raises DeployError, which names the odd hosts and the first difference.
+
+    Of several versions of glibc it has the oldest: what is built for that one runs with all of them.
+    """
+    oldest = min((base.libc for base in described.values()), key=_minor)
+    described = {n: replace(b, libc=oldest) if b.libc[0] == oldest[0] else b for n, b in described.items()}
     digests = {name: base.digest for name, base in described.items()}
     counts = {digest: list(digests.values()).count(digest) for digest in digests.values()}
     usual = max(counts, key=lambda digest: counts[digest])
@@ -156,7 +164,8 @@ def _extras(names: list[str]) -> tuple[str, ...]:
 def _difference(usual: Base, other: Base) -> str:
     """The first difference, in words."""
     if (usual.python, usual.machine, usual.libc) != (other.python, other.machine, other.libc):
-        return f"Python {other.python} on {other.machine}, not {usual.python} on {usual.machine}"
+        has, had = (f"Python {b.python} on {b.machine} with {' '.join(b.libc)}" for b in (other, usual))
+        return f"{has}, not {had}"
     mine, theirs = ({p.name: p for p in base.packages} for base in (usual, other))
     name = min(name for name in {*mine, *theirs} if mine.get(name) != theirs.get(name))
     has, had = (f"{p.name} {p.version}" if (p := side.get(name)) else f"no {name}" for side in (theirs, mine))

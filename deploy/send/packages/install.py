@@ -316,7 +316,7 @@ class _Work:
             if not fault.uv:
                 raise
             asked.tell(place.name, "sending uv")
-            return once({**files, "uv": uv.program_for(place.name, place.machine())})
+            return once({**files, "uv": uv.program_for(place.name, place.machine(), self._folder)})
 
     def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
         """The one digest of the installed files. Where there are others, removes them and raises DeployError.

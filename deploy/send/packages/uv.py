@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import io
+import os
+import platform
 import re
 import secrets
+import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +29,9 @@ _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
 # An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
 _LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'
 _PATIENCE_S, _LAST_LINES = 1800.0, 200
+# The Python that a host without one gets: that uv has its hash. A place that is not reached shows soon.
+PYTHON = "3.12.16"
+_SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1"}
 # The only program that uv can start here: it answers uv's question about a Python, and nothing else. So no file of the
 # folder, of a git source or of an index runs, whatever its build would be.
 _GUARD = r"""
@@ -107,8 +116,10 @@ def program(folder: Path) -> str:
     return str(fetched)
 
 
-def program_for(host: str, machine: str) -> bytes:
-    """uv for a host's processor, from the index that this machine reaches. Raises DeployError."""
+def program_for(host: str, machine: str, folder: Path) -> bytes:
+    """uv for a host's processor: this machine's own, or from the index that it reaches. Raises DeployError."""
+    if (platform.system(), platform.machine()) == ("Linux", machine):
+        return Path(program(folder)).read_bytes()
     tag = _TAGS.get(machine)
     if tag is None:
         raise DeployError(f"{host}: there is no uv for its processor ({machine})", "--requirements no; use an image")
@@ -117,6 +128,43 @@ def program_for(host: str, machine: str) -> bytes:
         if fault := _fetch(target, ("--platform", tag)):
             raise DeployError(f"neither {host} nor this machine gets uv from an index: {fault}", "pip config list")
         return (target / "bin" / "uv").read_bytes()
+
+
+def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
+    """What bring-python reads: a Python that runs anywhere, for a host's processor. Raises DeployError."""
+    with TemporaryDirectory(prefix="muster-python-") as name:
+        environment = {**os.environ, **settings.variables, **_SOON, "HOME": name, "UV_CACHE_DIR": f"{name}/cache"}
+        if settings.certificates:
+            Path(name, "ca").write_bytes(settings.certificates)
+            environment["SSL_CERT_FILE"] = f"{name}/ca"
+        words = [program(folder), *_getting(machine), f"{name}/got"]
+        done = Here().run(words, check=False, timeout_s=_PATIENCE_S, environment=environment)
+        if done.code:
+            raise Failed(settings.hidden((done.out.strip() or "no output").splitlines()[-1].strip()))
+        return b"\n" + _packed("python", next(Path(name, "got").glob(f"cpython-{PYTHON}-*")))
+
+
+def python_getter(host: str, machine: str, folder: Path, settings: Settings) -> bytes:
+    """What bring-python reads: uv, and how it gets that Python there. Raises DeployError."""
+    variables = {**settings.variables, **_SOON, "UV_CACHE_DIR": "cache"}
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    get = "\n".join([*lines, shlex.join(["./uv", *_getting(machine), "got"])])
+    with TemporaryDirectory(prefix="muster-python-") as name:
+        uv = Path(name, "uv")
+        uv.write_bytes(program_for(host, machine, folder))
+        uv.chmod(0o700)
+        return base64.b64encode(get.encode()) + b"\n" + _packed("uv", uv)
+
+
+def _getting(machine: str) -> list[str]:
+    return ["python", "install", f"cpython-{PYTHON}-linux-{machine}-gnu", "--no-bin", "--install-dir"]
+
+
+def _packed(name: str, path: Path) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
+        archive.add(path, name)
+    return packed.getvalue()
 
 
 def _fetch(target: Path, more: Sequence[str]) -> str:

@@ -4,9 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.engine import bringing
+from deploy.hosts.node import bare_engine
 from deploy.hosts.start import observe
+from deploy.send.packages import uv
 
 NO_ENGINE = "no-engine\nengine-error docker: not found in PATH (/usr/bin)\n"
 DOWN = (
@@ -18,7 +21,7 @@ DOWN = (
 def brought(monkeypatch):
     """The hosts to which the program was brought."""
     names = []
-    monkeypatch.setattr(bringing, "bring", lambda session: names.append(session.host.name))
+    monkeypatch.setattr(bringing, "bring", lambda session, own: names.append(session.host.name))
     return names
 
 
@@ -48,3 +51,54 @@ def test_a_host_without_an_engine_beside_one_that_has_it_gets_nothing(brought):
 def test_where_no_host_has_one_each_gets_the_program(brought):
     observe.facts(hosts(a=NO_ENGINE, b=NO_ENGINE), bring=True)
     assert sorted(brought) == ["a", "b"]
+
+
+@pytest.fixture
+def pythons(monkeypatch):
+    """Which hosts got a Python, of what archive; `pythons.failed`: what a host says of it."""
+    got = SimpleNamespace(hosts={}, failed="")
+    monkeypatch.setattr(bare_engine.audit, "note", lambda *_: None)
+    monkeypatch.setattr(
+        bringing,
+        "bring_python",
+        lambda session, own, archive: got.hosts.update({session.host.name: archive}) or got.failed,
+    )
+    monkeypatch.setattr(uv, "python_for", lambda machine, *_: f"Python for {machine}".encode())
+    return got
+
+
+def test_a_host_whose_python_is_old_gets_one_from_here(monkeypatch, brought, pythons):
+    lacks = iter([bringing.Lacks("aarch64", "Python 3.8.18"), None])
+    monkeypatch.setattr(bringing, "bring", lambda *_: next(lacks))
+    observe.facts(hosts(a=NO_ENGINE), bring=True)
+    assert pythons.hosts == {"a": b"Python for aarch64"}
+
+
+def nothing(*_):
+    raise DeployError("no route to it")
+
+
+def test_where_neither_side_gets_a_python_the_host_is_refused_with_what_to_type(monkeypatch, brought, pythons):
+    monkeypatch.setattr(bringing, "bring", lambda *_: bringing.Lacks("x86_64", "Python 3.8.18"))
+    monkeypatch.setattr(uv, "python_for", nothing)
+    monkeypatch.setattr(uv, "python_getter", lambda *_: b"uv")
+    pythons.failed = "dns error"
+    fault = observe.facts(hosts(a=NO_ENGINE), bring=True).faults["a"]
+    assert "only Python 3.8.18" in fault.message
+    assert "this machine: no route to it; a: dns error" in fault.message
+    assert "apt-get install python3" in fault.hint
+    monkeypatch.setattr(uv, "python_getter", nothing)
+    words = observe.facts(hosts(a=NO_ENGINE), bring=True).faults["a"].message
+    assert words.endswith("cannot be brought: this machine: no route to it")
+
+
+def test_hosts_with_different_pythons_all_get_the_same(monkeypatch, brought, pythons):
+    monkeypatch.setattr(bringing, "python_of", lambda version: version.rpartition("-")[2])
+    of = {"a": "3.11.2", "b": "3.13.1", "c": uv.PYTHON}
+    answers = {host: f"no-engine\nbare bare-d-{python}\n" for host, python in of.items()}
+    some = hosts(**answers)
+    for session in some:
+        out = answers[session.host.name]
+        session.run = lambda words, out=out: SimpleNamespace(out="x86_64\n" if "uname" in words else out)
+    observe.facts(some, bring=True)
+    assert sorted(pythons.hosts) == sorted(brought) == ["a", "b"]

@@ -271,6 +271,15 @@ def test_threads_that_do_not_start_are_told_with_the_limit_that_is_odd(limits, f
     assert all(words in finding.text for finding in verdict.findings)
 
 
+def test_shared_memory_that_nobody_can_enlarge_is_told_with_what_avoids_it():
+    room = {"total": 64 << 20, "free": 64 << 20, "inodes": 1000, "inodes_free": 1000}
+    has = {"disk": {**facts(1)["resources"]["disk"], "/dev/shm": room}}
+    assert "--shm-size" in judge(resources_of_b(**has)).warnings[0].fix
+    verdict = judge(resources_of_b(**has, bare=True))
+    assert [finding.cause for finding in verdict.warnings] == ["shm-small"]
+    assert "num_workers=0" in verdict.warnings[0].fix
+
+
 def test_a_probe_that_could_start_no_thread_names_limits():
     died = ("probe-died", "b: `docker run` ended with code 1: RuntimeError: can't start new thread")
     seen = answers()

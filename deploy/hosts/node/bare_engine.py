@@ -1,0 +1,110 @@
+"""Each host without an engine gets one of its own, and all of them the same Python for it.
+
+A host whose Python is missing or too old gets the one that uv brings: from this machine, or by itself. So do all hosts
+where they differ: a run's nodes have one environment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+
+from ...core.errors import DeployError
+from ...core.results import Results
+from ...door.session import Session, on_all
+from ...engine import bringing
+from ...host import audit
+from ...host import facts as host_facts
+from ...job.options import FLAG
+from ...run.files import folders
+from ...send.packages import settings, store, uv
+
+
+def bring(
+    sessions: Mapping[str, Session], answers: Results[str], look: Callable[[Session], str], may_write: bool
+) -> Results[str]:
+    """What each of these hosts answers to `look` once it has its engine. `may_write`: not in a dry run."""
+    fresh = _Bringing()
+
+    def again(hosts: list[str], bring_one: Callable[[Session], None]) -> Results[str]:
+        def work(session: Session) -> str:
+            bring_one(session)
+            return look(session)
+
+        done = on_all([sessions[host] for host in hosts], work if may_write else _bring_nothing)
+        return Results({host: _of(host, done if host in hosts else answers) for host in answers})
+
+    if lacking := [host for host, answer in answers.values.items() if not _python(answer)]:
+        answers = again(lacking, fresh.bring)
+    pythons = {host: _python(answer) for host, answer in answers.values.items()}
+    if len(set(pythons.values())) > 1:
+        answers = again([host for host, python in pythons.items() if python != uv.PYTHON], fresh.bring_same)
+    return answers
+
+
+def _of(host: str, answers: Results[str]) -> str | DeployError:
+    return answers.faults[host] if host in answers.faults else answers.values[host]
+
+
+def _python(answer: str) -> str:
+    """The Python of a host's own engine; empty if it has none, or not the one that this Muster brings."""
+    return bringing.python_of(host_facts.bare_version(answer))
+
+
+class _Bringing:
+    """One look at hosts: what goes to several of them is fetched once."""
+
+    def __init__(self) -> None:
+        self._own, self._fetching = settings.of_user(), threading.Lock()
+        self._archives = dict[str, tuple[bytes, str]]()
+
+    def bring(self, session: Session) -> None:
+        """Bring the engine, and a Python where the host has none for it."""
+        if lacks := bringing.bring(session, uv.PYTHON):
+            has = f"only {lacks.old}" if lacks.old else "no Python"
+            self._bring_python(session, lacks.machine, f"no container engine, and {has}")
+            bringing.bring(session, uv.PYTHON)
+
+    def bring_same(self, session: Session) -> None:
+        """Bring the Python that all hosts get, and the engine once more, for it."""
+        self._bring_python(session, session.run(("uname", "-m")).out.strip(), "another Python than the other hosts")
+        bringing.bring(session, uv.PYTHON)
+
+    def _bring_python(self, session: Session, machine: str, has: str) -> None:
+        host = session.host.name
+        archive, here = self._archive(host, machine)
+        failed = bringing.bring_python(session, uv.PYTHON, archive) if archive else ""
+        if failed or not archive:
+            reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
+            raise DeployError(
+                f"{host}: it has {has}; Python {uv.PYTHON} cannot be brought: {'; '.join(filter(None, reasons))}",
+                f"on {host}: apt-get install python3 (3.11 or later); or name a mirror of uv's Pythons here: "
+                "export UV_PYTHON_INSTALL_MIRROR=URL",
+            )
+        audit.note(session, f"brought Python {uv.PYTHON}")
+
+    def _archive(self, host: str, machine: str) -> tuple[bytes, str]:
+        """What has that Python, or gets it there; and why this machine gets none."""
+        with self._fetching:
+            if machine not in self._archives:
+                self._archives[machine] = self._fetched(host, machine)
+            return self._archives[machine]
+
+    def _fetched(self, host: str, machine: str) -> tuple[bytes, str]:
+        folder, words = store.own(folders.cache_folder() / "packages"), list[str]()
+        try:
+            return uv.python_for(machine, folder, self._own), ""
+        except DeployError as fault:
+            words.append(fault.message)
+        try:
+            return uv.python_getter(host, machine, folder, self._own), words[0]
+        except DeployError as fault:
+            return b"", "; ".join(dict.fromkeys([*words, fault.message]))
+
+
+def _bring_nothing(session: Session) -> str:
+    raise DeployError(
+        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a program of 40 kB "
+        "that is not there, and a dry run brings nothing",
+        f"muster preflight --hosts {session.host.name} brings it; or leave out {FLAG.dry_run}",
+    )

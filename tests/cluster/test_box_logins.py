@@ -1,0 +1,102 @@
+"""Rented boxes as providers leave them: what of it Muster works with, and what it refuses by name."""
+
+import pytest
+
+from tests.cluster import boxes as rented
+from tests.cluster.control import Control
+from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
+from tests.cluster.test_boxes import TRAIN, deploy
+
+SHELLS = """
+FROM muster-bare:test
+RUN apt-get -qq update \\
+    && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends fish tcsh >/dev/null
+"""
+BANNER = "echo 'echo Welcome to the box' >>/etc/{}; usermod --shell /usr/bin/{} ops"
+TOOLS = " ".join(f"/{folder}/{name}" for folder in ("bin", "sbin", "usr/bin", "usr/sbin") for name in
+                 ("ps", "ss", "ip", "pgrep", "pkill"))  # fmt: skip
+AS_IT_IS = {
+    "a banner, and the shell fish": BANNER.format("fish/config.fish", "fish"),
+    "a banner, and the shell tcsh": BANNER.format("csh.cshrc", "tcsh"),
+    "no ps, ss, ip": f"rm -f {TOOLS}",
+    "a home that cannot be written to": "chown -R root /home/ops; chmod 755 /home/ops; install -d -o ops /workspace",
+}
+
+
+@pytest.fixture(scope="module")
+def image(request):
+    request.getfixturevalue("bare_image")
+    return docker("build", "--quiet", "--tag", "muster-bare:shells", "-", text=SHELLS)
+
+
+@pytest.fixture
+def control(tmp_path, request):
+    """control(BOXES): the control side of a test."""
+    controls = []
+
+    def of(up):
+        made = Control(up)
+        made.environment |= {"UV_DEFAULT_INDEX": up.index}
+        (tmp_path / "code").mkdir()
+        (tmp_path / "code/train.py").write_text(TRAIN)
+        made.code = tmp_path / "code"
+        controls.append(made)
+        return made
+
+    return of
+
+
+def trains(control):
+    done = deploy(control, "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "rank 0 sum 2.0" in done.stdout
+    assert control.fab("fetch", "--run", control.run).returncode == 0
+    assert (control.dir / "work/result.txt").exists()
+    assert control.fab("down", "--run", control.run).returncode == 0
+    return done.stderr
+
+
+@pytest.mark.parametrize("kind", AS_IT_IS)
+def test_a_login_as_it_is_on_such_boxes_trains(image, control, tmp_path, kind):
+    with rented.started(2, image, tmp_path, first=AS_IT_IS[kind]) as boxes:
+        words = trains(control(boxes))
+        if "home" in kind:
+            assert "Muster's files are below /workspace" in words
+            assert not boxes.on("box-1", "ls -A ~/.muster 2>/dev/null; true")
+        assert "/dev/shm has 64 MiB free" in words
+        assert "num_workers=0" in words
+
+
+def test_root_at_a_mapped_port_as_a_provider_shows_it(image, control, tmp_path):
+    with rented.started(2, image, tmp_path, user="root") as boxes:
+        made = control(boxes)
+        of_key = f"Host *\n  IdentityFile {tmp_path}/key\n  IdentitiesOnly yes\n  UserKnownHostsFile {tmp_path}/known\n"
+        (tmp_path / "own").write_text(of_key)
+        made.environment["MUSTER_SSH_CONFIG"] = str(tmp_path / "own")
+        ports = [docker("port", boxes.container(host), "22").rpartition(":")[2] for host in boxes.hosts]
+        made.hosts = [f"root@127.0.0.1:{port}" for port in ports]
+        trains(made)
+
+
+REFUSED = {
+    "noexec": (("--tmpfs", "/home/ops:noexec,uid=1000"), "its disk is mounted noexec"),
+    "small": (("--tmpfs", "/home/ops:exec,uid=1000,size=500m"), "are free where muster-bare:"),
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_a_home_that_does_not_do_is_refused_and_what_is_typed_then_mends_it(image, control, tmp_path, kind):
+    options, words = REFUSED[kind]
+    options += ("--tmpfs", "/workspace:exec,uid=1000")
+    with rented.started(1, image, tmp_path, options=options) as boxes:
+        made = control(boxes)
+        made.hosts = boxes.hosts
+        refused = deploy(made, "train.py")
+        assert refused.returncode == 1, refused.stderr
+        assert words in refused.stderr
+        assert "Traceback" not in refused.stderr
+        line = next(line for line in refused.stderr.splitlines() if "ln -s /workspace" in line)
+        boxes.on("box-1", line.partition("box-1: ")[2].partition(" (")[0])
+        done = deploy(made, "train.py")
+        assert done.returncode == 0, done.stderr
+        assert made.fab("down", "--run", made.run).returncode == 0
