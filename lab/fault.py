@@ -34,7 +34,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault. on: which host is broken (`first` is the master). style, endpoint: how the run is started."""
+    """One kind of fault, and the `cause` that preflight should name.
+
+    `on`: which host is broken: `first` (the master), `last`, `other` (not the first), `any`, `all`. `style`: `muster`,
+    with addresses as a deploy starts, or `torchrun`, with names. `endpoint`: `address`, `name`, or any text.
+    `rendezvous`: `c10d` or `static`. `families`: `4`, `6` or `46`. `also`: other causes that describe the same fault
+    correctly. `counts`: the numbers of hosts to try.
+    """
 
     name: str
     cause: str

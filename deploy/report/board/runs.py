@@ -183,13 +183,18 @@ def _commit(run_dir: Path) -> str:
 
 
 def _losses(run_dir: Path) -> list[tuple[float, float]]:
-    """Step and loss at some places of metrics.jsonl, in their order, the last one among them."""
+    """Step and loss at some places of metrics.jsonl, the last one among them; not what a later start repeated."""
     rows = []
     with suppress(OSError):
         rows = [_row_of(line) for line in own_files.sample(run_dir / "metrics.jsonl", _POINTS, _TAIL)]
     rows.append(_last(run_dir, "metrics.jsonl", "loss"))
-    points = [(number(row.get("step")), number(row.get("loss"))) for row in rows]
-    return list({step: (step, loss) for step, loss in points if step is not None and loss is not None}.values())
+    points = list[tuple[float, float]]()
+    for step, loss in ((number(row.get("step")), number(row.get("loss"))) for row in rows):
+        if step is not None and loss is not None:
+            while points and points[-1][0] >= step:
+                points.pop()
+            points.append((step, loss))
+    return points
 
 
 def _last(run_dir: Path, name: str, field: str) -> Row:

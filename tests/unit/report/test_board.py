@@ -64,6 +64,16 @@ def test_a_row_has_step_loss_course_script_hosts_and_commit(tmp_path):
     assert row["commit"] == "0123456789+"
 
 
+def test_what_a_later_start_repeats_and_an_earlier_program_are_not_in_its_course(tmp_path):
+    run, first = going_on(tmp_path / "a"), [{"step": step, "loss": 9.0} for step in range(100)]
+    write_lines(run / "metrics.jsonl", [*first, *({"step": step, "loss": 2.0} for step in range(50, 100))])
+    losses = rows(tmp_path)["a"]["losses"]
+    assert losses == sorted(losses, reverse=True)
+    assert {*losses} == {9.0, 2.0}
+    write_lines(run / "metrics.jsonl", [*first, *({"step": step, "loss": 2.0} for step in range(50))])
+    assert {*rows(tmp_path)["a"]["losses"]} == {2.0}
+
+
 def test_a_run_that_has_ended_has_its_verdict_and_its_seconds(tmp_path):
     sample(tmp_path / "a")
     plain_run(tmp_path / "b", 1)
