@@ -1,6 +1,7 @@
 """One copy up: how long until the last host has it, and what left this machine for it.
 
     python -m benchmarks.road [--quick] [--hosts 8] [--megabytes 100]
+    python -m benchmarks.road change    1 MB: as a push sends it, straight to each, and by the road whatever it takes
     python -m benchmarks.road slow      the others, where one host is 20 times slower
     python -m benchmarks.road cuts      the control side killed at ten random moments, and the push that goes on
 
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,11 +35,13 @@ from benchmarks.figure import Row, result, say, stop_like_ctrl_c, table
 from deploy.door import session
 from deploy.job.cluster import from_flag
 from deploy.send.road.cargo import Cargo, of_file
+from deploy.send.road.guide import Delivered
 from deploy.send.road.road import Road
 from lab import network
 from lab.network import Lab
 
 UPLINK, LINK = "10mbit", "100mbit"
+UPLINKS = ("10mbit", "50mbit", "100mbit")
 HOME = Path(__file__).resolve().parents[1]
 
 
@@ -101,8 +105,13 @@ def go(way: str, path: Path, addresses: Sequence[str]) -> dict[str, Any]:
             with Road(len(sessions), lambda host, sent, total, source="": None, notes.append) as road:
                 ended, over = dict[str, Any](), threading.Semaphore(0)
 
+                def straight(each: session.Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
+                    return Delivered(each.run(argv, input=cargo.chunks(), moving=True), Counter())
+
+                how = {"send": road.send, "straight": straight}.get(way, road.deliver)
+
                 def send(each: session.Session) -> None:
-                    ended[each.host.name] = road.deliver(each, ["sha256sum"], cargo)
+                    ended[each.host.name] = how(each, ["sha256sum"], cargo)
                     over.release()
 
                 for each in sessions:
@@ -147,6 +156,28 @@ def measure(count: int, megabytes: int, rival: bool) -> dict[str, Any]:
             f"{change['bytes'] / 1e6:.2f} MB left", "<= 1.3 MB", change["bytes"] <= 1_300_000),
     ]  # fmt: skip
     return result(rows, [f"uplink {UPLINK}, links {LINK}; bytes with all headers", *every["notes"]])
+
+
+def measure_change(count: int) -> dict[str, Any]:
+    """A megabyte to all hosts, as a push sends it, beside the two ways that it chooses from."""
+    rows = []
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        with field(count, folder) as lab:
+            for uplink in UPLINKS:
+                network.BURST.setdefault(uplink, "64kb")
+                lab.rate(lab.hosts[0], uplink, "out")
+                took = dict[str, list[float]]()
+                for way in ("send", "straight", "road") * 3:
+                    fill(folder, 1_000_000)
+                    took.setdefault(way, []).append(inside(lab, folder, way, lab.hosts[1:])["seconds"])
+                say(f"{uplink}: {took}")
+                send, straight, road = (sorted(took[way])[1] for way in ("send", "straight", "road"))
+                rows.append(Row(f"1 MB to {count} hosts, uplink {uplink}", f"{send:.1f} s",
+                                f"straight {straight:.1f} s, by the road {road:.1f} s", "medians of 3",
+                                "<= 1.1 x the faster", send <= 1.1 * min(straight, road)))  # fmt: skip
+    return result(rows, [])
 
 
 def measure_slow(count: int, megabytes: int) -> dict[str, Any]:
@@ -199,7 +230,7 @@ def fill(folder: Path, size: int) -> int:
 def main() -> None:
     """Measure and print; or, with --inside, be the control side."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("what", nargs="?", choices=["slow", "cuts"])
+    command.add_argument("what", nargs="?", choices=["change", "slow", "cuts"])
     command.add_argument("--quick", action="store_true", help="less to send, and no rival")
     command.add_argument("--hosts", type=int, default=8)
     command.add_argument("--megabytes", type=int, default=0)
@@ -212,6 +243,9 @@ def main() -> None:
     stop_like_ctrl_c()
     if why := network.missing():
         raise SystemExit(why)
+    if options.what == "change":
+        print(table(measure_change(options.hosts)))
+        return
     if options.what:
         many = (measure_slow(options.hosts, options.megabytes or 100) if options.what == "slow"
                 else measure_cuts(min(options.hosts, 4), options.megabytes or 20, 10))  # fmt: skip
