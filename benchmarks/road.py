@@ -36,6 +36,7 @@ from deploy.door import session
 from deploy.job.cluster import from_flag
 from deploy.send.road.cargo import Cargo, of_file
 from deploy.send.road.guide import Delivered
+from deploy.send.road.rates import Rates
 from deploy.send.road.road import Road
 from lab import network
 from lab.network import Lab
@@ -102,7 +103,8 @@ def go(way: str, path: Path, addresses: Sequence[str]) -> dict[str, Any]:
         cargo = Cargo([of_file(path, path.stat().st_size)])
         with session.open_all(from_flag(",".join(addresses)).hosts) as opened:
             sessions = list(opened.all().values())
-            with Road(len(sessions), lambda host, sent, total, source="": None, notes.append) as road:
+            rates = Rates(path.parent) if way == "send" else None
+            with Road(len(sessions), lambda host, sent, total, source="": None, notes.append, rates) as road:
                 ended, over = dict[str, Any](), threading.Semaphore(0)
 
                 def straight(each: session.Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
@@ -143,7 +145,7 @@ def measure(count: int, megabytes: int, rival: bool) -> dict[str, Any]:
             say(f"{count} hosts: {every}")
             old = inside(lab, folder, "ssh", hosts) if rival else None
             fill(folder, 1_000_000)
-            change = inside(lab, folder, "road", hosts)
+            change = inside(lab, folder, "send", hosts)
             three = inside(lab, folder, "ssh", hosts[:3])
     ratio, up = every["seconds"] / alone["seconds"], every["bytes"] / size
     name = f"{megabytes} MB to {count} hosts"

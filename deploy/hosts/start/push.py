@@ -109,15 +109,19 @@ def bring(
 
 
 def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
-    """Say which hosts get layers from each other."""
-    lacking = dict[tuple[str, ...], list[str]]()
+    """Say which hosts get layers and data from each other."""
+    lacking = dict[tuple[str, ...], dict[str, int]]()
     for host, push_plan in pushes.items():
-        lacking.setdefault(push_plan.layers, []).append(host)
-    for layers, hosts in lacking.items():
-        if layers and len(hosts) > 1:
-            size = max(pushes[host].bytes for host in hosts)
+        if push_plan.layers:
+            lacking.setdefault(("layers", *push_plan.layers), {})[host] = push_plan.bytes
+        for folder in push_plan.folders:
+            if folder.is_data and folder.lacking:
+                lacking.setdefault((folder.target, folder.lacking), {})[host] = folder.bytes
+    for (what, *_), by_host in lacking.items():
+        if len(by_host) > 1:
+            hosts, size = [*by_host], max(by_host.values())
             way = " -> ".join((HERE, *hosts))
-            console.line(f"{way}, in the order in which they answer: {amount(size)} of layers at most", {
+            console.line(f"{way}, in the order in which they answer: {amount(size)} of {what} at most", {
                 "kind": "would pass on", "hosts": hosts, "bytes": size,
             })  # fmt: skip
 
