@@ -93,8 +93,7 @@ def bring(
 
     Raises DeployError with every host that failed.
     """
-    for look in data:
-        folder_notes.tell_data(look, console)
+    folder_notes.tell_data(data, console)
     with console.pushing([session.host.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, base, code, tag, tell, note=console.note, data=data).all()
     digest, has_data = sent_folders.digest_of(pushed), sent_folders.data_of(pushed)
@@ -135,6 +134,7 @@ def foretell(
     data: Sequence[FolderLook] = (),
 ) -> None:
     """Say what a push would send, and why. Changes nothing."""
+    folder_notes.tell_data(data, console)
     pushes = transfer.foresee(sessions, base, code, tag, data).all()
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
