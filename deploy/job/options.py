@@ -319,7 +319,7 @@ class Options:
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
     )
     folder_limit: str = option(
-        "the largest folder to send, such as 4g (default: 256m, because more is usually data, for --mount)",
+        "the largest folder to send, such as 4g (default: 256m, because more is usually data, for --data)",
         "deploy ray up push",
         read=values.size,
         refusal="not a size",

@@ -36,7 +36,7 @@ _SENT = re.compile(r"/workspace(/.*)?")
 
 GPUS = '"auto", how many, or a list of which: [0, 1]'
 KEEP = "an absolute path in the container, not / nor in /muster"
-DATA = "a path in the container: absolute, not /, nor in /muster or /workspace"
+DATA = "a path in the container: absolute, without a colon, not /, nor in /muster or /workspace"
 DIGEST = re.compile(r"[0-9a-f]{64}")
 MOUNT = '"/source:/target", with ":ro" or ":create" after it, both paths absolute, the target not / nor in /muster'
 
@@ -260,7 +260,7 @@ def keep(value: Any) -> str | None:
 def data_target(value: Any) -> str | None:
     """Where containers have data: as `keep`, but not in the folder that is sent."""
     path = keep(value)
-    return None if path is None or _SENT.fullmatch(path) else path
+    return None if path is None or ":" in path or _SENT.fullmatch(path) else path
 
 
 def data(text: str) -> Data | None:

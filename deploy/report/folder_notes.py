@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..send.folder import left_out
 from ..send.folder.folder_look import FolderLook, Look
 from .console import Console
@@ -18,11 +20,14 @@ def tell(look: Look, console: Console) -> None:
         console.data({"kind": "not sent", "paths": [credential.path for credential in look.credentials]})
 
 
-def tell_data(look: FolderLook, console: Console) -> None:
+def tell_data(looks: Iterable[FolderLook], console: Console) -> None:
     """Say what of data is odd. Its credentials are sent: who names a folder of data means all of it."""
-    where, seen = look.folder, look.result()
-    for note in seen.notes:
-        console.note(f"{where}: {note}")
-    if names := [credential.path for credential in seen.credentials]:
-        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-        console.warn(f"{where}: what looks like credentials is sent with this data: {', '.join(names[:_SHOWN])}{more}")
+    for look in looks:
+        where, seen = look.folder, look.result()
+        for note in seen.notes:
+            console.note(f"{where}: {note}")
+        if names := [credential.path for credential in seen.credentials]:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            console.warn(
+                f"{where}: what looks like credentials is sent with this data: {', '.join(names[:_SHOWN])}{more}"
+            )

@@ -62,10 +62,11 @@ def test_data_gets_there_once_and_every_rank_reads_it(control, project, corpus):
     planned = control.fab("deploy", "--run", control.run, *words, "--dry-run", "--script", "train.py")
     assert planned.returncode == 0, planned.stderr
     assert planned.stdout.count("send the data, 3.1 MB, to ") == 2, planned.stdout
+    assert "3.1 MB of /corpus at most" in planned.stdout
     assert kept(control) == before
     first = control.fab("deploy", "--run", control.run, *words, "--rank", "all", "--script", "train.py")
     assert first.returncode == 0, first.stderr
-    assert "all 2 files of /corpus" in first.stderr
+    assert "all 3 files of /corpus" in first.stderr
     assert first.stdout.count("sum ") == first.stdout.count("read-only Read-only file system") == 2
     assert first.stdout.count("['.gitignore', 'etc', 'shard.bin']") == 2
     assert first.stdout.count("link /etc False") == 2, "it leads to the container's own"

@@ -66,6 +66,21 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
     assert not (project.folder / "outputs").exists()
 
 
+def test_data_is_where_the_variable_says_and_stays_where_it_is(project, tmp_path_factory):
+    corpus = tmp_path_factory.mktemp("corpus")
+    (corpus / "file").write_text("words")
+    reads = "import os; print('read', open(os.environ['MUSTER_DATA'] + '/file').read())\n"
+    (project.folder / "train.py").write_text(reads)
+    done = project("--data", f"{corpus}:/data", "--run", "data", "--script", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "read words" in done.stdout
+    assert f"without a container, /data is {corpus}" in done.stderr
+    assert not list((project.runs / "data").rglob("file")), "it was not copied"
+    missing = project("--data", "none:/data", "--script", "train.py")
+    assert missing.returncode == 2
+    assert "there is no folder none" in missing.stderr
+
+
 WATCHED = """
 import os, torch, time
 from tensorboardX import SummaryWriter

@@ -132,6 +132,19 @@ def test_a_variable_of_the_user_keeps_its_path_and_one_of_ours_gets_the_hosts(en
     assert engine(*words).stdout == f"/workspace/data {tmp_path}/sent {tmp_path}/sent:/x\n"
 
 
+def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
+    """Also where its place in a container is a part of a path of the host."""
+    above, mounts, names = f"/{tmp_path.parts[1]}", [], ["corpus", "odd, more"]
+    for name, target in zip(names, (above, "/corpus"), strict=True):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+        mounts += ["--mount", f'type=bind,"source={tmp_path / name}",target={target},readonly']
+    given = ("--env", f"MUSTER_DATA=/corpus:{above}", "--label", "muster.data.0123=/corpus")
+    show = "import os; print([open(f'{place}/file').read() for place in os.environ['MUSTER_DATA'].split(':')])"
+    done = engine("run", "--rm", *mounts, *given, "--entrypoint", "python", "muster-bare:python", "-c", show)
+    assert done.stdout == f"{names[::-1]}\n"
+
+
 def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
     (tmp_path / "keep").write_text("mine")
     engine("volume", "create", "v1")

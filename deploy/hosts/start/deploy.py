@@ -36,6 +36,7 @@ from ...job.load import (
 )
 from ...job.options import Options
 from ...job.secrets import secrets_of
+from ...report import folder_notes
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...report.script_lines import shown_ranks
@@ -237,6 +238,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     hosts = request.cluster.hosts
     if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
+    folder_notes.tell_data(request.data, console)
     pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag, request.data).all()
     containers = sent_folders.give(containers, pushes)
     if request.requirements:

@@ -93,8 +93,7 @@ def bring(
 
     Raises DeployError with every host that failed.
     """
-    for look in data:
-        folder_notes.tell_data(look, console)
+    folder_notes.tell_data(data, console)
     with console.pushing([session.host.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, base, code, tag, tell, note=console.note, data=data).all()
     digest, has_data = sent_folders.digest_of(pushed), sent_folders.data_of(pushed)
@@ -109,15 +108,19 @@ def bring(
 
 
 def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
-    """Say which hosts get layers from each other."""
-    lacking = dict[tuple[str, ...], list[str]]()
+    """Say which hosts get layers and data from each other."""
+    lacking = dict[tuple[str, ...], dict[str, int]]()
     for host, push_plan in pushes.items():
-        lacking.setdefault(push_plan.layers, []).append(host)
-    for layers, hosts in lacking.items():
-        if layers and len(hosts) > 1:
-            size = max(pushes[host].bytes for host in hosts)
+        if push_plan.layers:
+            lacking.setdefault(("layers", *push_plan.layers), {})[host] = push_plan.bytes
+        for folder in push_plan.folders:
+            if folder.is_data and folder.lacking:
+                lacking.setdefault((folder.target, folder.lacking), {})[host] = folder.bytes
+    for (what, *_), by_host in lacking.items():
+        if len(by_host) > 1:
+            hosts, size = [*by_host], max(by_host.values())
             way = " -> ".join((HERE, *hosts))
-            console.line(f"{way}, in the order in which they answer: {amount(size)} of layers at most", {
+            console.line(f"{way}, in the order in which they answer: {amount(size)} of {what} at most", {
                 "kind": "would pass on", "hosts": hosts, "bytes": size,
             })  # fmt: skip
 
@@ -131,6 +134,7 @@ def foretell(
     data: Sequence[FolderLook] = (),
 ) -> None:
     """Say what a push would send, and why. Changes nothing."""
+    folder_notes.tell_data(data, console)
     pushes = transfer.foresee(sessions, base, code, tag, data).all()
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"

@@ -19,7 +19,7 @@ from ...job.secrets import secrets_of
 
 MOST = (
     256 << 20
-)  # bytes of a folder, unless the user raises it; more than that is usually data, which belongs in a mount
+)  # bytes of a folder, unless the user raises it; more than that is usually data, which --data takes
 # Patterns of fnmatch, in lower case. A folder stands for everything in it.
 FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
 FILES = (

@@ -217,7 +217,7 @@ def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
         named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
-            f"list what is not code in {folder / '.gitignore'}, and mount the data: --mount /data:/data; "
+            f"list what is not code in {folder / '.gitignore'}, and name data by itself: --data data:/data; "
             f"or send it all: --folder-limit {total // 10**9 + 1}g",
         )
 

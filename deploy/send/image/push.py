@@ -31,6 +31,7 @@ from ..folder.folder_push import HostFolders, Outgoing
 from ..image.base import HERE, PULL_S, agreed_base, find_base
 from ..road.cargo import Cargo
 from ..road.guide import Tell
+from ..road.rates import Rates
 from ..road.road import Road
 from . import commands
 from .archive import archive
@@ -156,7 +157,8 @@ def push(
     sessions, beside = list(sessions), _beside_image(code, data)
     folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, pull=True)
-    road, cache = Road(len(sessions), tell, note), cache or LayerCache(cache_folder() / "layers")
+    cache = cache or LayerCache(cache_folder() / "layers")
+    road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
     context, looks = _context(sessions, bases, beside, tag, road, cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]

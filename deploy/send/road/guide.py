@@ -20,13 +20,14 @@ from ...door.session import Done, Session
 from . import routes
 from .cargo import Cargo
 from .line import READY, SERVING, WINDOW, WINDOW_S, Line
+from .rates import MAKING_S, SMALL, Rates
 from .routes import HERE, Stop
 
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
 # (door/framing.py); and then the command has its time.
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
-# Of so many bytes one host gets all first: a road takes so many seconds, and a fast link needs none.
-_SMALL, _MAKING_S = 16 << 20, 0.5
+# Of little one host gets all first, but the others wait no longer: a fast link needs no road.
+_HOLD_S = 0.5
 # How much faster a host must get it that was led around another.
 _FASTER = 1.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
@@ -90,10 +91,10 @@ class Delivery:
 
 
 class Guide:
-    """Hears what hosts say, and orders. `tell` and `note` as Road has them."""
+    """Hears what hosts say, and orders. `tell`, `note` and `rates` as Road has them."""
 
-    def __init__(self, tell: Tell, note: Callable[[str], None]) -> None:
-        self._tell, self._note = tell, note
+    def __init__(self, tell: Tell, note: Callable[[str], None], rates: Rates) -> None:
+        self._tell, self._note, self._rates, self._is_measured = tell, note, rates, False
         self._deliveries = dict[str, Delivery]()
         # Who was led around whom, when, and how fast that was; whether such is done at all.
         self._tried, self._detours = dict[str, tuple[float, str, float]](), True
@@ -181,7 +182,15 @@ class Guide:
             delivery.sources[source if passed_on else HERE] += stop.sizes[digest]
         self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
         if not stop.lacks():
+            self._measure(delivery)
             self._release(time.monotonic())
+
+    def _measure(self, delivery: Delivery) -> None:
+        """The first host that has all, and had it from here, tells how fast the way from here is."""
+        if delivery.began and not self._is_measured:
+            self._is_measured = True
+            hosts = [each.stop.host for each in self._deliveries.values()]
+            self._rates.take(hosts, delivery.sources[HERE], delivery.stop.since - delivery.began)
 
     def _begin(self, delivery: Delivery) -> None:
         if not delivery.is_ready:
@@ -201,7 +210,7 @@ class Guide:
         delivery.number += 1
         self._held.pop(stop.name, None)
         source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
-        if source and delivery.cargo.size <= _SMALL:
+        if source and delivery.cargo.size <= SMALL:
             first = self._deliveries[routes.above(source.stop.name, self._stops())[-1]]
             if first.is_quick is None:
                 self._held[stop.name] = first
@@ -229,8 +238,8 @@ class Guide:
         for name, number in waiting.items():
             first, stop = self._deliveries[name], self._deliveries[name].stop
             took = (now if stop.lacks() else stop.since) - first.began
-            if not stop.lacks() or took > _MAKING_S or first.ended.done():
-                first.is_quick = not stop.lacks() and took * number < _MAKING_S
+            if not stop.lacks() or took > _HOLD_S or first.ended.done():
+                first.is_quick = not stop.lacks() and took * number < MAKING_S
         for name, first in [*self._held.items()]:
             if first.is_quick is not None:
                 self._route(self._deliveries[name])

@@ -20,10 +20,11 @@ from ...door.session import Session
 from .cargo import Cargo
 from .guide import Delivered, Delivery, Guide, NoRoad, Tell
 from .line import Line
+from .rates import SMALL, Rates
 from .routes import HERE
 
-# Bytes: from here on hosts keep what came of a cut push, and from here on they pass on. Less is sent again in no time.
-RESUMABLE, SHARED = 16 << 20, 768 << 10
+# Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
+SHARED = 768 << 10
 _TICK_S, _BEAT_S, _CLOSE_S = 0.1, 30.0, 5.0
 
 
@@ -31,11 +32,12 @@ class Road:
     """What the hosts of one push pass on to each other, until the end of the `with`. Several threads may deliver.
 
     `hosts`: how many there are. `tell` gets the progress, `note` a sentence about a host that is led around another.
+    `rates`: how fast the way to each was.
     """
 
-    def __init__(self, hosts: int, tell: Tell, note: Callable[[str], None]) -> None:
-        self._hosts, self.tell = hosts, tell
-        self._guide, self._token = Guide(tell, note), secrets.token_hex(16)
+    def __init__(self, hosts: int, tell: Tell, note: Callable[[str], None], rates: Rates | None = None) -> None:
+        self._hosts, self.tell, self._rates = hosts, tell, rates or Rates()
+        self._guide, self._token = Guide(tell, note, self._rates), secrets.token_hex(16)
         self._events: queue.SimpleQueue[tuple[Delivery, str, str] | None] = queue.SimpleQueue()
         self._lock, self._deliveries = threading.Lock(), list[Delivery]()
 
@@ -55,16 +57,20 @@ class Road:
                 line.wait(max(0.0, until - time.monotonic()))
             line.close()
         self._events.put(None)
+        self._rates.save()
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road where that is worth it.
 
         Raises DeployError if the host did not take all of it.
         """
-        if cargo.size >= RESUMABLE or (self._hosts > 1 and cargo.size >= SHARED):
+        host, began = session.host.name, time.monotonic()
+        is_straight = self._rates.is_straight(host, cargo.size, self._hosts)
+        if cargo.size > SMALL or (self._hosts > 1 and cargo.size >= SHARED and not is_straight):
             with suppress(NoRoad):
                 return self.deliver(session, argv, cargo)
-        done = session.run(argv, input=self._counted(session.host.name, cargo), moving=True, check=False)
+        done = session.run(argv, input=self._counted(host, cargo), moving=True, check=False)
+        self._rates.check(host, time.monotonic() - began)
         return Delivered(done, Counter({HERE: cargo.size}))
 
     def deliver(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:

@@ -71,6 +71,7 @@ def test_a_file_names_data_from_its_own_folder_and_what_is_typed_takes_its_place
         ('target = "/x"', "belong together"),
         ('folder = "x"\ntarget = "x"', r"data\[0\].target"),
         ('folder = "x"\ntarget = "/muster/code"', r"data\[0\].target"),
+        ('folder = "x"\ntarget = "/x:y"', r"data\[0\].target"),
         ('folder = 1\ntarget = "/x"', r"data\[0\].folder"),
         ('folder = "x"\ntarget = "/x"\ndigest = "abc"', r"data\[0\].digest"),
         (f'folder = "x"\ntarget = "/x"\ndigest = "{DIGEST.upper()}"', r"data\[0\].digest"),

@@ -123,7 +123,7 @@ def test_too_much_is_refused_naming_the_largest_and_what_to_do(folder):
     (folder / "weights.pt").write_bytes(bytes(6_000_000))
     with pytest.raises(DeployError, match=r"holds 6.0 MB.*at most 5.0 MB.*weights.pt \(6.0 MB\)") as refused:
         pack(folder, Choice(most=5_000_000))
-    assert "--mount" in refused.value.hint
+    assert "--data" in refused.value.hint
     assert "--folder-limit" in refused.value.hint
     assert "weights.pt" in entries(pack(folder, Choice(most=7_000_000)))
 

@@ -44,9 +44,9 @@ alive() { [ -d "$own" ] && kill -0 "$main" 2>/dev/null; }
 take() {
     part=pieces/.$1.$3.coming
     dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
-    if [ "$(wc -c <"$part")" -ne "$2" ]; then rm -f -- "$part"; return 1; fi
-    if [ "$(sha256sum <"$part" | cut -c -64)" != "$1" ]; then rm -f -- "$part"; return 2; fi
-    mv -f -- "$part" "pieces/$1" && echo "got $1"
+    if [ "$(sha256sum <"$part")" = "$1  -" ]; then mv -f -- "$part" "pieces/$1" && echo "got $1"; return; fi
+    fault=1; [ "$(wc -c <"$part")" -ne "$2" ] || fault=2
+    rm -f -- "$part"; return "$fault"
 }
 words() { sed -n 's/^dd: //p' "$own/words-$1" 2>/dev/null | tail -n 1; }
 # The pieces in their order, as they come.

@@ -1,0 +1,211 @@
+"""Hosts of a push that lie to this machine and to each other: the others have what was sent, and nobody learns more."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy.door import session
+from deploy.job.cluster import from_flag
+from deploy.send.road import guide, routes
+from deploy.send.road.cargo import Cargo, of_bytes
+from deploy.send.road.road import Road
+from lab.ports import free_port
+from tests.hostile.server import Answer
+
+MB = 1 << 20
+DATA = random.Random(7).randbytes(17 * MB)
+CARGO = Cargo([of_bytes(DATA)])
+DIGEST = hashlib.sha256(DATA).hexdigest()
+ARGV = ["sh", "-c", "sha256sum | cut -c -64"]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB" + "A" * 42
+
+
+def says(*lines, more=lambda: iter(())):
+    """A host's part of a road that says these lines, and then `more`, for as long as it is asked to."""
+
+    def answer(asked):
+        def out():
+            yield "".join(f"{line}\n" for line in lines).encode()
+            yield from more()
+            while True:
+                time.sleep(0.1)
+                yield b""
+
+        return Answer(out(), code=None)
+
+    return {"road": answer}
+
+
+def push(there, cargo=CARGO, within=lambda ended: False):
+    """Send to all servers of the rig: by host what came, and the faults; and what was said."""
+    notes = []
+    with session.open_all(from_flag(there.hosts).hosts) as opened:
+        sessions = list(opened.all().values())
+        with Road(len(sessions), lambda *_: None, notes.append) as road:
+            results = session.on_all(sessions, lambda each: road.deliver(each, ARGV, cargo))
+    return results.values, results.faults, notes
+
+
+def ask(port, key, words):
+    """Ask the server of a push with this key."""
+    options = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
+    line = ["ssh", "-F", "none", "-p", port, "-i", str(key), *(word for each in options for word in ("-o", each))]
+    return subprocess.run([*line, "127.0.0.1"], input=words, capture_output=True, text=True, timeout=20)
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    """A host that says nothing is waited for a short time."""
+    monkeypatch.setattr(guide, "_READY_S", 3.0)
+    monkeypatch.setattr(guide, "_STILL_S", 6.0)
+    monkeypatch.setattr(guide, "_AFTER_S", 6.0)
+    monkeypatch.setattr(guide, "_AFTER_BYTES_A_SECOND", 1 << 40)
+    monkeypatch.setattr(routes, "SILENT_S", 3.0)
+
+
+def good(ended, *names):
+    """Whether these hosts have what was sent."""
+    return {name: ended[name].done.out.strip() for name in names} == dict.fromkeys(names, DIGEST)
+
+
+@pytest.mark.holds("road-closed")
+@pytest.mark.parametrize(
+    "where",
+    [
+        "29800 -oProxyCommand=touch${IFS}own " + KEY + " 127.0.0.1",
+        "29800 root;touch$IFS$HOME/own " + KEY + " 127.0.0.1",
+        "29800 root " + KEY + " -oProxyCommand=touch 127.0.0.1",
+        "29800 root " + KEY + " $(touch own)",
+        "22 root " + KEY + " 127.0.0.1",
+        "29800 root " + KEY,
+    ],
+)
+def test_where_a_host_can_be_asked_is_an_address_or_nothing(hostile, where):
+    """What it says goes to its neighbours, into the words of their ssh."""
+    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", f"serving {where}"), good={})
+    ended, faults, _ = push(there)
+    assert good(ended, "good")
+    assert set(faults) == {"evil"}
+    assert not list(there.folder.rglob("own"))
+
+
+def test_a_key_brings_no_options_to_its_neighbours(hostile):
+    for key in (
+        f'command="touch own" {KEY}',
+        f"{KEY} x\nlost",
+        KEY.replace("ed25519", "rsa"),
+        "ssh-ed25519 $(touch own)",
+    ):
+        assert not guide.READY.fullmatch(key)
+    there = hostile(says(f"free {1 << 30}", f'ready command="touch own" {KEY}'), good={})
+    ended, _, _ = push(there)
+    assert good(ended, "good")
+    for path in there.folder.rglob("keys"):
+        assert "touch" not in path.read_text()
+
+
+def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
+    everything = [f"had {piece.digest}" for piece in CARGO.pieces]
+    nowhere = f"serving {free_port()} root {KEY} 127.0.0.1"
+    there = hostile(says(f"free {1 << 30}", *everything, f"ready {KEY}", nowhere, nowhere, nowhere), good={}, other={})
+    ended, faults, notes = push(there)
+    assert good(ended, "good", "other")
+    assert any("evil" in note for note in notes)
+    assert set(faults) == {"evil"}
+
+
+def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):
+    everything = [f"got {piece.digest}" for piece in CARGO.pieces]
+    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *everything, "end 0"), good={})
+    ended, faults, _ = push(there)
+    assert good(ended, "good")
+    assert not faults
+    assert ended["evil"].done.out == ""
+
+
+def test_who_accuses_others_loses_its_own_way_at_most(hostile):
+    numbers, reasons = ("1", "2", "99", "-1", "1 1", ""), ("wrong", "cut", "unreached \x1b[2J", "silent")
+    accuses = [f"lost {number} {why}" for number in numbers for why in reasons]
+    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *accuses * 20), good={}, other={})
+    ended, _, notes = push(there)
+    assert good(ended, "good", "other")
+    assert "\x1b" not in "".join(notes)
+
+
+@pytest.mark.parametrize("line", ["free x", "free -1", f"free {'9' * 400}"])
+def test_a_host_whose_numbers_are_none_fails_alone(hostile, line):
+    there = hostile(says(line, f"ready {KEY}"), good={})
+    ended, faults, _ = push(there)
+    assert good(ended, "good")
+    assert "free" in str(faults["evil"])
+
+
+def test_a_host_that_never_ends_its_line_or_its_words_is_cut_off(hostile):
+    def flood():
+        yield b"x" * (128 << 10)
+
+    def lines():
+        for _ in range(300):
+            yield b"out y\n" * 1000
+        yield b"end 1\n"
+
+    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", more=flood), good={}, wordy=says("free 999999", more=lines))
+    ended, faults, _ = push(there)
+    assert good(ended, "good")
+    assert "evil" in faults
+    assert len(ended["wordy"].done.out) <= 2 * guide._MOST_LINES
+
+
+def test_digests_of_another_push_are_nothing(hostile):
+    strange = [
+        f"{word} {digest}" for word in ("had", "got") for digest in ("0" * 64, "../../etc/passwd", "", "x" * 5000)
+    ]
+    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *strange), good={})
+    ended, _, _ = push(there)
+    assert good(ended, "good")
+
+
+def test_a_link_in_the_place_of_a_piece_gives_nothing_away_and_writes_nowhere(hostile):
+    there = hostile({}, good={})
+    for server in there.servers.values():
+        place = server.home / ".muster/road" / os.uname().nodename / "pieces"
+        place.mkdir(parents=True)
+        (server.home / "precious").write_bytes(b"mine")
+        for piece in CARGO.pieces[:4]:
+            (place / piece.digest).symlink_to(server.home / "precious")
+            (place / f".{piece.digest}.here.coming").symlink_to(server.home / "precious")
+    ended, faults, _ = push(there)
+    assert not faults
+    assert good(ended, "good", "evil")
+    assert all((server.home / "precious").read_bytes() == b"mine" for server in there.servers.values())
+
+
+@pytest.mark.holds("road-closed")
+def test_two_pushes_of_one_user_have_nothing_of_each_other(hostile):
+    """One at a time has a host's lock; but a push that was left alone may still serve."""
+    later_data = random.Random(8).randbytes(17 * MB)
+    there, second = hostile({}, good={}), Cargo([of_bytes(later_data)])
+    with session.open_all(from_flag(there.hosts).hosts) as opened:
+        sessions = list(opened.all().values())
+        with Road(2, lambda *_: None, lambda _: None) as one, Road(2, lambda *_: None, lambda _: None) as two:
+            first = session.on_all(sessions, lambda each: one.deliver(each, ARGV, CARGO)).all()
+            later = session.on_all(sessions, lambda each: two.deliver(each, ARGV, second)).all()
+            places = [path.parent for path in Path("/dev/shm").glob("muster-road-*/give")]
+            places = [place for place in places if str(there.folder) in (place / "give").read_text()]
+            serving = [place for place in places if (place / "log").exists()]
+            for place in serving:
+                port = (place / "log").read_text().rpartition("port ")[2].split(".")[0]
+                wanted = (place / "list").read_text()
+                for other in places:
+                    if (other / "list").read_text() != wanted:
+                        assert ask(port, other / "me", wanted.partition("\n")[0]).returncode == 255
+            assert serving, "nobody serves: this test would show nothing"
+    assert {each.done.out.strip() for each in first.values()} == {DIGEST}
+    assert {each.done.out.strip() for each in later.values()} == {hashlib.sha256(later_data).hexdigest()}

@@ -1,0 +1,46 @@
+"""What is small goes straight where that is faster than a road, by the rate that was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from deploy.send.road.rates import MAKING_S, SMALL, Rates
+
+MB = 1 << 20
+
+
+@pytest.fixture
+def rates(tmp_path):
+    made = Rates(tmp_path)
+    made.take(["a", "b"], 2 * MB, 0.5)  # 4 MB a second
+    return made
+
+
+def test_a_way_is_straight_while_all_copies_leave_sooner_than_a_road_is_made(rates):
+    most = int(MAKING_S * 4 * MB)
+    assert rates.is_straight("a", most // 8 - 1, 8)
+    assert not rates.is_straight("a", most // 8 + 8, 8)
+    assert not rates.is_straight("a", SMALL + 1, 1), "a cut push goes on from what arrived"
+    assert not rates.is_straight("c", 1, 2), "nobody knows"
+
+
+def test_it_is_kept_for_the_next_push_and_forgotten_where_it_is_no_longer_so(rates, tmp_path):
+    rates.save()
+    again = Rates(tmp_path)
+    assert again.is_straight("b", MB, 4)
+    again.check("b", MAKING_S)
+    assert again.is_straight("b", MB, 4)
+    again.check("b", 3 * MAKING_S)
+    assert not again.is_straight("b", MB, 4)
+    assert again.is_straight("a", MB, 4)
+
+
+def test_little_says_nothing_of_a_rate(rates):
+    rates.take(["a"], 1000, 10.0)
+    assert rates.is_straight("a", MB, 4)
+
+
+@pytest.mark.parametrize("text", [b"a", b"a x", b"a -1", b"\xff\xff 0", b"a 99999999999999999999999", b"a 1\nb"])
+def test_rubbish_in_the_file_is_no_rate(tmp_path, text):
+    (tmp_path / "rates").write_bytes(text)
+    assert not Rates(tmp_path).is_straight("a", 10 * MB, 8)
