@@ -8,6 +8,7 @@ this machine for the faults of one rank, three hosts of a rack (--rack) for all.
 line that speaks of the fault counts: right, silent (nothing in time), unsure ("could not tell"), or WRONG.
 
 --image: what the hosts run (muster-trainer:cpu).
+--boxes: hosts without an engine, by the line that `python -m tests.cluster.boxes` prints.
 --mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
 --to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; and
 on hosts, what `--on-end` was told. `python -m benchmarks.breaks.story` compares all places that tell of a run.
@@ -21,6 +22,7 @@ import random
 from collections import Counter
 
 from benchmarks.breaks import FAULTS
+from benchmarks.breaks.boxes import Boxes
 from benchmarks.breaks.trial import Rack, Trial, attempt
 
 FILES = ("ends", "raises", "stalls", "collectives", "slow", "harmless", "together", "hosts")
@@ -31,6 +33,7 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--rack", default="")
     asked.add_argument("--image", default="muster-trainer:cpu")
+    asked.add_argument("--boxes", default="")
     asked.add_argument("--seed", type=int, default=1)
     asked.add_argument("--of", choices=FILES, action="append")
     asked.add_argument("--kind", choices=("script", "trainer"), action="append")
@@ -43,7 +46,8 @@ def main() -> None:
         before = set(FAULTS)
         importlib.import_module(f"benchmarks.breaks.{file}")
         names[file] = [name for name in FAULTS if name not in before]
-    rack, draw = Rack(given.rack, given.image), random.Random(given.seed)
+    rack = Boxes(given.boxes) if given.boxes else Rack(given.rack, given.image)
+    draw = random.Random(given.seed)
     counts: Counter[str] = Counter()
     print("| kind | fault | culprit | | said first | after |\n|---|---|---|---|---|---|", flush=True)
     for kind in given.kind or ("script", "trainer"):

@@ -84,10 +84,13 @@ class Rack:
             (folder / "runs" / run / f"now-{rank}").touch()
 
     def up(self) -> bool:
-        """Whether the engines of all hosts answer over SSH."""
+        """Whether all hosts answer over SSH, and their engines where they have one."""
         ssh = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
         return all(
-            subprocess.run([*ssh, host, "docker", "version"], capture_output=True).returncode == 0
+            subprocess.run(
+                [*ssh, host, *(("docker", "version") if self.image else ("true",))], capture_output=True
+            ).returncode
+            == 0
             for host in self.names
         )
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 from ..core import fields
 from ..core.errors import DeployError
 from ..core.scripts import Scripts
-from ..door.session import Session
+from ..door.session import Done, Session
 
 _SCRIPT, _FOLDER = Scripts(__file__), Path(__file__).with_name("bare")
-_WORD = fields.words(100)
+_WORD, _MOST_SAID = fields.words(100), 300
 # How what Muster keeps on a host gets to a disk that suits; {}: the host.
 OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder of another disk)"
 
@@ -29,14 +29,15 @@ class Lacks(NamedTuple):
 
 def bring(session: Session, own: str) -> Lacks | None:
     """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
-    digest, archive = _packed()
-    done = session.run(_SCRIPT("bring-bare", digest, own), input=archive)
+    host, (digest, archive) = session.host.name, _packed()
+    done = session.run(_SCRIPT("bring-bare", digest, own), input=archive, check=False)
+    if done.code:
+        words = f"{host}: what runs nodes there cannot be put below ~/.muster: {_last(done)}"
+        raise DeployError(words, f"on {host}: ls -ld ~ ~/.muster /workspace; df -h ~")
     rows = fields.rows(done.out)
     if "noexec" in rows:
-        raise DeployError(
-            f"{session.host.name}: no program of its home can be started: its disk is mounted noexec",
-            OTHER_DISK.format(session.host.name),
-        )
+        words = f"{host}: no program of its home can be started: its disk is mounted noexec"
+        raise DeployError(words, OTHER_DISK.format(host))
     if "machine" not in rows:
         return None
     return Lacks(_WORD(rows["machine"][0], "its processor"), _WORD(rows.get("old", [""])[0], "its Python"))
@@ -45,7 +46,11 @@ def bring(session: Session, own: str) -> Lacks | None:
 def bring_python(session: Session, own: str, archive: bytes) -> str:
     """Put a Python below ~/.muster/python, from the archive or by the uv in it. The last word of a failure, if any."""
     done = session.run(_SCRIPT("bring-python", own), input=archive, timeout_s=None, moving=True, check=False)
-    return "" if "python" in fields.rows(done.out) else (done.err.strip() or f"code {done.code}").splitlines()[-1]
+    return "" if "python" in fields.rows(done.out) else _last(done)
+
+
+def _last(done: Done) -> str:
+    return (done.err.strip() or f"code {done.code}").splitlines()[-1][:_MOST_SAID]
 
 
 def python_of(version: str) -> str:

@@ -21,6 +21,7 @@ from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
 from ..send.packages.places import Place, ProcessPlace
 from ..send.packages.requirements import Requirements
+from ..send.packages.resolve import BESIDE_NONE
 from .console import Console
 
 # Files that name packages, and how a run gets those.
@@ -97,7 +98,8 @@ def other_python(folder: Path, python: str) -> str:
 def _words(installed: Installed, places: int) -> str:
     if not installed.environments:
         return "they are all there already"
-    words = f"{several(installed.lock.count, 'package')} beside torch {installed.lock.torch}"
+    torch = installed.lock.torch
+    words = several(installed.lock.count, "package") + f" beside torch {torch}" * (torch != BESIDE_NONE)
     if not installed.size:
         return f"{words}, installed before"
     each = (

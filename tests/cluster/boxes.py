@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab.ports import free_port
 from lab.waiting import until
 from tests.cluster import mirror
 from tests.cluster.test_bootstrap import docker
 
+IMAGE = "muster-bare:test"  # test_bootstrap.py makes it
 _BOOT = """
 ssh-keygen -A >/dev/null; mkdir -p /run/sshd "$AT/.ssh"; echo "$KEY" >"$AT/.ssh/authorized_keys"
 chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; eval "$FIRST"
@@ -122,3 +125,11 @@ def _settings(boxes: Boxes, host: str, user: str) -> str:
         f"Host {host}\n  HostName 127.0.0.1\n  Port {port}\n  User {user}\n  IdentityFile {boxes.folder}/key\n"
         f"  IdentitiesOnly yes\n  UserKnownHostsFile {boxes.folder}/known\n"
     )
+
+
+if (
+    __name__ == "__main__"
+):  # python -m tests.cluster.boxes SIZE: boxes that stay until Enter, for benchmarks and by hand
+    with TemporaryDirectory(prefix="muster-boxes-") as place, started(int(sys.argv[1]), IMAGE, Path(place)) as hosts:
+        print(f"{hosts.folder} {hosts.name} {hosts.index}", flush=True)
+        sys.stdin.readline()

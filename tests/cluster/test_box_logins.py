@@ -14,12 +14,12 @@ RUN apt-get -qq update \\
 """
 BANNER = "echo 'echo Welcome to the box' >>/etc/{}; usermod --shell /usr/bin/{} ops"
 TOOLS = " ".join(f"/{folder}/{name}" for folder in ("bin", "sbin", "usr/bin", "usr/sbin") for name in
-                 ("ps", "ss", "ip", "pgrep", "pkill"))  # fmt: skip
+                 ("ps", "ss", "pgrep", "pkill"))  # fmt: skip
 AS_IT_IS = {
     "a banner, and the shell fish": BANNER.format("fish/config.fish", "fish"),
     "a banner, and the shell tcsh": BANNER.format("csh.cshrc", "tcsh"),
-    "no ps, ss, ip": f"rm -f {TOOLS}",
-    "a home that cannot be written to": "chown -R root /home/ops; chmod 755 /home/ops; install -d -o ops /workspace",
+    "no ps, no ss": f"rm -f {TOOLS}",
+    "a home that cannot be written to": "chown root /home/ops; chmod 755 /home/ops; install -d -o ops /workspace",
 }
 
 
@@ -76,6 +76,24 @@ def test_root_at_a_mapped_port_as_a_provider_shows_it(image, control, tmp_path):
         ports = [docker("port", boxes.container(host), "22").rpartition(":")[2] for host in boxes.hosts]
         made.hosts = [f"root@127.0.0.1:{port}" for port in ports]
         trains(made)
+
+
+def test_a_box_without_ip_is_refused_with_what_to_install(image, control, tmp_path):
+    with rented.started(1, image, tmp_path, first="rm -f /bin/ip /sbin/ip /usr/bin/ip /usr/sbin/ip") as boxes:
+        refused = deploy(control(boxes), "train.py", hosts=boxes.hosts)
+        assert refused.returncode == 3, refused.stderr
+        assert "apt-get install iproute2" in refused.stderr
+
+
+CLOSED = "chown root /home/ops; chmod 755 /home/ops; mkdir -m 777 /workspace"
+
+
+def test_a_workspace_of_somebody_else_is_nobodys_home(image, control, tmp_path):
+    with rented.started(1, image, tmp_path, first=CLOSED) as boxes:
+        refused = deploy(control(boxes), "train.py", hosts=boxes.hosts)
+        assert refused.returncode == 1, refused.stderr
+        assert "cannot be put below ~/.muster" in refused.stderr
+        assert not boxes.on("box-1", "ls -A /workspace")
 
 
 REFUSED = {

@@ -78,7 +78,7 @@ class _Bringing:
             reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
             raise DeployError(
                 f"{host}: it has {has}; Python {uv.PYTHON} cannot be brought: {'; '.join(filter(None, reasons))}",
-                f"on {host}: apt-get install python3 (3.11 or later); or name a mirror of uv's Pythons here: "
+                f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or name a mirror of uv's here: "
                 "export UV_PYTHON_INSTALL_MIRROR=URL",
             )
         audit.note(session, f"brought Python {uv.PYTHON}")

@@ -209,7 +209,8 @@ def _no_ip(host: str, facts: HostFacts) -> Finding:
         "no-iproute2",
         host,
         f"its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}",
-        f"on {host}: sudo apt-get install iproute2 (or: dnf install iproute); type -a ip: iproute2's has to come first",
+        f"on {host}: {'sudo ' * bool(facts.uid)}apt-get install iproute2 (or: dnf install iproute); type -a ip: "
+        "iproute2's has to come first",
     )
 
 

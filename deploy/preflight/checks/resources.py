@@ -68,17 +68,17 @@ def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[
     if room is None:
         return
     fix = 'shm_size = "16g" under [job] of cluster.toml' if request.style == MUSTER else _SHM_BY_HAND
-    least = SHM_NCCL if request.backend == "nccl" else SHM_LEAST
+    least, more = SHM_NCCL if request.backend == "nccl" else SHM_LEAST, ""
     if has.get("bare"):
         # Only its provider can change it. One rank a host needs little of it, also with NCCL.
-        fix, least = _SHM_OF_PROVIDER, SHM_LEAST
+        fix, least, more = _SHM_OF_PROVIDER, SHM_LEAST, ": data loaders die of a bus error (num_workers=0 needs none)"
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
         yield find("shm-small", host, "/dev/shm cannot be written to", fix)
     elif free <= least:
-        yield find("shm-small", host, f"/dev/shm has {binary(free)} free of {binary(room['total'])}", fix)
+        yield find("shm-small", host, f"/dev/shm has {binary(free)} free of {binary(room['total'])}{more}", fix)
     elif free < SHM_GOOD:
-        yield find("shm-small", host, f"/dev/shm has {binary(free)} free", fix, WARNING)
+        yield find("shm-small", host, f"/dev/shm has {binary(free)} free{more}", fix, WARNING)
 
 
 def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:

@@ -30,7 +30,7 @@ Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
 # Requirements of this kind have torch itself, for a base that has none; the version that is said then.
-TORCH, _BESIDE_NONE = "torch", "none"
+TORCH, BESIDE_NONE = "torch", "none"
 # `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
 _KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
 _LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
@@ -251,7 +251,7 @@ class Resolving:
         for line, url in from_source:
             mine.append(sources.of_index(self._checked(line), read_name(line), _pin(line).partition("==")[2], url))
         whole = [*map(self._checked, rest), *files]
-        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base.get("torch", _BESIDE_NONE))
+        return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base.get("torch", BESIDE_NONE))
 
     def _of_wheels(self, lines: Sequence[str]) -> list[str]:
         """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""

@@ -86,7 +86,7 @@ def test_where_neither_side_gets_a_python_the_host_is_refused_with_what_to_type(
     fault = observe.facts(hosts(a=NO_ENGINE), bring=True).faults["a"]
     assert "only Python 3.8.18" in fault.message
     assert "this machine: no route to it; a: dns error" in fault.message
-    assert "apt-get install python3" in fault.hint
+    assert "apt-get install python3 (3.11 or later)" in fault.hint
     monkeypatch.setattr(uv, "python_getter", nothing)
     words = observe.facts(hosts(a=NO_ENGINE), bring=True).faults["a"].message
     assert words.endswith("cannot be brought: this machine: no route to it")
