@@ -67,10 +67,10 @@ def _pairs(lines: Iterable[str]) -> dict[str, str]:
 
 
 def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """The text with the paths of a container as they are here."""
-    for target, source in sorted(places, key=lambda place: -len(place[0])):
-        text = re.sub(rf"(?<![\w./-]){re.escape(target)}(?![\w.-])", source.replace("\\", r"\\"), text)
-    return text
+    """The text with the paths of a container as they are here, each once: a host may have a path of that name too."""
+    sources = dict(places)
+    targets = "|".join(re.escape(target) for target in sorted(sources, key=len, reverse=True))
+    return re.sub(rf"(?<![\w./-])({targets})(?![\w.-])", lambda match: sources[match[1]], text) if targets else text
 
 
 def make_root(container: Container) -> None:
