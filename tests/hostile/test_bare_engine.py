@@ -159,3 +159,11 @@ def test_requests_that_no_engine_takes_are_refused_and_the_next_one_is_answered(
     answers = engine("system", "dial-stdio", text=text).stdout.split("HTTP/1.1 ")[1:]
     assert [answer[0] for answer in answers] == ["4", "4", "4", "4", "2"]
     assert engine.root.is_dir()
+
+
+def test_a_home_below_a_path_that_containers_have_too_is_found(engine, tmp_path):
+    """As where all is below /workspace of the host, and the folder that was sent is /workspace in a container."""
+    inside = str(engine.root)
+    mounted = ("--mount", f"type=bind,source={tmp_path},target=/{inside.split('/')[1]}")
+    words = ("--entrypoint", "python", "muster-bare:python", "-c", "import sys; print(sys.executable)")
+    assert engine("run", "--rm", *mounted, *words).stdout.startswith(inside)
