@@ -123,8 +123,8 @@ class HostsBackend(Backend):
                 f"try again: muster attach --hosts {','.join(self._mirrors)} --run {self._id}",
             )
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
-        if self.run.script or self.out_of_sight or waits or state.ranks.waiting:
-            # A script reports no steps, and a run that waits for a host, or its GPUs, must not count as silent.
+        if self.out_of_sight or waits or state.ranks.waiting:
+            # A run that waits for a host, or its GPUs, must not count as silent.
             state.ranks.last_sign = time.time()
         step = max((view.step for view in state.ranks.views.values()), default=0)
         if step != self._step:

@@ -358,12 +358,14 @@ def _end_by(finding: Finding, hint: str, state: State) -> Result:
 
 
 def _too_silent(state: State, now: float) -> Result | None:
+    """The end of a run of Muster's trainer that hangs. A script may evaluate, save or download for hours."""
     ranks = state.ranks
-    if not ranks.last_sign:
+    if state.script or not ranks.last_sign:
         return None
     stepping = any(view.training for view in ranks.views.values())
     limit = max(SILENCE_AT_LEAST_S, SILENCE_FACTOR * ranks.longest_silence) if stepping else SILENCE_BEFORE_STEPS_S
     if now - ranks.last_sign < limit:
         return None
     message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
-    return Result("failed", message, "logs/ has what each rank said last", step=state.step, cause=Cause.NOT_KNOWN)
+    where = "logs/ has what each rank said last"  # that we end them then explains nothing
+    return Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN, by_inquest=True)

@@ -147,6 +147,15 @@ def test_silence_ends_a_run_only_beyond_anything_it_has_shown() -> None:
     assert "no sign of life from any rank for 601 s" in result.message
 
 
+@pytest.mark.parametrize("steps", [0, 200])
+def test_silence_never_ends_a_script(steps) -> None:
+    """It evaluates, saves or downloads for hours; what is stuck is named, and 0103 says what is ended."""
+    state = State(NAMES, script=True)
+    for event in (*all_up(), *began(), *(training(steps, t=10.0) if steps else [])):
+        state.apply({"t": 10.0, **event})
+    assert judge(state, 0.0, 10.0 + 24 * 3600) is None
+
+
 def test_restarts_without_a_step_between_them_end_the_run() -> None:
     again = [{"kind": "started", "rank": 0, "node": "master", "pid": 200 + n, "attempt": n} for n in range(1, 9)]
     assert judge(run_of(*training(), *again[:-1]), 0.0, 11.0) is None
