@@ -25,6 +25,8 @@ for old in "$place"/*; do
     case $old in "$place/docker" | "$place/$1") ;; *) rm -rf -- "$old" ;; esac
 done
 "$place/docker" image add muster-bare:python "" ""; code=$?
+# Else the next start would take it for whole.
+[ "$code" -eq 0 ] || rm -f -- "$place/docker"
 [ "$code" -ne 126 ] || { echo noexec; exit; }
 [ "$code" -ne 0 ] || echo ready
 exit "$code"

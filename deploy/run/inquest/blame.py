@@ -65,9 +65,14 @@ def cause_of_end(end: End) -> Cause:
 
 
 def first_culprit(ends: Sequence[End]) -> End | None:
-    """The first rank that failed without being a victim."""
-    own = [end for end in ends if end.code and not end.victim]
+    """The first rank that failed without being a victim, and without being stopped after a victim had ended."""
+    own = [end for end in ends if end.code and not end.victim and not was_stopped(end, ends)]
     return min(own, key=lambda end: (end.t, end.rank), default=None)
+
+
+def was_stopped(end: End, ends: Sequence[End]) -> bool:
+    """Whether a rank ran until the run was stopped, since another one had lost somebody: nobody knows of what."""
+    return end.cause is Cause.ENDED and any(other.victim and other.t < end.t for other in ends)
 
 
 def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
@@ -81,7 +86,8 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
         return None
     first, lost = victims[0], _ranks(end.rank for end in victims)
     left = [end for end in ends if end.code == DONE and end.t <= first.t]
-    still = {rank: node for rank, node in began.items() if rank not in {end.rank for end in ends}}
+    ended = {end.rank for end in ends if not was_stopped(end, ends)}
+    still = {rank: node for rank, node in began.items() if rank not in ended}
     if left:
         early = min(left, key=lambda end: (end.t, end.rank))
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"

@@ -16,7 +16,7 @@ from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from ..state.ranks import ended_well
 from . import collectives, hang, lasting, reach
-from .blame import End, cause_of_end, cause_of_error
+from .blame import End, cause_of_end, cause_of_error, was_stopped
 from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
@@ -45,7 +45,8 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
         return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
     if not asked and (sizes := _sizes(evidence, now)):
         return [sizes]
-    own = [end for end in evidence.ranks.ends.values() if end.code and not end.victim]
+    ends = list(evidence.ranks.ends.values())
+    own = [end for end in ends if end.code and not end.victim and not was_stopped(end, ends)]
     if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
         return [_of_end(first, evidence)]
     if own and now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up:

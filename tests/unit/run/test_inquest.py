@@ -242,6 +242,16 @@ def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
     assert first(late, node("n1", "paused", 104.0)).node == "n0"
 
 
+@pytest.mark.parametrize(("t", "rank"), [(99.0, 1), (101.0, None)])
+def test_a_rank_that_is_stopped_since_another_one_lost_somebody_is_not_the_cause(t: float, rank: int | None) -> None:
+    """Stopped before, by somebody, it is what the other lost."""
+    stop = ended(1, -15, t, how="was ended by the stop (SIGTERM)", cause="ended-from-outside")
+    lost = [ended(number, 1, 100.0, error=GONE, victim=True) for number in (0, 2)]
+    state = run_of(stop, *lost)
+    assert [finding.rank for finding in inquest.findings(state, 130.0)] == ([] if rank is None else [rank])
+    assert ("did not answer" in state.blame().message) == (rank is None)
+
+
 def test_ranks_that_failed_in_different_collectives_are_compared() -> None:
     def failed(number: int, size: str) -> dict[str, Any]:
         calls = [["0", 7, "all_reduce", size, "train.py", 9, "main"]]
