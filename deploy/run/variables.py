@@ -24,7 +24,6 @@ VARIABLES: Mapping[str, str] = {
         "torch's own torchrun, and nothing is watched: each rank imports torch, and only its report says why a "
         "script failed. Its rendezvous listens on every address and unpickles what it receives"
     ),
-    "MUSTER_LISTEN_FD": "agent to torchrun: the descriptor that listens on the rendezvous address",
     "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME": "one exact interface name (`=` in front for NCCL)",
     "OMP_NUM_THREADS": "the machine's cores divided by its ranks",
     "MUSTER_RUN_ID": "the run; also a container's label `muster.run`",

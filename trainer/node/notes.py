@@ -36,7 +36,7 @@ NOTES = (
     Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
     Note(
         ".epoch",
-        ("trainer/node/membership/group.py",),
+        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
         ("trainer/node/launch/epochs.py",),
         "who trains, and where they meet",
         "EPOCH",
@@ -44,23 +44,9 @@ NOTES = (
     Note(
         ".says",
         ("trainer/node/launch/epochs.py",),
-        ("trainer/node/membership/group.py",),
+        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
         "what torchrun waits for",
         "SAYS",
-    ),
-    Note(
-        ".still",
-        ("trainer/node/hang/mend.py",),
-        ("trainer/node/launch/standing.py",),
-        "whether this node's ranks move",
-        "OWN",
-    ),
-    Note(
-        ".all-still",
-        ("trainer/node/launch/standing.py",),
-        ("trainer/node/hang/mend.py",),
-        "the same of all nodes",
-        "ALL",
     ),
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),

@@ -96,11 +96,10 @@ class Server:
         return None
 
 
-def start(modules: Sequence[str], listener: socket.socket | None = None) -> Server | None:
+def start(modules: Sequence[str]) -> Server | None:
     """Fork the server, which imports `modules` and then waits for questions; None on a system without safe forks.
 
-    The server closes its copy of `listener`. This returns only in the caller's process: a rank that the server forks
-    runs its script in here and exits.
+    This returns only in the caller's process: a rank that the server forks runs its script in here and exits.
     """
     if sys.platform != "linux":  # on other systems their own libraries do not survive a fork
         return None
@@ -111,8 +110,6 @@ def start(modules: Sequence[str], listener: socket.socket | None = None) -> Serv
         server_end.close()
         return Server(client_end)
     client_end.close()
-    if listener:
-        listener.close()
     die_with_parent(signal.SIGKILL, torchrun)
     for number in _SIGNALS:  # these signals are for torchrun and for the ranks
         signal.signal(number, signal.SIG_IGN)

@@ -14,7 +14,6 @@ if __name__ == "__main__":
     gc.disable()
 
 import os
-import re
 import signal
 import socket
 import sys
@@ -27,7 +26,6 @@ from typing import Any, NoReturn
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure, record
-from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.launcher.api import LaunchConfig
 
 from muster.errors import TrainError
@@ -36,25 +34,20 @@ from ... import NAME
 from ...verdict import failed, publish
 from .. import torch_names
 from ..files import share
-from ..membership import group, meeting
-from . import epochs, forkserver, rounds
+from . import forkserver
+from .epochs import Epochs
 from .generation import Generation
 from .ranks import Ranks
 
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-_STRANGER = (
-    "Muster executed none of that data. Anyone who can reach a run's ports can end the run: keep the ports inside a "
-    "private network"
-)
-Meeting = epochs.Epochs | rounds.Rounds
 # torch's defaults: where one meets; how long ranks have to end, and which signals end torchrun.
 _PORT, _END_S, _SIGNALS = 29500, 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
     """Run what the command line says, as torchrun would."""
-    listener, sharing = meeting.claim(os.environ), share.claim(os.environ)
+    sharing = share.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -62,33 +55,27 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     if torch_names.plain(os.environ):
         gc.enable()
-        if listener:
-            listener.close()
         run.main()
         return
-    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), listener)
+    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else ())
     gc.enable()
     try:
-        _launch(server, listener, sharing)
-    except (TrainError, RendezvousStateError) as fault:
+        _launch(server, sharing)
+    except TrainError as fault:
         sys.exit(_report(fault))
 
 
 @record
-def _launch(server: forkserver.Server | None, listener: socket.socket | None, sharing: share.Sharing | None) -> None:
+def _launch(server: forkserver.Server | None, sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
     told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
     if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    if asked.rdzv_backend != "static":
+        asked.node_rank = 0  # the agents know it; torch warns that it does not need it
     asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
-    meets: Meeting
-    if config.rdzv_backend == group.BACKEND:
-        outcome, address = Path(os.environ["MUSTER_OUTCOME_DIR"]), str(config.local_addr)
-        meets = epochs.Epochs(outcome, address, config.run_id, config.nproc_per_node, sharing)
-    else:
-        meets = rounds.Rounds(config, listener, sharing)
-    Launch(config, [str(program), *map(str, words)], meets, server).run()
+    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing), server).run()
 
 
 class Launch:
@@ -98,7 +85,7 @@ class Launch:
         self,
         config: LaunchConfig,
         command: Sequence[str],
-        meets: epochs.Epochs | rounds.Rounds,
+        meets: Epochs,
         server: forkserver.Server | None,
     ) -> None:
         self._config, self._command, self._meeting, self._server = config, command, meets, server
@@ -129,7 +116,7 @@ class Launch:
         try:
             ranks.start(self._server)
             failures = self._follow(ranks, generation)
-            killed = failures is None and self._meeting.at_once
+            killed = failures is None and self._meeting.loses_nodes
             all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
             return all_failures if failures else failures
         except BaseException as fault:
@@ -163,16 +150,14 @@ def _raise(number: int, _: object) -> NoReturn:
     raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
 
 
-def _report(fault: Exception) -> int:
+def _report(fault: TrainError) -> int:
     """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
-    known = fault if isinstance(fault, TrainError) else TrainError(str(fault), _STRANGER)
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    label = re.fullmatch(r"node-(\d+)", os.environ.get("PET_LOCAL_ADDR", ""))  # agent.py sets this label
-    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    rank = int(label[1]) * int(ranks if ranks.isdigit() else 1) if label else 0
-    publish(failed(rank, node, 0, known), Path(folder) if folder else None, f"{node}-agent")
-    print(known.report(), file=sys.stderr)
-    return known.code
+    place, ranks = (os.environ.get(name, "") for name in ("PET_NODE_RANK", "PET_NPROC_PER_NODE"))
+    rank = int(place) * int(ranks) if place.isdecimal() and ranks.isdecimal() else 0
+    publish(failed(rank, node, 0, fault), Path(folder) if folder else None, f"{node}-agent")
+    print(fault.report(), file=sys.stderr)
+    return fault.code
 
 
 if __name__ == "__main__":

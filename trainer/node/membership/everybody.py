@@ -1,0 +1,205 @@
+"""A run whose nodes all have to be there: the agent of the first node says when ranks begin, the others ask it.
+
+They begin together once all wait for it: at first, and again wherever the ranks of one have failed, or a node has come
+back. torchrun's process reads this in the note EPOCH, and writes SAYS. No clock is compared with another host's.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.errors import Refused
+from muster.files import is_number, read_object, replace
+
+from .. import torch_names
+from ..files.share import KEY
+from ..hang.mend import MOVES, joined
+from . import peers
+from .group import EPOCH, SAYS
+
+# Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
+_LOOK_S, _TRAINS_S = 0.05, 0.2
+# More nodes than this ask more seldom.
+_MANY = 16
+# Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
+_THERE_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
+_MOST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Word:
+    """What a node said, `at` this node's clock. `life`: of its agent; `over`: it has ended; else as members.View."""
+
+    life: str
+    ranks: int
+    after: int | None
+    number: int
+    store: str
+    stands: str
+    over: bool
+    at: float
+
+
+def word_of(about: Mapping[str, Any], now: float) -> Word:
+    """A word from a message, which may have anything in it. Raises ValueError."""
+    life, store, stands = (str(about.get(name, ""))[:_MOST_TEXT] for name in ("life", "store", "stands"))
+    numbers = [about.get("ranks", 1), about.get("number", 0), about.get("after") or 0]
+    if not all(map(is_number, numbers)) or not f"{life}{store}{stands}".isprintable():
+        raise ValueError("no word of a node")
+    ranks, number, after = map(int, numbers)
+    waits = about.get("after") is not None
+    return Word(life, ranks, after if waits else None, number, store, stands, about.get("over") is True, now)
+
+
+class Roll:
+    """What the first node knows of all `nodes`. Pure: `hear` what one says, `answer` to one."""
+
+    def __init__(self, nodes: int) -> None:
+        self.number, self.over = 1, False
+        self._nodes, self._words = nodes, dict[int, Word]()
+        self._there_s = _THERE_S * max(1.0, nodes / _MANY)
+        # By place, once the ranks of this number begin: the agents that were there.
+        self._lives = dict[int, str]()
+
+    def hear(self, place: int, word: Word) -> None:
+        """Take the word of a node, and decide: whether ranks begin, or end because others begin again."""
+        self._words[place] = word
+        self.over = self.over or word.over
+        if self._lives:
+            begins_again = word.after is not None and word.after >= self.number
+            if begins_again or self._lives.get(place) != word.life:
+                self.number, self._lives = self.number + 1, {}
+        if not self._lives:
+            last = max(max(each.number, each.after or 0) for each in self._words.values())
+            self.number = max(self.number, last + 1)
+            if len(self.waiting(word.at)) == self._nodes:
+                self._lives = {each: self._words[each].life for each in range(self._nodes)}
+
+    def waiting(self, now: float) -> list[int]:
+        """The nodes that wait for the ranks to begin."""
+        words = self._words.items()
+        return [place for place, word in words if word.after is not None and now - word.at < self._there_s]
+
+    def answer(self, place: int, now: float) -> dict[str, Any]:
+        """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
+        shown = {"number": self.number, "place": -1, "nodes": self._nodes, "store": "", "over": self.over}
+        others = [word for each, word in self._words.items() if each != place]
+        train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
+        shown |= {"come": len(self.waiting(now)), "stands": joined(word.stands for word in others) if train else MOVES}
+        if self._lives:
+            ranks, first = [self._words[each].ranks for each in range(self._nodes)], self._words[0]
+            shown |= {"place": place, "first_rank": sum(ranks[:place]), "world": sum(ranks)}
+            shown["store"] = first.store if first.number == self.number else ""
+        return shown
+
+
+class Everybody:
+    """This node in such a run. The first one listens from now on: raises Refused if the port is taken."""
+
+    def __init__(self, place: int, nodes: int, ranks: int, address: str, port: int, key: str) -> None:
+        self.stands = MOVES
+        self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
+        self._life, self._ranks = secrets.token_hex(8), ranks
+        self._roll, self._lock, self._closed = Roll(nodes), threading.Lock(), threading.Event()
+        self._outcome: Path | None = None
+        self._shown, self._says = dict[str, Any](), dict[str, Any]()
+        self._heard_at = self._asked_at = 0.0
+        if place == 0:
+            try:
+                self._door = peers.serve(address, port, key, self._answer)
+            except OSError as fault:
+                # At once: the others would join a stranger, and hang without a word.
+                what = f"cannot listen on {address}:{port} for the rendezvous: {fault.strerror}"
+                raise Refused(what, "choose another port") from fault
+
+    def begin(self, outcome: Path) -> None:
+        """Speak for torchrun's process from now on, by the notes in this folder."""
+        self._outcome = outcome
+        threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
+
+    def close(self) -> None:
+        """Tell the last word, and stop."""
+        self._closed.set()
+        self._step()
+        if self._place == 0:
+            with suppress(OSError):
+                self._door.shutdown(2)
+            self._door.close()
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Return True: torchrun's process counts."""
+        return True
+
+    def others_stand(self) -> str:
+        """What is true of the ranks of all other nodes (mend.py)."""
+        return str(self._shown.get("stands", MOVES))
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        now, place = time.monotonic(), question.get("place")
+        if not (is_number(place) and 0 < int(place) < self._nodes):
+            raise ValueError("no place")
+        with self._lock:
+            self._roll.hear(int(place), word_of(question, now))
+            return self._roll.answer(int(place), now)
+
+    def _follow(self) -> None:
+        while not self._closed.wait(_LOOK_S * max(1.0, self._nodes / _MANY)):
+            self._step()
+
+    def _step(self) -> None:
+        """Say how this node is, and note the answer."""
+        now, says = time.monotonic(), read_object(self._outcome / SAYS) if self._outcome else {}
+        trains = says.get("after") is None and says == self._says
+        if not says or (self._place and trains and now - self._asked_at < _TRAINS_S):
+            return
+        self._says, self._asked_at = says, now
+        about = {"life": self._life, "ranks": self._ranks, "place": self._place, "stands": self.stands, **says}
+        if self._place == 0:
+            with self._lock:
+                self._roll.hear(0, word_of(about, now))
+                self._note(self._roll.answer(0, now))
+        elif answer := peers.ask(*self._where, self._key, about):
+            self._heard_at = now
+            self._note(answer)
+        elif self._shown:
+            patience = _GONE_S if answer is not None else _SILENT_S
+            self._note({**self._shown, "gone": now - self._heard_at > patience})
+
+    def _note(self, shown: dict[str, Any]) -> None:
+        if shown != self._shown and self._outcome:
+            with suppress(OSError):
+                replace(self._outcome / EPOCH, json.dumps(shown))
+                self._shown = shown
+
+
+def join(environment: Mapping[str, str]) -> Everybody | None:
+    """This node among all of its run, as torchrun's process will have it; None if it is alone. Raises Refused."""
+    nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
+    host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
+    if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
+        return None
+    ranks, key = environment.get("PET_NPROC_PER_NODE", "1"), environment.get("PET_RDZV_ID", "")
+    count, key = int(ranks) if ranks.isdecimal() else 1, f"{key} {environment.get(KEY, '')}"
+    return Everybody(int(environment["PET_NODE_RANK"]), int(nodes), count, host.strip("[]"), int(port), key)
+
+
+@contextmanager
+def speaking(everybody: Everybody | None, outcome: Path) -> Iterator[None]:
+    """Have it speak for torchrun's process meanwhile."""
+    if everybody:
+        everybody.begin(outcome)
+    try:
+        yield
+    finally:
+        if everybody:
+            everybody.close()
