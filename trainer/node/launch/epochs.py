@@ -14,10 +14,11 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -34,13 +35,26 @@ from ..membership import meeting
 from ..membership.group import BACKEND, EPOCH, SAYS
 from ..membership.link import LinkLost
 from . import stores
-from .generation import Generation
 
-_POLL_S, _REACH_S, _STORE_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 5.0, 60.0, 600
+_POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
+# So long a node whose ranks have ended well waits for the others' ranks.
+_OTHERS_S = 300.0
 # Nodes that all have to be there meet again for a fault of their sharing so often.
 _SHARE_ATTEMPTS = 5
 _SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
-_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
+_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": False, "lost": []}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The ranks of all nodes that train together, from one start to the next: this node's part in them."""
+
+    place: int
+    nodes: int
+    first_rank: int
+    world: int
+    address: str
+    port: int
 
 
 def _answers(address: str, port: int) -> bool:
@@ -58,7 +72,7 @@ class Epochs:
     """
 
     def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
-        self._run, self._ranks, self._sharing = config.run_id, config.nproc_per_node, sharing
+        self._ranks, self._sharing = config.nproc_per_node, sharing
         self._alone, self.loses_nodes = config.max_nodes == 1, config.rdzv_backend == BACKEND
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
@@ -72,13 +86,14 @@ class Epochs:
         self._is_in_line = not self.loses_nodes
         # Who has been lost since the nodes last shared their files.
         self._lost = set[str]()
-        self._store: TCPStore | None = None
-        self._where = ""
+        self._store: stores.RanksStore | None = None
+        self._where, self._ended_at = "", 0.0
         stores.keep_ranks_on_loopback(self._address)
 
     def next(self) -> Generation:
         """Wait for an epoch above the last one that this node has a part in, and until its store answers."""
         self._say(after=self._number)
+        self._ended_at = 0.0
         end, attempts = time.monotonic() + self._join_s, 0
         while True:
             epoch = self._epoch(self._number + 1)
@@ -102,11 +117,11 @@ class Epochs:
         """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
         if not self._sharing or self._alone:
             return True
-        self._say(after=before, store=self._where)  # the others find the store, and we are not stuck
         place, nodes, stale = generation.place, generation.nodes, not self._is_in_line
         try:
-            self._sharing.attempt(place, nodes, self._address, generation.first, self.waiting, stale, self._lost)
-        except (LinkLost, DistError) as fault:
+            meet = partial(self._first_of, before)
+            self._sharing.attempt(place, nodes, self._address, meet, self.waiting, stale, self._lost)
+        except LinkLost as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             if last:
                 raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault
@@ -114,29 +129,38 @@ class Epochs:
         self._is_in_line, self._lost = True, set()
         return True
 
+    def _first_of(self, before: int, here: str) -> str:
+        """Where the first node listens to share files; this one listens at `here`."""
+        # The others find the store, and we are not stuck.
+        self._say(after=before, store=self._where, share=here)
+        while not (first := self._epoch()["share"]):
+            if self.waiting():
+                raise LinkLost("other nodes take part by now")
+            time.sleep(_POLL_S)
+        return str(first)
+
     def _enter(self, epoch: Mapping[str, Any]) -> Generation | None:
         place, nodes, ranks = epoch["place"], epoch["nodes"], self._ranks
         with suppress(RendezvousConnectionError, ValueError):
             if place == 0:
-                self._store = None  # its port may be asked for once more
-                self._store = stores.open_store(stores.listen(self._address, self._port), "", 0, _STORE_S)
+                if self._store:
+                    self._store.close()  # its port may be asked for once more
+                self._store = stores.RanksStore(self._address, self._port)
                 address, port = self._address, self._store.port
             elif epoch["store"]:
                 address, _, text = epoch["store"].partition(" ")
                 port = int(text)
                 if not _answers(address, port):
                     return None
-                self._store = stores.open_store(None, address, port, _STORE_S)
             else:
                 return None
             self._where = f"{address} {port}"
-            store = PrefixStore(f"{self._run}/{epoch['number']}", self._store)
             first, world = epoch.get("first_rank", place * ranks), epoch.get("world", nodes * ranks)
-            return Generation(place, nodes, first, world, address, port, store)
+            return Generation(place, nodes, first, world, address, port)
         return None
 
-    def _say(self, after: int | None, store: str = "", over: bool = False) -> None:
-        says = {"after": after, "number": self._number, "store": store, "over": over}
+    def _say(self, after: int | None, **more: Any) -> None:
+        says = {"after": after, "number": self._number, **more}
         with suppress(OSError):
             if not self._alone:
                 replace(self._outcome / SAYS, json.dumps(says))
@@ -154,9 +178,14 @@ class Epochs:
             raise RendezvousConnectionError("the first node of this run does not answer any more")
         return bool(epoch["number"] > self._number)
 
-    def is_closed(self) -> bool:
-        """Whether a node has ended for good: there is no other epoch."""
-        return self._epoch().get("over") is True
+    def is_over(self) -> bool:
+        """Whether nobody begins again: all ranks have ended well, or a node for good. Asked where this node's have."""
+        if not self._ended_at:
+            self._ended_at = time.monotonic()
+            self._say(after=None, store=self._where, done=True)
+        epoch = self._epoch()
+        over = self._alone or any(epoch.get(name) is True for name in ("done", "over", "gone"))
+        return over or time.monotonic() - self._ended_at > _OTHERS_S
 
     def close(self) -> None:
         """Let there be no other epoch, where all nodes have to be there; else the agents say when the run is over."""

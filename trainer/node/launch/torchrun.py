@@ -8,6 +8,7 @@ address of a machine, and waits five minutes for nodes that begin again.
 from __future__ import annotations
 
 import gc
+import importlib
 
 if __name__ == "__main__":
     # An import of torch makes half a million objects and no garbage. To look for some takes a sixth of its time.
@@ -20,6 +21,7 @@ import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,9 +36,8 @@ from ... import NAME
 from ...verdict import failed, publish
 from .. import torch_names
 from ..files import share
-from . import forkserver
+from . import forks
 from .epochs import Epochs
-from .generation import Generation
 from .ranks import Ranks
 
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
@@ -57,16 +58,23 @@ def main() -> None:
         gc.enable()
         run.main()
         return
-    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else ())
+    with suppress(ImportError):  # each rank says so itself
+        for name in _TRAINER if sys.argv[1:3] == ["-m", NAME] else ():
+            importlib.import_module(name)
+    gc.freeze()  # a collection would write to every page that ranks share
     gc.enable()
     try:
-        _launch(server, sharing)
+        _launch(sharing)
+        return
     except TrainError as fault:
         sys.exit(_report(fault))
+    except forks.Forked as rank:
+        words = rank.words
+    forks.run(words)
 
 
 @record
-def _launch(server: forkserver.Server | None, sharing: share.Sharing | None) -> None:
+def _launch(sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
     told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
     if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
@@ -75,20 +83,14 @@ def _launch(server: forkserver.Server | None, sharing: share.Sharing | None) -> 
         asked.node_rank = 0  # the agents know it; torch warns that it does not need it
     asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
-    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing), server).run()
+    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing)).run()
 
 
 class Launch:
     """This node from its first rank to the end."""
 
-    def __init__(
-        self,
-        config: LaunchConfig,
-        command: Sequence[str],
-        meets: Epochs,
-        server: forkserver.Server | None,
-    ) -> None:
-        self._config, self._command, self._meeting, self._server = config, command, meets, server
+    def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs) -> None:
+        self._config, self._command, self._meeting = config, command, meets
         # torch has had these two since 2.10.
         self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
         self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
@@ -102,7 +104,7 @@ class Launch:
                 if failures and attempt == self._config.max_restarts:
                     raise ChildFailedError(self._name(), failures)
                 attempt += bool(failures)
-        except SignalException:  # another process may yet take this node's place
+        except (SignalException, forks.Forked):  # another process may yet take this node's place
             raise
         except BaseException:
             self._meeting.close()
@@ -114,22 +116,24 @@ class Launch:
         ranks = Ranks(self._config, self._command, generation, attempt)
         self._hear(_raise)
         try:
-            ranks.start(self._server)
-            failures = self._follow(ranks, generation)
+            ranks.start()
+            failures = self._follow(ranks)
             killed = failures is None and self._meeting.loses_nodes
             all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
             return all_failures if failures else failures
+        except forks.Forked:
+            raise
         except BaseException as fault:
             self._hear(signal.SIG_IGN)
             ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
             raise
 
-    def _follow(self, ranks: Ranks, generation: Generation) -> dict[int, ProcessFailure] | None:
+    def _follow(self, ranks: Ranks) -> dict[int, ProcessFailure] | None:
         while True:
             time.sleep(self._config.monitor_interval)
             if failures := ranks.look():
                 return failures
-            if ranks.have_ended and (generation.is_over() or self._meeting.is_closed()):
+            if ranks.have_ended and self._meeting.is_over():
                 return {}
             if self._meeting.waiting():
                 return None

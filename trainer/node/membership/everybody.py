@@ -32,6 +32,8 @@ _LOOK_S, _TRAINS_S = 0.05, 0.2
 _MANY = 16
 # Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
 _THERE_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
+# So long the first node stays for the others to hear that all is done.
+_LEAVE_S = 2.0
 _MOST_TEXT = 200
 
 
@@ -44,20 +46,24 @@ class Word:
     after: int | None
     number: int
     store: str
+    share: str
     stands: str
+    done: bool
     over: bool
     at: float
 
 
 def word_of(about: Mapping[str, Any], now: float) -> Word:
     """A word from a message, which may have anything in it. Raises ValueError."""
-    life, store, stands = (str(about.get(name, ""))[:_MOST_TEXT] for name in ("life", "store", "stands"))
+    texts = [str(about.get(name, ""))[:_MOST_TEXT] for name in ("life", "store", "share", "stands")]
     numbers = [about.get("ranks", 1), about.get("number", 0), about.get("after") or 0]
-    if not all(map(is_number, numbers)) or not f"{life}{store}{stands}".isprintable():
+    if not all(map(is_number, numbers)) or not "".join(texts).isprintable():
         raise ValueError("no word of a node")
     ranks, number, after = map(int, numbers)
+    life, store, share, stands = texts
+    done, over = (about.get(name) is True for name in ("done", "over"))
     waits = about.get("after") is not None
-    return Word(life, ranks, after if waits else None, number, store, stands, about.get("over") is True, now)
+    return Word(life, ranks, after if waits else None, number, store, share, stands, done, over, now)
 
 
 class Roll:
@@ -69,6 +75,8 @@ class Roll:
         self._there_s = _THERE_S * max(1.0, nodes / _MANY)
         # By place, once the ranks of this number begin: the agents that were there.
         self._lives = dict[int, str]()
+        # Who knows that all ranks have ended well.
+        self.know = set[int]()
 
     def hear(self, place: int, word: Word) -> None:
         """Take the word of a node, and decide: whether ranks begin, or end because others begin again."""
@@ -91,14 +99,18 @@ class Roll:
 
     def answer(self, place: int, now: float) -> dict[str, Any]:
         """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
-        shown = {"number": self.number, "place": -1, "nodes": self._nodes, "store": "", "over": self.over}
+        shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
         others = [word for each, word in self._words.items() if each != place]
         train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
         shown |= {"come": len(self.waiting(now)), "stands": joined(word.stands for word in others) if train else MOVES}
         if self._lives:
-            ranks, first = [self._words[each].ranks for each in range(self._nodes)], self._words[0]
+            words = [self._words[each] for each in range(self._nodes)]
+            ranks, first = [word.ranks for word in words], words[0]
             shown |= {"place": place, "first_rank": sum(ranks[:place]), "world": sum(ranks)}
-            shown["store"] = first.store if first.number == self.number else ""
+            shown["done"] = all(word.done and word.number == self.number for word in words)
+            self.know |= {place} if shown["done"] else set()
+            if first.number == self.number:
+                shown |= {"store": first.store, "share": first.share}
         return shown
 
 
@@ -128,6 +140,9 @@ class Everybody:
 
     def close(self) -> None:
         """Tell the last word, and stop."""
+        end = time.monotonic() + _LEAVE_S
+        while self._roll.know and len(self._roll.know) < self._nodes and time.monotonic() < end:
+            time.sleep(_LOOK_S)
         self._closed.set()
         self._step()
         if self._place == 0:
@@ -159,7 +174,7 @@ class Everybody:
     def _step(self) -> None:
         """Say how this node is, and note the answer."""
         now, says = time.monotonic(), read_object(self._outcome / SAYS) if self._outcome else {}
-        trains = says.get("after") is None and says == self._says
+        trains = says.get("after") is None and not says.get("done") and says == self._says
         if not says or (self._place and trains and now - self._asked_at < _TRAINS_S):
             return
         self._says, self._asked_at = says, now

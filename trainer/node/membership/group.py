@@ -346,19 +346,15 @@ class Group:
                 self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
-        """Write the current epoch for torchrun's process, and where its ranks meet once the first node has said so."""
-        epoch, store = self._epoch, ""
-        if epoch.members:
-            first = epoch.members[0]
-            if first == self.name:
-                says = self._says()
-                store = says.get("store", "") if says.get("number") == epoch.number else ""
-            else:
-                view = self._view_of(first)
-                store = view.store if view.number == epoch.number else ""
+        """Write the current epoch for torchrun's process, and what its nodes have said of it."""
+        epoch, now = self._epoch, time.monotonic()
+        views = [view_of(self._says(), now) if each == self.name else self._view_of(each) for each in epoch.members]
+        there = [view if view.number == epoch.number else View() for view in views]
+        first = there[0] if there else View()
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
-        shown = {"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store}
+        shown: dict[str, Any] = {"number": epoch.number, "place": place, "nodes": len(epoch.members)}
+        shown |= {"store": first.store, "share": first.share, "done": bool(there) and all(each.done for each in there)}
         lost = [name for name in epoch.before if name not in epoch.members]
         text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:

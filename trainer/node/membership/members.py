@@ -41,6 +41,7 @@ class View:
     newest checkpoint of its disk was written, by the clock of its writer; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
+    `done`: its ranks of that epoch have ended well. `share`: where it listens to share files before that epoch.
     `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
     """
 
@@ -56,6 +57,8 @@ class View:
     ended: tuple[int, int] | None = None
     leaves: bool = False
     stands: str = ""
+    done: bool = False
+    share: str = ""
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""

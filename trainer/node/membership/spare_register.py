@@ -105,6 +105,8 @@ def view_of(answer: Mapping[str, Any], now: float) -> View:
         ended=ended(answer.get("ended")),
         leaves=answer.get("leaves") is True,
         stands=str(answer.get("stands") or ""),
+        done=answer.get("done") is True,
+        share=str(answer.get("share") or ""),
     )
 
 

@@ -92,11 +92,11 @@ def test_who_has_come_and_gone_is_waited_for(nodes):
 def test_the_others_learn_where_the_first_node_has_its_store_and_only_this_generations(nodes):
     nodes.all_say(0)
     nodes.say(0, 0, 1, store="127.0.0.1 5")
-    assert nodes.roll.answer(2, nodes.now)["store"] == "127.0.0.1 5"
+    assert nodes.roll.answer(2, nodes.now).get("store") == "127.0.0.1 5"
     nodes.say(0, 1, 1, store="127.0.0.1 5")
     nodes.say(1, 1, 1)
     nodes.say(2, 1, 1)
-    assert nodes.roll.answer(2, nodes.now)["store"] == ""
+    assert nodes.roll.answer(2, nodes.now).get("store", "") == ""
 
 
 def test_a_node_that_has_ended_for_good_ends_it_for_all(nodes):
@@ -141,7 +141,7 @@ def test_two_agents_bring_what_their_torchruns_say_to_each_other(two):
     for place, folder in enumerate(folders):
         until(lambda f=folder, p=place: read_object(f / EPOCH).get("place") == p, "its place")
     say(folders[0], None, 1, store="127.0.0.1 77")
-    until(lambda: read_object(folders[1] / EPOCH)["store"] == "127.0.0.1 77", "the store")
+    until(lambda: read_object(folders[1] / EPOCH).get("store") == "127.0.0.1 77", "the store")
     say(folders[1], None, 1)
     first.stands = mend.WAITS
     until(lambda: second.others_stand() == mend.WAITS, "word of the other's ranks")
@@ -158,3 +158,13 @@ def test_a_node_knows_when_the_first_one_is_gone(two, monkeypatch):
     until(lambda: read_object(folders[1] / EPOCH).get("place") == 1, "its place")
     first.close()
     until(lambda: read_object(folders[1] / EPOCH).get("gone") is True, "the end of the first")
+
+
+def test_all_is_done_once_the_ranks_of_all_have_ended_well(nodes):
+    nodes.all_say(0)
+    for place in range(2):
+        nodes.say(place, None, 1, done=True)
+    assert not nodes.roll.answer(0, nodes.now)["done"]
+    nodes.say(2, None, 1, done=True)
+    assert all(nodes.roll.answer(place, nodes.now)["done"] for place in range(3))
+    assert nodes.roll.know == {0, 1, 2}
