@@ -97,6 +97,7 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
 
 
 @pytest.mark.holds("nothing-is-unpickled")
+@pytest.mark.holds("register-proved")
 def test_a_stranger_at_the_agents_port_changes_nothing(run, payload):
     meets = int(run.spec.nodes[0].environment["PET_RDZV_ENDPOINT"].rpartition(":")[2])
     about = {"place": 1, "life": "x", "after": 9, "number": 9, "ranks": 1, "over": True}

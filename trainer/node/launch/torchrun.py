@@ -76,8 +76,12 @@ def main() -> None:
 @record
 def _launch(sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
+    several = run.parse_min_max_nnodes(asked.nnodes)[1] > 1
+    if several and "MUSTER_OUTCOME_DIR" not in os.environ:  # no agent agrees with the other nodes: it is torch's own
+        run.run(asked)
+        return
     told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
-    if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
+    if asked.standalone or (told_nowhere and not several):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
     if asked.rdzv_backend != "static":
         asked.node_rank = 0  # the agents know it; torch warns that it does not need it

@@ -349,12 +349,16 @@ class Group:
         """Write the current epoch for torchrun's process, and what its nodes have said of it."""
         epoch, now = self._epoch, time.monotonic()
         views = [view_of(self._says(), now) if each == self.name else self._view_of(each) for each in epoch.members]
-        there = [view if view.number == epoch.number else View() for view in views]
-        first = there[0] if there else View()
+        present = [view if view.number == epoch.number else View() for view in views]
+        first = present[0] if present else View()
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
         shown: dict[str, Any] = {"number": epoch.number, "place": place, "nodes": len(epoch.members)}
-        shown |= {"store": first.store, "share": first.share, "done": bool(there) and all(each.done for each in there)}
+        shown |= {
+            "store": first.store,
+            "share": first.share,
+            "done": bool(present) and all(each.done for each in present),
+        }
         lost = [name for name in epoch.before if name not in epoch.members]
         text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:

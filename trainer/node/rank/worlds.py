@@ -39,7 +39,7 @@ def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, A
     """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group."""
     by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # A rank meets where its torchrun has met: what that one noted says it.
-    if by_torchrun and store is None and _url(init_method).startswith("env:"):
+    if by_torchrun and store is None and (init_method or "env:").startswith("env:"):
         return {}
     size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
     # By the run's own variables this is the rank of its node: it waits for those of the others.
@@ -50,11 +50,7 @@ def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, A
 
 def meeting_of(init_method: str | None, store: Any) -> str:
     """Where the ranks meet that call init_process_group with this: the same for all of them."""
-    return _address(_url(init_method)) if store is None else _store_of(store)
-
-
-def _url(init_method: str | None) -> str:
-    return init_method or "env://"
+    return _address(init_method or "env://") if store is None else _store_of(store)
 
 
 def _store_of(store: Any) -> str:
