@@ -129,11 +129,8 @@ def _has_sent() -> bool:
 
 def _otherwise() -> bool:
     """Whether ranks may be together by other means than a process group of torch's."""
-    return bool(_OTHER_MEANS & sys.modules.keys()) or _speaks_rpc()
-
-
-def _speaks_rpc() -> bool:
-    with suppress(Exception):  # it has not begun to, or this torch has no RPC
-        sys.modules["torch.distributed.rpc"].get_worker_info()
+    if _OTHER_MEANS & sys.modules.keys():
         return True
+    with suppress(Exception):  # it has begun no RPC, or this torch has none
+        return bool(sys.modules["torch.distributed.rpc"].get_worker_info())
     return False
