@@ -111,18 +111,20 @@ def test_a_stranger_at_the_agents_port_changes_nothing(run, payload):
     assert len(waiting.events(run.run_dir, 1, "began")) == 1
 
 
-# What a node with the key may say, or a host that was broken into: no more than a word is made of it.
-SAID = {"life": "a", "ranks": 2, "after": 3, "number": 3, "store": "127.0.0.1 4711", "stands": "moves", "over": False}
+# What a node with the key may say, or a host that was broken into.
+SAID = {"place": 1, "life": "a", "ranks": 2, "after": 3, "number": 3, "store": "127.0.0.1 4711", "stands": "moves"}
 
 
-@pytest.mark.parametrize("odd", [None, [], {}, "x", "\x1b]52;c;x\x07", float("nan"), float("inf"), 10**400, True])
+@pytest.mark.parametrize("odd", [None, [], {}, "x", "\x1b]52;c;x\x07", float("nan"), float("inf"), 10**400, True, -7])
 @pytest.mark.parametrize("field", SAID)
-def test_what_a_node_says_is_a_word_or_refused(field, odd):
-    with suppress(ValueError):
-        word = everybody.word_of({**SAID, field: odd}, 0.0)
-        assert [type(each) for each in (word.life, word.ranks, word.number, word.over)] == [str, int, int, bool]
-        assert word.after is None or type(word.after) is int
-        assert all(text.isprintable() for text in (word.life, word.store, word.stands))
+def test_the_first_agent_answers_the_others_whatever_one_says(field, odd):
+    port = free_port()
+    first = everybody.Everybody(0, 3, 1, "127.0.0.1", port, "key")
+    try:
+        peers.ask("127.0.0.1", port, "key", {**SAID, field: odd})
+        assert peers.ask("127.0.0.1", port, "key", {**SAID, "place": 2})["nodes"] == 3
+    finally:
+        first.close()
 
 
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):

@@ -390,8 +390,8 @@ def torchrun_environment(
         raise Refused(f"{name}: which of the {nodes} nodes it is, is not known", "number them: PET_NODE_RANK=0")
     made["PET_NODE_RANK"] = str(int(number))
     own = address if int(number) == 0 else meeting.this_end(address, int(port))
-    if torch_names.plain(environment) and int(number):
-        own = f"node-{int(number):05d}"
+    if torch_names.plain(environment):
+        own = f"node-{int(made.pop('PET_NODE_RANK')):05d}" if int(number) else own
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own
     return made
 

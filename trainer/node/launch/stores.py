@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
+from functools import partial
 from ipaddress import ip_address
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
@@ -35,13 +35,18 @@ class RanksStore:
         except OSError as fault:
             raise RendezvousConnectionError(f"cannot listen on {address}:{port}: {fault.strerror}") from fault
         self.port, torchrun = int(listening.getsockname()[1]), os.getpid()
+        self._here: TCPStore | None = None
+        serve = partial(TCPStore, address, self.port, is_master=True)
+        if sys.platform != "linux":  # nothing is forked there
+            self._pid, self._here = 0, serve(master_listen_fd=listening.detach())
+            return
         self._pid = os.fork()
         if not self._pid:
             die_with_parent(signal.SIGKILL, torchrun)
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
                 signal.signal(number, signal.SIG_IGN)
             try:
-                store = TCPStore(address, self.port, is_master=True, master_listen_fd=listening.detach())
+                store = serve(master_listen_fd=listening.detach())
                 while store:
                     signal.pause()
             finally:
@@ -50,6 +55,7 @@ class RanksStore:
 
     def close(self) -> None:
         """End it."""
-        with suppress(ProcessLookupError, ChildProcessError):
+        if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
+        self._here = None

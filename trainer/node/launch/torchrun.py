@@ -61,13 +61,14 @@ def main() -> None:
     with suppress(ImportError):  # each rank says so itself
         for name in _TRAINER if sys.argv[1:3] == ["-m", NAME] else ():
             importlib.import_module(name)
+    place = os.environ.get("PET_NODE_RANK", "")
     gc.freeze()  # a collection would write to every page that ranks share
     gc.enable()
     try:
         _launch(sharing)
         return
     except TrainError as fault:
-        sys.exit(_report(fault))
+        sys.exit(_report(fault, place))
     except forks.Forked as rank:
         words = rank.words
     forks.run(words)
@@ -83,8 +84,9 @@ def _launch(sharing: share.Sharing | None) -> None:
     told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
     if asked.standalone or (told_nowhere and not several):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
-    if asked.rdzv_backend != "static":
-        asked.node_rank = 0  # the agents know it; torch warns that it does not need it
+    if asked.rdzv_backend != "static":  # the agents know the place; a torchrun of the script's own shall not take it
+        asked.node_rank = 0
+        os.environ.pop("PET_NODE_RANK", None)
     asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
     Launch(config, [str(program), *map(str, words)], Epochs(config, sharing)).run()
@@ -158,10 +160,10 @@ def _raise(number: int, _: object) -> NoReturn:
     raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
 
 
-def _report(fault: TrainError) -> int:
+def _report(fault: TrainError, place: str) -> int:
     """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    place, ranks = (os.environ.get(name, "") for name in ("PET_NODE_RANK", "PET_NPROC_PER_NODE"))
+    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
     rank = int(place) * int(ranks) if place.isdecimal() and ranks.isdecimal() else 0
     publish(failed(rank, node, 0, fault), Path(folder) if folder else None, f"{node}-agent")
     print(fault.report(), file=sys.stderr)

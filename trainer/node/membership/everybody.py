@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,45 +24,17 @@ from ..files.share import KEY
 from ..hang.mend import MOVES, joined
 from . import peers
 from .group import EPOCH, SAYS
+from .members import View
+from .spare_register import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
 _LOOK_S, _TRAINS_S = 0.05, 0.2
 # More nodes than this ask more seldom.
 _MANY = 16
 # Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
-_THERE_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
+_FRESH_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
 # So long the first node stays for the others to hear that all is done.
 _LEAVE_S = 2.0
-_MOST_TEXT = 200
-
-
-@dataclass(frozen=True)
-class Word:
-    """What a node said, `at` this node's clock. `life`: of its agent; `over`: it has ended; else as members.View."""
-
-    life: str
-    ranks: int
-    after: int | None
-    number: int
-    store: str
-    share: str
-    stands: str
-    done: bool
-    over: bool
-    at: float
-
-
-def word_of(about: Mapping[str, Any], now: float) -> Word:
-    """A word from a message, which may have anything in it. Raises ValueError."""
-    texts = [str(about.get(name, ""))[:_MOST_TEXT] for name in ("life", "store", "share", "stands")]
-    numbers = [about.get("ranks", 1), about.get("number", 0), about.get("after") or 0]
-    if not all(map(is_number, numbers)) or not "".join(texts).isprintable():
-        raise ValueError("no word of a node")
-    ranks, number, after = map(int, numbers)
-    life, store, share, stands = texts
-    done, over = (about.get(name) is True for name in ("done", "over"))
-    waits = about.get("after") is not None
-    return Word(life, ranks, after if waits else None, number, store, share, stands, done, over, now)
 
 
 class Roll:
@@ -71,43 +42,43 @@ class Roll:
 
     def __init__(self, nodes: int) -> None:
         self.number, self.over = 1, False
-        self._nodes, self._words = nodes, dict[int, Word]()
-        self._there_s = _THERE_S * max(1.0, nodes / _MANY)
+        self._nodes, self._views = nodes, dict[int, View]()
+        self._fresh_s = _FRESH_S * max(1.0, nodes / _MANY)
         # By place, once the ranks of this number begin: the agents that were there.
         self._lives = dict[int, str]()
         # Who knows that all ranks have ended well.
         self.know = set[int]()
 
-    def hear(self, place: int, word: Word) -> None:
-        """Take the word of a node, and decide: whether ranks begin, or end because others begin again."""
-        self._words[place] = word
-        self.over = self.over or word.over
+    def hear(self, place: int, view: View) -> None:
+        """Take what a node says, and decide: whether ranks begin, or end because others begin again."""
+        self._views[place] = view
+        self.over = self.over or view.over
         if self._lives:
-            begins_again = word.after is not None and word.after >= self.number
-            if begins_again or self._lives.get(place) != word.life:
+            begins_again = view.after is not None and view.after >= self.number
+            if begins_again or self._lives.get(place) != view.life:
                 self.number, self._lives = self.number + 1, {}
         if not self._lives:
-            last = max(max(each.number, each.after or 0) for each in self._words.values())
+            last = max(max(each.number, each.after or 0) for each in self._views.values())
             self.number = max(self.number, last + 1)
-            if len(self.waiting(word.at)) == self._nodes:
-                self._lives = {each: self._words[each].life for each in range(self._nodes)}
+            if len(self.waiting(view.answered)) == self._nodes:
+                self._lives = {each: self._views[each].life for each in range(self._nodes)}
 
     def waiting(self, now: float) -> list[int]:
         """The nodes that wait for the ranks to begin."""
-        words = self._words.items()
-        return [place for place, word in words if word.after is not None and now - word.at < self._there_s]
+        views = self._views.items()
+        return [place for place, view in views if view.after is not None and now - view.answered < self._fresh_s]
 
     def answer(self, place: int, now: float) -> dict[str, Any]:
         """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
         shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
-        others = [word for each, word in self._words.items() if each != place]
+        others = [view for each, view in self._views.items() if each != place]
         train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
-        shown |= {"come": len(self.waiting(now)), "stands": joined(word.stands for word in others) if train else MOVES}
+        shown |= {"come": len(self.waiting(now)), "stands": joined(each.stands for each in others) if train else MOVES}
         if self._lives:
-            words = [self._words[each] for each in range(self._nodes)]
-            ranks, first = [word.ranks for word in words], words[0]
+            views = [self._views[each] for each in range(self._nodes)]
+            ranks, first = [view.ranks for view in views], views[0]
             shown |= {"place": place, "first_rank": sum(ranks[:place]), "world": sum(ranks)}
-            shown["done"] = all(word.done and word.number == self.number for word in words)
+            shown["done"] = all(view.done and view.number == self.number for view in views)
             self.know |= {place} if shown["done"] else set()
             if first.number == self.number:
                 shown |= {"store": first.store, "share": first.share}
@@ -163,8 +134,9 @@ class Everybody:
         now, place = time.monotonic(), question.get("place")
         if not (is_number(place) and 0 < int(place) < self._nodes):
             raise ValueError("no place")
+        view = view_of(question, now)
         with self._lock:
-            self._roll.hear(int(place), word_of(question, now))
+            self._roll.hear(int(place), view)
             return self._roll.answer(int(place), now)
 
     def _follow(self) -> None:
@@ -181,7 +153,7 @@ class Everybody:
         about = {"life": self._life, "ranks": self._ranks, "place": self._place, "stands": self.stands, **says}
         if self._place == 0:
             with self._lock:
-                self._roll.hear(0, word_of(about, now))
+                self._roll.hear(0, view_of(about, now))
                 self._note(self._roll.answer(0, now))
         elif answer := peers.ask(*self._where, self._key, about):
             self._heard_at = now

@@ -42,6 +42,7 @@ class View:
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
     `done`: its ranks of that epoch have ended well. `share`: where it listens to share files before that epoch.
+    `life`: of its agent. `ranks`: how many it has. `over`: it has ended for good, in a run that needs all nodes.
     `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
     """
 
@@ -59,6 +60,9 @@ class View:
     stands: str = ""
     done: bool = False
     share: str = ""
+    life: str = ""
+    ranks: int = 1
+    over: bool = False
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""

@@ -107,6 +107,9 @@ def view_of(answer: Mapping[str, Any], now: float) -> View:
         stands=str(answer.get("stands") or ""),
         done=answer.get("done") is True,
         share=str(answer.get("share") or ""),
+        life=str(answer.get("life") or ""),
+        ranks=int(answer.get("ranks") or 1),
+        over=answer.get("over") is True,
     )
 
 

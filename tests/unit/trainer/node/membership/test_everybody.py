@@ -9,8 +9,9 @@ from lab.waiting import until
 from muster.files import read_object, replace
 from trainer.node.hang import mend
 from trainer.node.membership import everybody
-from trainer.node.membership.everybody import Roll, word_of
+from trainer.node.membership.everybody import Roll
 from trainer.node.membership.group import EPOCH, SAYS
+from trainer.node.membership.spare_register import view_of
 
 
 class Nodes:
@@ -21,7 +22,7 @@ class Nodes:
 
     def say(self, place, after, number=0, life="a", **more):
         about = {"life": life, "ranks": (1, 4, 2)[place], "after": after, "number": number, **more}
-        self.roll.hear(place, word_of(about, self.now))
+        self.roll.hear(place, view_of(about, self.now))
 
     def all_say(self, after, number=0):
         for place in range(3):
