@@ -101,8 +101,8 @@ class Epochs:
                 raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]
-                self._is_in_line = self._is_in_line and (epoch.get("stayed", True) or not self.loses_nodes)
-                self._lost |= {*epoch.get("lost", ())}
+                self._is_in_line = self._is_in_line and (epoch["stayed"] or not self.loses_nodes)
+                self._lost |= {*epoch["lost"]}
                 attempts += 1
                 if self._share(generation, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
                     self._say(after=None, store=self._where)
