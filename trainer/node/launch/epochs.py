@@ -120,7 +120,7 @@ class Epochs:
         place, nodes, stale = generation.place, generation.nodes, not self._is_in_line
         try:
             meet = partial(self._first_of, before)
-            self._sharing.attempt(place, nodes, self._address, meet, self.waiting, stale, self._lost)
+            self._sharing.attempt(place, nodes, self._address, meet, self._is_past, stale, self._lost)
         except LinkLost as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             if last:
@@ -134,7 +134,7 @@ class Epochs:
         # The others find the store, and we are not stuck.
         self._say(after=before, store=self._where, share=here)
         while not (first := self._epoch()["share"]):
-            if self.waiting():
+            if self._is_past():
                 raise LinkLost("other nodes take part by now")
             time.sleep(_POLL_S)
         return str(first)
@@ -173,10 +173,13 @@ class Epochs:
 
     def waiting(self) -> bool:
         """Whether there is a newer epoch. Raises RendezvousConnectionError where nobody can say."""
-        epoch = self._epoch()
-        if epoch.get("gone"):
+        if self._epoch().get("gone"):
             raise RendezvousConnectionError("the first node of this run does not answer any more")
-        return bool(epoch["number"] > self._number)
+        return self._is_past()
+
+    def _is_past(self) -> bool:
+        epoch = self._epoch()
+        return bool(epoch["number"] > self._number or epoch.get("gone"))
 
     def is_over(self) -> bool:
         """Whether nobody begins again: all ranks have ended well, or a node for good. Asked where this node's have."""

@@ -115,7 +115,8 @@ class Everybody:
         while self._roll.know and len(self._roll.know) < self._nodes and time.monotonic() < end:
             time.sleep(_LOOK_S)
         self._closed.set()
-        self._step()
+        with suppress(ValueError, TypeError, OverflowError):
+            self._step()
         if self._place == 0:
             with suppress(OSError):
                 self._door.shutdown(2)
@@ -141,7 +142,8 @@ class Everybody:
 
     def _follow(self) -> None:
         while not self._closed.wait(_LOOK_S * max(1.0, self._nodes / _MANY)):
-            self._step()
+            with suppress(ValueError, TypeError, OverflowError):  # the script may write there as well
+                self._step()
 
     def _step(self) -> None:
         """Say how this node is, and note the answer."""
@@ -170,7 +172,7 @@ class Everybody:
 
 
 def join(environment: Mapping[str, str]) -> Everybody | None:
-    """This node among all of its run, as torchrun's process will have it; None if it is alone. Raises Refused."""
+    """This node among all of its run, by the variables that torchrun gets; None if it is alone. Raises Refused."""
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
