@@ -34,6 +34,7 @@ from ..files.share import Sharing
 from ..membership import meeting
 from ..membership.group import BACKEND, EPOCH, SAYS
 from ..membership.link import LinkLost
+from ..membership.members import may_repeat
 from . import stores
 
 _POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
@@ -81,7 +82,7 @@ class Epochs:
         self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
         self._port = port if self._alone and config.rdzv_backend == "static" else 0
-        self._number = 0
+        self._number, self._repeats, self._restarts = 0, 0, config.max_restarts
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
         self._is_in_line = not self.loses_nodes
         # Who has been lost since the nodes last shared their files.
@@ -90,13 +91,21 @@ class Epochs:
         self._where, self._ended_at = "", 0.0
         stores.keep_ranks_on_loopback(self._address)
 
-    def next(self) -> Generation:
-        """Wait for an epoch above the last one that this node has a part in, and until its store answers."""
-        self._say(after=self._number)
+    def next(self, failed: bool = False) -> Generation | None:
+        """Wait for an epoch above the last one that this node has a part in, and until its store answers.
+
+        `failed`: ranks of this node ended by a fault. None if no other epoch may follow that.
+        """
+        if failed and self._alone and not may_repeat(self._repeats, self._restarts):
+            return None
+        self._repeats += failed
+        self._say(after=self._number, failed=failed)
         self._ended_at = 0.0
         end, attempts = time.monotonic() + self._join_s, 0
         while True:
             epoch = self._epoch(self._number + 1)
+            if epoch.get("over") and failed:
+                return None
             if epoch.get("over"):
                 raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):

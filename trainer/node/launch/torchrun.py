@@ -37,7 +37,7 @@ from ...verdict import failed, publish
 from .. import torch_names
 from ..files import share
 from . import forks
-from .epochs import Epochs
+from .epochs import Epochs, Generation
 from .ranks import Ranks
 
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
@@ -103,22 +103,23 @@ class Launch:
 
     def run(self) -> None:
         """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
-        attempt = 0
+        failures, attempt = dict[int, ProcessFailure](), 0
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
-            while (failures := self._live(attempt)) != {}:
-                if failures and attempt == self._config.max_restarts:
-                    raise ChildFailedError(self._name(), failures)
+            while generation := self._meeting.next(failed=bool(failures)):
                 attempt += bool(failures)
+                if (ended := self._live(generation, attempt)) == {}:
+                    return
+                failures = ended or {}
+            raise ChildFailedError(self._name(), failures)
         except (SignalException, forks.Forked):  # another process may yet take this node's place
             raise
         except BaseException:
             self._meeting.close()
             raise
 
-    def _live(self, attempt: int) -> dict[int, ProcessFailure] | None:
+    def _live(self, generation: Generation, attempt: int) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        generation = self._meeting.next()
         ranks = Ranks(self._config, self._command, generation, attempt)
         self._hear(_raise)
         try:

@@ -24,7 +24,7 @@ from ..files.share import KEY
 from ..hang.mend import MOVES, joined
 from . import peers
 from .group import EPOCH, SAYS
-from .members import View
+from .members import View, may_repeat
 from .spare_register import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
@@ -38,10 +38,14 @@ _LEAVE_S = 2.0
 
 
 class Roll:
-    """What the first node knows of all `nodes`. Pure: `hear` what one says, `answer` to one."""
+    """What the first node knows of all `nodes`. Pure: `hear` what one says, `answer` to one.
 
-    def __init__(self, nodes: int) -> None:
+    `restarts`: so often ranks may begin again for a fault of their own; those of a node that comes back do not count.
+    """
+
+    def __init__(self, nodes: int, restarts: int) -> None:
         self.number, self.over = 1, False
+        self._restarts, self._repeats = restarts, 0
         self._nodes, self._views = nodes, dict[int, View]()
         self._fresh_s = _FRESH_S * max(1.0, nodes / _MANY)
         # By place, once the ranks of this number begin: the agents that were there.
@@ -56,6 +60,8 @@ class Roll:
         if self._lives:
             begins_again = view.after is not None and view.after >= self.number
             if begins_again or self._lives.get(place) != view.life:
+                self.over = self.over or (view.failed and not may_repeat(self._repeats, self._restarts))
+                self._repeats += view.failed
                 self.number, self._lives = self.number + 1, {}
         if not self._lives:
             last = max(max(each.number, each.after or 0) for each in self._views.values())
@@ -71,6 +77,7 @@ class Roll:
     def answer(self, place: int, now: float) -> dict[str, Any]:
         """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
         shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
+        shown["repeats"] = self._repeats
         others = [view for each, view in self._views.items() if each != place]
         train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
         shown |= {"come": len(self.waiting(now)), "stands": joined(each.stands for each in others) if train else MOVES}
@@ -88,11 +95,13 @@ class Roll:
 class Everybody:
     """This node in such a run. The first one listens from now on: raises Refused if the port is taken."""
 
-    def __init__(self, place: int, nodes: int, ranks: int, address: str, port: int, key: str) -> None:
-        self.stands = MOVES
+    def __init__(
+        self, place: int, nodes: int, ranks: int, address: str, port: int, key: str, restarts: int = 0
+    ) -> None:
+        self.stands, self._restarts = MOVES, restarts
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
         self._life, self._ranks = secrets.token_hex(8), ranks
-        self._roll, self._lock, self._closed = Roll(nodes), threading.Lock(), threading.Event()
+        self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
         self._outcome: Path | None = None
         self._shown, self._says = dict[str, Any](), dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
@@ -124,8 +133,8 @@ class Everybody:
 
     @property
     def may_begin_again(self) -> bool:
-        """Return True: torchrun's process counts."""
-        return True
+        """Whether the ranks may begin again for a fault of their own."""
+        return may_repeat(int(self._shown.get("repeats", 0)), self._restarts)
 
     def others_stand(self) -> str:
         """What is true of the ranks of all other nodes (mend.py)."""
@@ -177,9 +186,10 @@ def join(environment: Mapping[str, str]) -> Everybody | None:
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
-    ranks, key = environment.get("PET_NPROC_PER_NODE", "1"), environment.get("PET_RDZV_ID", "")
-    count, key = int(ranks) if ranks.isdecimal() else 1, f"{key} {environment.get(KEY, '')}"
-    return Everybody(int(environment["PET_NODE_RANK"]), int(nodes), count, host.strip("[]"), int(port), key)
+    numbers = [environment.get(name, "") for name in ("PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MAX_RESTARTS")]
+    place, ranks, restarts = (int(number) if number.isdecimal() else 0 for number in numbers)
+    key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
+    return Everybody(place, int(nodes), max(ranks, 1), host.strip("[]"), int(port), key, restarts)
 
 
 @contextmanager

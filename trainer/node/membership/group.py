@@ -25,7 +25,7 @@ from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
 from . import peers
 from .leave import Leaving
-from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
+from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
 from .newcomers import Newcomers
 from .spare_register import Registered, SpareRegister, fields_of, view_of
 
@@ -128,7 +128,7 @@ class Group:
     @property
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again where no node was lost."""
-        return self._epoch.repeats < self._restarts
+        return may_repeat(self._epoch.repeats, self._restarts)
 
     def others_stand(self) -> str:
         """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
@@ -340,7 +340,7 @@ class Group:
         members = self._leader.next(self._epoch, views, now)
         if members and now - self._proposed > _PROPOSE_S:
             self._proposed = now
-            if members == self._epoch.members and self._epoch.repeats >= self._restarts:
+            if members == self._epoch.members and not self.may_begin_again:
                 self._register.end(self._epoch.number, FAILED)
             else:
                 self._register.form(self._epoch.number + 1, members)

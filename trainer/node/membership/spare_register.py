@@ -109,6 +109,7 @@ def view_of(answer: Mapping[str, Any], now: float) -> View:
         share=str(answer.get("share") or ""),
         life=str(answer.get("life") or ""),
         ranks=int(answer.get("ranks") or 1),
+        failed=answer.get("failed") is True,
         over=answer.get("over") is True,
     )
 

@@ -18,7 +18,7 @@ class Nodes:
     """Three nodes with 1, 4 and 2 ranks, as the first one hears them; a second passes when the test says so."""
 
     def __init__(self):
-        self.roll, self.now = Roll(3), 100.0
+        self.roll, self.now = Roll(3, restarts=1), 100.0
 
     def say(self, place, after, number=0, life="a", **more):
         about = {"life": life, "ranks": (1, 4, 2)[place], "after": after, "number": number, **more}
@@ -61,6 +61,23 @@ def test_where_the_ranks_of_one_have_failed_all_begin_again_once_all_wait(nodes)
     assert nodes.places() == (2, CALLED)
     nodes.say(1, 1, 1)
     assert nodes.places() == (2, BEGUN)
+
+
+def test_ranks_begin_again_for_their_own_faults_as_often_as_was_asked_and_then_the_run_is_over(nodes):
+    nodes.all_say(0)
+    for number in (1, 2):
+        nodes.all_say(None, number)
+        nodes.say(2, number, number, failed=True)
+        nodes.say(1, number, number, failed=True)  # it has lost a peer
+        assert nodes.roll.answer(0, nodes.now)["over"] is (number == 2)
+        nodes.say(0, number, number)
+
+
+def test_a_node_that_comes_back_costs_no_restart(nodes):
+    for life in "abcd":
+        nodes.all_say(nodes.roll.number, nodes.roll.number)
+        nodes.say(1, 0, life=life)
+        assert not nodes.roll.over
 
 
 def test_a_node_that_comes_back_has_the_others_begin_again_with_it(nodes):
