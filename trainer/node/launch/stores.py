@@ -14,6 +14,8 @@ from ipaddress import ip_address
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
+from muster.errors import FAILED
+
 from ..membership import meeting
 from ..parent_death import die_with_parent
 
@@ -50,7 +52,7 @@ class RanksStore:
                 while store:
                     signal.pause()
             finally:
-                os._exit(1)
+                os._exit(FAILED)
         listening.close()
 
     def close(self) -> None:
