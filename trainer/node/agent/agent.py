@@ -389,7 +389,10 @@ def torchrun_environment(
     if not number.isdecimal() or (nodes.isdecimal() and int(number) >= int(nodes)):
         raise Refused(f"{name}: which of the {nodes} nodes it is, is not known", "number them: PET_NODE_RANK=0")
     made["PET_NODE_RANK"] = str(int(number))
-    own = address if int(number) == 0 else meeting.this_end(address, int(port))
+    try:
+        own = address if int(number) == 0 else meeting.this_end(address, int(port))
+    except OSError as fault:
+        raise TrainError(f"{name} has no way to {address}: {fault.strerror}", "is its network up?") from fault
     if torch_names.plain(environment):
         own = f"node-{int(made.pop('PET_NODE_RANK')):05d}" if int(number) else own
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own

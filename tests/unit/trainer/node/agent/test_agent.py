@@ -13,7 +13,7 @@ from lab.ports import free_port
 from muster.errors import Refused, TrainError
 from trainer.node.agent import node
 from trainer.node.agent.agent import torchrun_command, torchrun_environment
-from trainer.node.membership import everybody
+from trainer.node.membership import everybody, meeting
 from trainer.node.membership.meeting import resolve
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -109,3 +109,12 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
     assert here._code(0) == 0, "they may have been done before they heard of it"
     (tmp_path / ".stopped").touch()
     assert here._code(0) == 75
+
+
+def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
+    def no_way(*_):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(meeting, "this_end", no_way)
+    with pytest.raises(TrainError, match=r"worker-1 has no way to 10.0.0.1: Network is unreachable"):
+        torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
