@@ -48,8 +48,13 @@ _NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed
 
 @dataclass(frozen=True)
 class Generation:
-    """The ranks of all nodes that train together, from one start to the next: this node's part in them."""
+    """The ranks of all nodes that train together, from one start to the next: this node's part in them.
 
+    `attempt`: how often they have begun again for a fault of their own. Nodes that go on without each other count it
+    each for itself.
+    """
+
+    attempt: int
     place: int
     nodes: int
     first_rank: int
@@ -165,7 +170,8 @@ class Epochs:
                 return None
             self._where = f"{address} {port}"
             first, world = epoch.get("first_rank", place * ranks), epoch.get("world", nodes * ranks)
-            return Generation(place, nodes, first, world, address, port)
+            attempt = epoch.get("repeats", self._repeats)
+            return Generation(attempt, place, nodes, first, world, address, port)
         return None
 
     def _say(self, after: int | None, **more: Any) -> None:

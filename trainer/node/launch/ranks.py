@@ -30,11 +30,10 @@ _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`attempt`: how often this node's ranks have failed before. `command`: as torchrun would start it."""
+    """`command`: as torchrun would start it."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, attempt: int) -> None:
+    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation) -> None:
         self._config, self._command, self._generation = config, command, generation
-        self._attempt = attempt
         self._processes, self._running = dict[int, Any](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
@@ -108,7 +107,7 @@ class Ranks:
             "GROUP_WORLD_SIZE": str(generation.nodes),
             "MASTER_ADDR": generation.address,
             "MASTER_PORT": str(generation.port),
-            "TORCHELASTIC_RESTART_COUNT": str(self._attempt),
+            "TORCHELASTIC_RESTART_COUNT": str(generation.attempt),
             "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
             "TORCHELASTIC_RUN_ID": config.run_id,
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # every rank is a client of the store, and no rank listens

@@ -103,12 +103,11 @@ class Launch:
 
     def run(self) -> None:
         """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
-        failures, attempt = dict[int, ProcessFailure](), 0
+        failures = dict[int, ProcessFailure]()
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
             while generation := self._meeting.next(failed=bool(failures)):
-                attempt += bool(failures)
-                if (ended := self._live(generation, attempt)) == {}:
+                if (ended := self._live(generation)) == {}:
                     return
                 failures = ended or {}
             raise ChildFailedError(self._name(), failures)
@@ -118,9 +117,9 @@ class Launch:
             self._meeting.close()
             raise
 
-    def _live(self, generation: Generation, attempt: int) -> dict[int, ProcessFailure] | None:
+    def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        ranks = Ranks(self._config, self._command, generation, attempt)
+        ranks = Ranks(self._config, self._command, generation)
         self._hear(_raise)
         try:
             ranks.start()
