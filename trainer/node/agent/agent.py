@@ -384,17 +384,20 @@ def torchrun_environment(
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
-    is_first = nodes == "1" or "is_host=1" in environment.get("PET_RDZV_CONF", "")
-    number = environment.get("PET_NODE_RANK") or "0" * is_first or "".join(re.findall(r"\d+$", name))
-    if not number.isdecimal() or (nodes.isdecimal() and int(number) >= int(nodes)):
-        raise Refused(f"{name}: which of the {nodes} nodes it is, is not known", "number them: PET_NODE_RANK=0")
-    made["PET_NODE_RANK"] = str(int(number))
+    conf = environment.get("PET_RDZV_CONF", "")
+    number = environment.get("PET_NODE_RANK") or "0" * (nodes == "1" or "is_host=1" in conf)
+    if not number and "is_host" in conf:  # a scaled worker of compose
+        number = "".join(re.findall(r"\d+$", name))
+    if number and not (number.isdecimal() and (not nodes.isdecimal() or int(number) < int(nodes))):
+        raise Refused(f"{name}: {number} is no place among {nodes} nodes", "number them from 0: PET_NODE_RANK")
+    made |= {"PET_NODE_RANK": str(int(number))} if number else {}
     try:
-        own = address if int(number) == 0 else meeting.this_end(address, int(port))
+        own = address if number and int(number) == 0 else meeting.this_end(address, int(port))
     except OSError as fault:
         raise TrainError(f"{name} has no way to {address}: {fault.strerror}", "is its network up?") from fault
     if torch_names.plain(environment):
-        own = f"node-{int(made.pop('PET_NODE_RANK')):05d}" if int(number) else own
+        made.pop("PET_NODE_RANK", None)
+        own = f"node-{int(number):05d}" if number and int(number) else own
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own
     return made
 

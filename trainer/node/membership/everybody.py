@@ -69,6 +69,15 @@ class Roll:
             if len(self.waiting(view.answered)) == self._nodes:
                 self._lives = {each: self._views[each].life for each in range(self._nodes)}
 
+    def place_of(self, life: str, now: float) -> int:
+        """The place of a node that nobody gave one: its own, or one that nobody has any more. Raises ValueError."""
+        views = self._views
+        mine = [place for place, view in views.items() if view.life == life]
+        free = [each for each in range(1, self._nodes) if each not in views or now - views[each].answered > _GONE_S]
+        if not mine + free:
+            raise ValueError("no place is left")
+        return (mine + free)[0]
+
     def waiting(self, now: float) -> list[int]:
         """The nodes that wait for the ranks to begin."""
         views = self._views.items()
@@ -93,10 +102,13 @@ class Roll:
 
 
 class Everybody:
-    """This node in such a run. The first one listens from now on: raises Refused if the port is taken."""
+    """This node in such a run. The first one listens from now on: raises Refused if the port is taken.
+
+    `place`: None where the first node gives one.
+    """
 
     def __init__(
-        self, place: int, nodes: int, ranks: int, address: str, port: int, key: str, restarts: int = 0
+        self, place: int | None, nodes: int, ranks: int, address: str, port: int, key: str, restarts: int = 0
     ) -> None:
         self.stands, self._restarts = MOVES, restarts
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
@@ -142,10 +154,11 @@ class Everybody:
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         now, place = time.monotonic(), question.get("place")
-        if not (is_number(place) and 0 < int(place) < self._nodes):
-            raise ValueError("no place")
         view = view_of(question, now)
         with self._lock:
+            place = self._roll.place_of(view.life, now) if place is None else place
+            if not (is_number(place) and 0 < int(place) < self._nodes):
+                raise ValueError("no place")
             self._roll.hear(int(place), view)
             return self._roll.answer(int(place), now)
 
@@ -158,7 +171,7 @@ class Everybody:
         """Say how this node is, and note the answer."""
         now, says = time.monotonic(), read_object(self._outcome / SAYS) if self._outcome else {}
         trains = says.get("after") is None and not says.get("done") and says == self._says
-        if not says or (self._place and trains and now - self._asked_at < _TRAINS_S):
+        if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
             return
         self._says, self._asked_at = says, now
         about = {"life": self._life, "ranks": self._ranks, "place": self._place, "stands": self.stands, **says}
@@ -186,10 +199,15 @@ def join(environment: Mapping[str, str]) -> Everybody | None:
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
-    numbers = [environment.get(name, "") for name in ("PET_NODE_RANK", "PET_NPROC_PER_NODE", "PET_MAX_RESTARTS")]
-    place, ranks, restarts = (int(number) if number.isdecimal() else 0 for number in numbers)
+    numbers = [environment.get(name, "") for name in ("PET_NPROC_PER_NODE", "PET_MAX_RESTARTS")]
+    ranks, restarts = (int(number) if number.isdecimal() else 0 for number in numbers)
     key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
-    return Everybody(place, int(nodes), max(ranks, 1), host.strip("[]"), int(port), key, restarts)
+    about = int(nodes), max(ranks, 1), host.strip("[]"), int(port), key, restarts
+    if place := environment.get("PET_NODE_RANK"):
+        return Everybody(int(place), *about)
+    with suppress(Refused):  # the first is who can listen there
+        return Everybody(0, *about)
+    return Everybody(None, *about)
 
 
 @contextmanager

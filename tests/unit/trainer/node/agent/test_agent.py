@@ -37,14 +37,20 @@ def test_torchs_own_torchrun_sorts_the_nodes_by_their_addresses_as_text():
 
 
 def test_a_scaled_workers_number_comes_from_its_name():
-    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8"}, "worker-7")
-    assert made["PET_NODE_RANK"] == "7"
+    shared = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8", "PET_RDZV_CONF": "is_host=0"}
+    assert torchrun_environment(shared, "worker-7")["PET_NODE_RANK"] == "7"
+    with pytest.raises(Refused, match="worker-8: 8 is no place among 8 nodes"):
+        torchrun_environment(shared, "worker-8")
 
 
-@pytest.mark.parametrize("name", ["worker", "worker-8"])
-def test_a_node_whose_place_is_not_known_is_refused(name):
-    with pytest.raises(Refused, match=f"{name}: which of the 8 nodes it is"):
-        torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8"}, name)
+def test_nodes_that_nobody_numbered_get_their_places_from_the_one_that_can_listen():
+    shared = {"PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}", "PET_NNODES": "3", "PET_RDZV_ID": "job"}
+    assert "PET_NODE_RANK" not in torchrun_environment(shared, "pod-1")
+    nodes = [everybody.join(shared) for _ in range(3)]
+    try:
+        assert [each._place for each in nodes] == [0, None, None]
+    finally:
+        nodes[0].close()
 
 
 def test_a_name_becomes_an_ip_literal():

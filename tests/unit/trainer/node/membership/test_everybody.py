@@ -178,6 +178,18 @@ def test_a_node_knows_when_the_first_one_is_gone(two, monkeypatch):
     until(lambda: read_object(folders[1] / EPOCH).get("gone") is True, "the end of the first")
 
 
+def test_a_node_that_nobody_numbered_keeps_the_place_that_it_got_and_a_new_one_takes_that_of_one_that_is_gone(nodes):
+    nodes.say(0, 0)
+    nodes.say(nodes.roll.place_of("x", nodes.now), 0, life="x")
+    nodes.say(nodes.roll.place_of("y", nodes.now), 0, life="y")
+    assert [nodes.roll.place_of(life, nodes.now) for life in "xy"] == [1, 2]
+    with pytest.raises(ValueError, match="no place"):
+        nodes.roll.place_of("z", nodes.now)
+    nodes.now += 5
+    nodes.say(1, 0, life="x")
+    assert nodes.roll.place_of("z", nodes.now) == 2
+
+
 def test_all_is_done_once_the_ranks_of_all_have_ended_well(nodes):
     nodes.all_say(0)
     for place in range(2):
