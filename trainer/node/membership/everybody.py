@@ -28,7 +28,7 @@ from .members import View, may_repeat
 from .spare_register import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
-_LOOK_S, _TRAINS_S = 0.05, 0.2
+_LOOK_S, _TRAINS_S = 0.03, 0.1
 # More nodes than this ask more seldom.
 _MANY = 16
 # Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
