@@ -50,10 +50,9 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
     line = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(count), "--nproc-per-node", "1"]
     every = {"LAB_HOSTS": str(count), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     if fault.style == MUSTER:
-        variables = {**every, **_as_muster(host, place, meet, at), **host.environment}
+        variables = {**every, **_as_muster(host, place, count, meet, at), **host.environment}
         variables["PYTHONPATH"] = ":".join(filter(None, [host.environment.get("PYTHONPATH"), str(HERE.parent)]))
-        # As trainer/node/agent/agent.py starts it.
-        return [sys.executable, "-u", "-P", "-m", "muster.trainer.node.launch.torchrun", *line[3:], *script], variables
+        return [sys.executable, "-u", "-P", "-m", "muster.trainer.node", "agent", "--script", *script], variables
     if fault.rendezvous == "static":
         line += ["--node-rank", str(place), "--master-addr", meet, "--master-port", str(PORT)]
         return [*line, *script], {**every, **host.environment}
@@ -61,17 +60,19 @@ def command(lab, fault, place, script=HERE / "reduce.py"):
     return [*line, f"--rdzv-conf=read_timeout={PATIENCE_S}", *script], {**every, **host.environment}
 
 
-def _as_muster(host, place, meet, at):
-    """The variables of hosts/node/container.py, with the address that trainer/node/agent/agent.py adds."""
+def _as_muster(host, place, nodes, meet, at):
+    """The variables of hosts/node/container.py."""
     route = json.loads(host.run("ip", "-j", "route", "get", meet).stdout or "[{}]")[0].get("dev", "eth0")
     interface = "eth0" if route == "lo" else route
+    patience = environment.RDZV_CONF.replace("join_timeout=60", f"join_timeout={PATIENCE_S}")
     return {
         "PET_NODE_RANK": str(place),
+        "PET_NNODES": str(nodes),
+        "PET_NPROC_PER_NODE": "1",
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": at,
         "PET_RDZV_ID": "lab",
-        "PET_RDZV_CONF": f"is_host={int(place == 0)},{environment.RDZV_CONF},read_timeout={PATIENCE_S}",
-        "PET_LOCAL_ADDR": meet if place == 0 else f"node-{place:05d}",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{patience}",
         "PET_MAX_RESTARTS": "0",
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "GLOO_SOCKET_IFNAME": interface,

@@ -14,17 +14,16 @@ VARIABLES: Mapping[str, str] = {
     "PET_RDZV_BACKEND=c10d, PET_RDZV_ENDPOINT, PET_RDZV_ID, PET_RDZV_CONF": (
         "rendezvous; `is_host=1` on the master and `0` elsewhere"
     ),
-    "PET_LOCAL_ADDR": "filled in by the agent: the endpoint's IP on the master, `node-0001`-like labels elsewhere",
+    "PET_LOCAL_ADDR": "filled in by the agent: the node's own IP on the way to the endpoint",
     "PET_MAX_RESTARTS, PET_MONITOR_INTERVAL, PET_SHUTDOWN_TIMEOUT": "torchrun's own",
     "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1": (
-        "a new store for each generation of ranks, in the first node's torchrun: in a shared one, a restarted rank "
+        "a new store for each generation of ranks, on the first node: in a shared one, a restarted rank "
         "finds the dead generation's addresses and hangs"
     ),
     "MUSTER_PLAIN_TORCHRUN=1": (
         "torch's own torchrun, and nothing is watched: each rank imports torch, and only its report says why a "
         "script failed. Its rendezvous listens on every address and unpickles what it receives"
     ),
-    "MUSTER_LISTEN_FD": "agent to torchrun: the descriptor that listens on the rendezvous address",
     "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME": "one exact interface name (`=` in front for NCCL)",
     "OMP_NUM_THREADS": "the machine's cores divided by its ranks",
     "MUSTER_RUN_ID": "the run; also a container's label `muster.run`",

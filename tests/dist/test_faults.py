@@ -170,9 +170,9 @@ def test_no_process_of_a_run_outlives_its_agent(nodes):
     run = nodes(0, "--steps", 5000, "--eval-every", 0).start()
     until(lambda: events(run.run_dir, 0, "step"), "a first step")
     pids = run.pids("master")
-    assert len(pids) == 5  # agent, torchrun, its fork server, rank, what writes down what the machine does
+    assert len(pids) == 5  # agent, torchrun, the ranks store, rank, what writes down what the machine does
     os.kill(pids[0], signal.SIGKILL)
-    until(lambda: not any(alive(pid) for pid in pids), "its torchrun, fork server and rank to go", 30)
+    until(lambda: not any(alive(pid) for pid in pids), "its torchrun, store and rank to go", 30)
 
 
 def test_a_run_that_never_takes_a_step_gives_up(nodes, recipe_file):

@@ -1,4 +1,4 @@
-"""Ranks that the fork server starts and ranks that torchrun starts itself: a script must not tell the difference."""
+"""Ranks that are forked and ranks that torchrun starts itself: a script must not tell the difference."""
 
 import json
 import os
@@ -167,7 +167,7 @@ def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
 
 def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
     (tmp_path / "train.py").write_text(LOOKS)
-    # torchrun itself names the number of threads here: too late for libraries that the server has loaded.
+    # torchrun itself names the number of threads here: too late for libraries that it has loaded.
     seen = Started(OURS, ["train.py"], tmp_path, ranks=2, OMP_NUM_THREADS="").looks()
     assert [each["before"] for each in seen] == [True, True]
     variables = environment()
@@ -211,18 +211,12 @@ def test_a_rank_that_is_killed_comes_back(tmp_path, waiting):
     assert not any(alive(pid) for pid in (*ranks, *_ranks(tmp_path, 1, 2)))
 
 
-def test_without_its_server_torchrun_starts_ranks_as_ever(tmp_path, waiting):
-    torchrun, ranks = waiting
-    psutil.Process(ranks[0]).parent().kill()
-    assert torchrun.wait(60) == 0
-    assert not any(alive(pid) for pid in (*ranks, *_ranks(tmp_path, 1, 2)))
-
-
 def test_nothing_is_left_of_a_torchrun_that_is_killed(waiting):
     torchrun, ranks = waiting
-    server = psutil.Process(ranks[0]).ppid()
+    below = [each.pid for each in psutil.Process(psutil.Process(ranks[0]).ppid()).children()]
+    assert len(below) == len(ranks) + 1, "the ranks, and the process of their store"
     torchrun.kill()
-    until(lambda: not any(alive(pid) for pid in (server, *ranks)), "the end of server and ranks")
+    until(lambda: not any(map(alive, below)), "the end of the store and the ranks")
 
 
 def test_a_torchrun_that_is_asked_to_end_asks_its_ranks(waiting):

@@ -1,6 +1,6 @@
 """`python -m tests.dist.warm FD`: a process that has imported torch and the trainer, and forks a torchrun when asked.
 
-The trainer's fork server spares each rank the import of torch; here the same server spares it each torchrun.
+torchrun spares each rank the import of torch; this spares it each torchrun.
 """
 
 import importlib
@@ -11,15 +11,26 @@ import subprocess
 import sys
 import time
 
-from trainer.node.launch import forkserver
+from trainer.node.launch import forks
 
 OURS = "muster.trainer.node.launch.torchrun"
 # What torchrun imports, and what the server of its ranks imports.
 _MODULES = (OURS, "muster.trainer.train.run", "torch._dynamo")
 
 
-class Started(forkserver.Rank):
-    """A torchrun that was forked."""
+class Started:
+    """A torchrun that was forked, as Popen has one."""
+
+    returncode = None
+
+    def __init__(self, warm, pid):
+        self.pid, self._warm = pid, warm
+
+    def poll(self):
+        """Its exit code; None while it runs."""
+        if self.returncode is None:
+            self.returncode = self._warm.code(self.pid)
+        return self.returncode
 
     def wait(self, timeout=float("inf")):
         """Its exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
@@ -56,14 +67,37 @@ class Warm:
         self._channel.close()
 
     def _ask(self, **question):
-        self._channel.send(json.dumps({**question, "number": 0}).encode())
+        self._channel.send(json.dumps(question).encode())
         return json.loads(self._channel.recv(1 << 20))
+
+
+def serve(channel):
+    """Answer until the tests end. Raises forks.Forked in a torchrun."""
+    started = {}
+    while data := channel.recv(1 << 20):
+        asked = json.loads(data)
+        if asked["do"] == "fork":
+            os.chdir(asked["folder"])
+            try:
+                torchrun = forks.start(
+                    [sys.executable, "-u", *asked["arguments"]], asked["environment"], asked["output"]
+                )
+            except forks.Forked:
+                channel.close()
+                raise
+            started[torchrun.pid] = torchrun
+            asked["pid"] = torchrun.pid
+        answer = {"pid": asked["pid"], "code": started[asked["pid"]].poll()}
+        channel.send(json.dumps(answer).encode())
 
 
 if __name__ == "__main__":
     for module in _MODULES:
         importlib.import_module(module)
-    asked = forkserver._serve(socket.socket(fileno=int(sys.argv[1])))
-    if asked:
-        forkserver._run(asked)
-    os._exit(0)
+    try:
+        serve(socket.socket(fileno=int(sys.argv[1])))
+    except forks.Forked as torchrun:
+        words = torchrun.words
+    else:
+        os._exit(0)
+    forks.run(words)

@@ -1,24 +1,24 @@
 """A neighbour on the network, without credentials, against the ports of a run: nothing of theirs is ever run."""
 
 import ast
-import json
 import os
 import pickle
+import signal
+import socket
+from contextlib import suppress
 from datetime import timedelta
 
 import psutil
 import pytest
 import torch
 from torch.distributed import TCPStore
-from torch.distributed.elastic.rendezvous import RendezvousStateError
 
 from deploy.local import processes
 from lab import waiting
 from lab.ports import free_port
 from muster import exchange
 from tests.dist.conftest import HOME, Nodes
-from trainer.node.launch import rounds
-from trainer.node.membership import meeting
+from trainer.node.membership import everybody, meeting, peers
 
 
 class Payload:
@@ -84,42 +84,47 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     ports = listening(of_run(run.run_dir))
     meets = int(run.spec.nodes[0].environment["PET_RDZV_ENDPOINT"].rpartition(":")[2])
     assert {address for address, _, _ in ports} == {"127.0.0.1"}
-    (torchrun,) = {pid for _, port, pid in ports if port == meets}  # no rank got hold of its socket
-    stores = {port for _, port, pid in ports if pid == torchrun} - {meets}
-    assert len(stores) == 1
-    assert len(ports) >= 5, "both stores, and each rank's gloo"
+    ranks = {began["pid"] for rank in range(3) for began in waiting.events(run.run_dir, rank, "began")}
+    (agent,) = {pid for _, port, pid in ports if port == meets}
+    assert agent not in ranks, "no rank got hold of its socket"
+    (store,) = {port for _, port, pid in ports if pid not in {*ranks, agent}}
+    assert len(ports) >= 5, "the agent's port, the ranks' store, and each rank's gloo"
 
-    Neighbour(*stores).overwrite(payload, "muster/muster/verdict", "muster/group/0/0")
-    assert rounds.KEY in Neighbour(meets).overwrite(payload, rounds.KEY)
-
-    codes = waiting.until(
-        lambda: None not in (connections := run.codes()).values() and connections, "the end of all nodes"
-    )
-    assert set(codes.values()) == {1}
-    verdicts = [json.loads(file.read_text()) for file in (run.run_dir / "outcome").glob("*-agent.json")]
-    assert any("somebody else wrote into the rendezvous of this run" in each["message"] for each in verdicts), verdicts
-    logs = [log.read_text() for log in (run.run_dir / "logs").glob("[mw]*.log")]
-    # Who read it says so in a line; a node whose store left with that one has torch's words for it.
-    assert all("Traceback" not in each or "RendezvousConnectionError" in each for each in logs), logs
+    Neighbour(store).overwrite(payload, "muster/muster/verdict", "muster/group/0/0")
+    os.kill(max(ranks), signal.SIGKILL)  # the others look who knows why
+    again = waiting.until(lambda: waiting.events(run.run_dir, 0, "began")[1:], "another start, in a store of its own")
+    waiting.until(lambda: waiting.events(run.run_dir, 0, "step")[-1]["t"] > again[0]["t"], "training")
 
 
-# What may lie in the store of the rounds, and who reads it.
-WRITTEN = [
-    (rounds.round_of, b"3", (3, False)),
-    (rounds.round_of, b"3 closed", (3, True)),
-    (rounds.node_of, b"8 node-00001", (8, "node-00001")),
-    (rounds.meeting_place, b"4711 fd00::1", (4711, "fd00::1")),
-]
+@pytest.mark.holds("nothing-is-unpickled")
+@pytest.mark.holds("register-proved")
+def test_a_stranger_at_the_agents_port_changes_nothing(run, payload):
+    meets = int(run.spec.nodes[0].environment["PET_RDZV_ENDPOINT"].rpartition(":")[2])
+    about = {"place": 1, "life": "x", "after": 9, "number": 9, "ranks": 1, "over": True}
+    for key in ("", "guess", f"{run.spec.nodes[0].environment['PET_RDZV_ID']}x "):
+        assert peers.ask("127.0.0.1", meets, key, about) is None
+    for sent in (payload, b"", b"null\n", b"[" * 200_000, b"\xff" * (2 << 20)):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", meets), 5) as connection:
+            connection.sendall(sent)
+    before = len(waiting.events(run.run_dir, 1, "step"))
+    waiting.until(lambda: len(waiting.events(run.run_dir, 1, "step")) > before + 2, "more steps")
+    assert len(waiting.events(run.run_dir, 1, "began")) == 1
 
 
-@pytest.mark.parametrize(("read", "written", "value"), WRITTEN)
-def test_what_lies_in_the_store_of_the_rounds_is_read_or_refused_in_words(read, written, value, payload):
-    assert read(written) == value
-    odd = (payload, b"", b"\xff", b"null", b"{}", b"9" * 9999, b"1" * (2 << 20), b" " + written)
-    odd += (written + b"\n", b"-" + written, b"1 \x1b]52;c;x\x07", b"9999999999 x")
-    for stored in odd:
-        with pytest.raises(RendezvousStateError, match="somebody else wrote"):
-            read(stored)
+# What a node with the key may say, or a host that was broken into.
+SAID = {"place": 1, "life": "a", "ranks": 2, "after": 3, "number": 3, "store": "127.0.0.1 4711", "stands": "moves"}
+
+
+@pytest.mark.parametrize("odd", [None, [], {}, "x", "\x1b]52;c;x\x07", float("nan"), float("inf"), 10**400, True, -7])
+@pytest.mark.parametrize("field", SAID)
+def test_the_first_agent_answers_the_others_whatever_one_says(field, odd):
+    port = free_port()
+    first = everybody.Everybody(0, 3, 1, "127.0.0.1", port, "key")
+    try:
+        peers.ask("127.0.0.1", port, "key", {**SAID, field: odd})
+        assert peers.ask("127.0.0.1", port, "key", {**SAID, "place": 2})["nodes"] == 3
+    finally:
+        first.close()
 
 
 def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
@@ -133,13 +138,10 @@ def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
 @pytest.mark.holds("port-is-held")
 def test_the_port_is_held_from_the_first_look_on():
     port = free_port()
-    started = meeting.hold("127.0.0.1", port)
+    first = everybody.Everybody(0, 2, 1, "127.0.0.1", port, "key")
     try:
         for address in ("127.0.0.1", "0.0.0.0"):
             with pytest.raises(OSError, match="in use"):
                 meeting.listen(address, port)
     finally:
-        variables = dict(started)
-        claimed = meeting.claim(variables)
-        assert (claimed.getsockname(), variables) == (("127.0.0.1", port), {})
-        claimed.close()
+        first.close()

@@ -36,7 +36,7 @@ NOTES = (
     Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
     Note(
         ".epoch",
-        ("trainer/node/membership/group.py",),
+        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
         ("trainer/node/launch/epochs.py",),
         "who trains, and where they meet",
         "EPOCH",
@@ -44,23 +44,9 @@ NOTES = (
     Note(
         ".says",
         ("trainer/node/launch/epochs.py",),
-        ("trainer/node/membership/group.py",),
+        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
         "what torchrun waits for",
         "SAYS",
-    ),
-    Note(
-        ".still",
-        ("trainer/node/hang/mend.py",),
-        ("trainer/node/launch/standing.py",),
-        "whether this node's ranks move",
-        "OWN",
-    ),
-    Note(
-        ".all-still",
-        ("trainer/node/launch/standing.py",),
-        ("trainer/node/hang/mend.py",),
-        "the same of all nodes",
-        "ALL",
     ),
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
@@ -97,21 +83,21 @@ NOTES = (
     Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
     Note(
         "together.jsonl",
-        ("trainer/node/rank/together.py", "trainer/node/ending/unseen.py"),
+        ("trainer/node/rank/together.py", "trainer/node/ending/torch_processes.py"),
         ("trainer/node/ending/training_alone.py",),
         "which world each process below a rank forms, and whether it trains",
         "NAME",
     ),
     Note(
         "end-*",
-        ("trainer/node/rank/ended.py", "trainer/node/ending/unseen.py"),
+        ("trainer/node/rank/ended.py", "trainer/node/ending/torch_processes.py"),
         (_ENDINGS,),
         "how a process that trained ended",
     ),
     Note("last-*", ("trainer/node/rank/ended.py",), (_ENDINGS,), "how the last other Python below a rank ended"),
     Note(
         "killed-*",
-        ("trainer/node/rank/ended.py", "trainer/node/ending/unseen.py"),
+        ("trainer/node/rank/ended.py", "trainer/node/ending/torch_processes.py"),
         (_ENDINGS,),
         "a Python ended it on purpose",
     ),

@@ -15,25 +15,19 @@ NAMES = {
     "torch._C:DisableTorchFunction": "modes and tensor classes of a script hear nothing of what watches it",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
     "torch.distributed:ProcessGroup._get_sequence_number_for_group": "whether a script's ranks sent anything",
-    "torch.distributed.distributed_c10d:_get_default_store": "a rank that fails alone in the trial of a tensor plan",
-    "torch.distributed.distributed_c10d:_set_pg_timeout": "a lost peer noticed soon",
-    "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": "how long a script waits for data",
     "torch._dynamo.trace_rules:_recompile_re": "torch.compile passes over what watches a script",
     "torch.autograd:Variable._execution_engine": "a wait in the middle of backward",
     "torch._C:_len_torch_dispatch_stack": "a script's loss under a dispatch mode is not misread",
-    "torch.jit._builtins:_find_builtin": "a script that has torch.jit compile a call of backward",
     "torch.jit._builtins:_register_builtin": "a script that has torch.jit compile a call of backward",
     "torch.autograd:_profiler_enabled": "what a script profiles has nothing of the watching in it",
     "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
-    "torch._C._distributed_c10d:_dump_fr_trace_json": "which collectives do not agree in a run that hangs",
-    "torch.distributed.rpc.api:_is_current_rpc_agent_set": "whether a script's ranks were together by RPC",
 }
+# Only a torch for GPUs has this one.
+OF_GPUS = {"torch._C._distributed_c10d:_dump_nccl_trace": "which collectives of NCCL do not agree in a run that hangs"}
 # Of objects that a script makes, or has; the tests that compare what is seen with what it knows fail without them.
 OF_OBJECTS = {
     "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
-    "_step_supports_amp_scaling": "whether an optimizer skips steps by itself",
-    "_params": "the parameters of an LBFGS, whose state counts its evaluations",
 }
 
 

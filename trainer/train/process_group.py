@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
-from torch.distributed import PrefixStore, Store, distributed_c10d  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from muster.errors import Refused
@@ -30,8 +30,8 @@ class Group:
 
     def set_timeout(self, seconds: float) -> None:
         """Let a collective fail from now on if it takes longer than `seconds`."""
-        # A private name of torch (node/torch_names.py). Without it the long timeout of the start stays.
-        if change := getattr(distributed_c10d, "_set_pg_timeout", None):
+        # An older torch may lack it: the long timeout of the start stays.
+        if change := getattr(dist.group.WORLD, "set_timeout", None):
             change(timedelta(seconds=seconds))
 
 

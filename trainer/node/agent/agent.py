@@ -42,7 +42,7 @@ from ..beside import telemetry, tie
 from ..ending import endings, outside, reached, training_alone
 from ..files import caches, work
 from ..launch import style
-from ..membership import alive, arbiter, group, meeting
+from ..membership import alive, arbiter, everybody, group, meeting
 from ..parent_death import die_with_parent
 from ..queue import claims, waits
 from ..roles import part as roles
@@ -124,11 +124,11 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
         part = roles.begin(os.environ, name, folder, _first_rank())
-        variables = handover.put_files(os.environ, secrets)
         plan = group.plan(os.environ)
-        given = {**os.environ, **variables}
+        given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
+        everyone = None if plan else everybody.join(environment)
     except waits.Ends as early:
         publish(early.verdict, folder, f"{name}-agent")
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
@@ -141,7 +141,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             end.leave(known.code)
         print(known.report(), file=sys.stderr)
         return known.code
-    with _private_folder(folder, name) as outcome:
+    with _private_folder(folder, name) as outcome, everybody.speaking(everyone, outcome):
         per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
         hidden = handover.values(os.environ, secrets)
         diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node), hidden)
@@ -153,7 +153,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
-        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed)
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, everyone)
         node.part = part
         with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
             code = node.run()
@@ -365,11 +365,10 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
 def torchrun_environment(
     environment: Mapping[str, str], name: str, plan: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """`environment` with what torchrun needs made certain: an IP literal to meet at, an address that sorts as planned.
+    """`environment` with what torchrun needs made certain: an IP literal to meet at, its place, its own address.
 
-    The node whose `--local-addr` sorts first as text has rank 0, and only that one's address is ever connected to, as
-    in torchrun. So the master passes its IP literal and the others labels, which sort behind any IP literal and among
-    themselves by node rank. Raises TrainError.
+    In torch's own torchrun the node whose `--local-addr` sorts first as text has rank 0. There the first node passes
+    its IP literal and the others labels, which sort behind it and among themselves by their places. Raises TrainError.
 
     A rank whose NCCL has timed out waits before it ends, four times as long as _DUMP_WAIT says: one minute by default
     (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.
@@ -384,12 +383,22 @@ def torchrun_environment(
     host, _, port = endpoint.rpartition(":")
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    is_host = "is_host=1" in environment.get("PET_RDZV_CONF", "")
-    if is_host:
-        made |= meeting.hold(address, int(port))
-    number = made.pop("PET_NODE_RANK", "") or "".join(re.findall(r"\d+$", name))
-    label = f"node-{int(number):05d}" if number else f"node-{name}"
-    made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or (address if is_host else label)
+    nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
+    conf = environment.get("PET_RDZV_CONF", "")
+    number = environment.get("PET_NODE_RANK") or "0" * (nodes == "1" or "is_host=1" in conf)
+    if not number and "is_host" in conf:  # a scaled worker of compose
+        number = "".join(re.findall(r"\d+$", name))
+    if number and not (number.isdecimal() and (not nodes.isdecimal() or int(number) < int(nodes))):
+        raise Refused(f"{name}: {number} is no place among {nodes} nodes", "number them from 0: PET_NODE_RANK")
+    made |= {"PET_NODE_RANK": str(int(number))} if number else {}
+    try:
+        own = address if number and int(number) == 0 else meeting.this_end(address, int(port))
+    except OSError as fault:
+        raise TrainError(f"{name} has no way to {address}: {fault.strerror}", "is its network up?") from fault
+    if torch_names.plain(environment):
+        made.pop("PET_NODE_RANK", None)
+        own = f"node-{int(number):05d}" if number and int(number) else own
+    made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own
     return made
 
 

@@ -30,7 +30,7 @@ from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stillness import Stillness
 from ..hang.throttle import Throttle
-from ..membership import meeting
+from ..membership.everybody import Everybody
 from ..membership.group import Group
 from ..parent_death import die_with_parent
 from ..roles.part import Part
@@ -63,6 +63,7 @@ class Node:
         relay: bool = False,
         hidden: Sequence[str] = (),
         group: Group | None = None,
+        everybody: Everybody | None = None,
     ) -> None:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
@@ -74,10 +75,9 @@ class Node:
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         restarts = environment.get("PET_MAX_RESTARTS", "")
         self._last_attempt = int(restarts) if restarts.isdecimal() else 0
-        nodes = environment.get("PET_NNODES", "")
         # Ranks that a launcher inside has started are its own to end.
         mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
-        self._mender = Mender(outcome, int(nodes) if nodes.isdecimal() else 0, mends, group)
+        self._mender = Mender(mends, group or everybody, group is not None)
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
         # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
@@ -107,12 +107,10 @@ class Node:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._relay else None,
             stderr=subprocess.PIPE if self._relay else None,
-            pass_fds=meeting.held(self._environment),
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
             # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
-        meeting.let_go(self._environment)
         if output:
             output.follow(torchrun)
         words = output.words if output else _no_words

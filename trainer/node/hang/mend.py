@@ -9,20 +9,15 @@ tells a hang from a pause for certain, so nothing is ended unless all of this is
 - the rank has made a step before: what comes first may take its time, a download for example;
 - a restart is left: `--restarts` for a script, always for Muster's own trainer.
 
-The nodes tell each other through torchrun's store (launch/standing.py). Nodes that may go on without each other have
-no such store, and say it in the answers that they give each other anyhow (group.py); there a rank that SIGSTOP holds is
-ended after STOPPED_SECONDS, whatever the others do. Standard library only.
+The agents tell each other of it as they agree on who trains (membership/). Where nodes may go on without each other,
+a rank that SIGSTOP holds is ended after STOPPED_SECONDS, whatever the others do. Standard library only.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
-from pathlib import Path
 from typing import Protocol
-
-from muster.files import replace
 
 from ..ending.ends import Life
 from .stillness import Standing
@@ -30,8 +25,6 @@ from .stillness import Standing
 WAIT_SECONDS = 30.0
 # A person who stops a rank for a moment resumes it earlier than this.
 STOPPED_SECONDS = 8.0
-# In the node's private folder: what is true of its ranks, by the agent; what is true of all, by torchrun's process.
-OWN, ALL = ".still", ".all-still"
 # What is true of ranks: nothing, all of them are asleep, and one of these waits for others as well.
 MOVES, STILL, WAITS = "moves", "still", "waits"
 _WAIT_FOR_OTHERS = ("collective", "backward")
@@ -41,7 +34,7 @@ _MOST_WAKES = 1
 
 
 class Others(Protocol):
-    """The nodes that may go on without each other, as this one knows them (group.py)."""
+    """The other nodes, as this one knows them (group.py, everybody.py)."""
 
     stands: str
     """What is true of this node's ranks: the others are told."""
@@ -55,28 +48,29 @@ class Others(Protocol):
 
 
 class Mender:
-    """Finds the ranks of a node that are to be ended. `nodes`: of the whole run; `restarts`: how many it may make.
+    """Finds the ranks of a node that are to be ended. `restarts`: how many it may make; `others`: None if it is alone.
 
-    `others`: where the nodes may go on without each other; they count the restarts together.
+    `counts`: the nodes may go on without each other, and count the restarts together.
     """
 
-    def __init__(self, outcome: Path, nodes: int, restarts: int, others: Others | None = None) -> None:
-        self._outcome, self._nodes, self._restarts, self._group = outcome, nodes, restarts, others
+    def __init__(self, restarts: int, others: Others | None = None, counts: bool = False) -> None:
+        self._restarts, self._nodes, self._counts = restarts, others, counts
         self._since: dict[int, tuple[float, int]] = {}
-        self._last_state = ""
 
     def look(self, lives: Sequence[Life], standing: Sequence[Standing]) -> list[Standing]:
         """The ranks to end now. Tells the other nodes what is true of this one's."""
         living = [life for life in lives if life.code is None]
         own = of_node(living, standing)
-        self._tell(own)
+        if self._nodes:
+            self._nodes.stands = own
         now = time.monotonic()
-        missing = [each for each in standing if self._may_end(each, joined([own, self._others()]))]
+        others = self._nodes.others_stand() if self._nodes else STILL
+        missing = [each for each in standing if self._may_end(each, joined([own, others]))]
         self._since = {each.life.pid: self._asleep_since(each, now) for each in missing}
         return [each for each in missing if now - self._since[each.life.pid][0] >= self._limit(each)]
 
     def _limit(self, rank: Standing) -> float:
-        return STOPPED_SECONDS if self._group and _is_stopped(rank) else WAIT_SECONDS
+        return STOPPED_SECONDS if self._counts and _is_stopped(rank) else WAIT_SECONDS
 
     def _asleep_since(self, rank: Standing, now: float) -> tuple[float, int]:
         """Since when the rank sleeps, and how often it had woken up by then."""
@@ -85,30 +79,12 @@ class Mender:
         return (since, wakes) if slept else (now, rank.wakes)
 
     def _may_end(self, rank: Standing, everybody: str) -> bool:
-        if self._group and not self._group.may_begin_again:
+        if self._nodes and not self._nodes.may_begin_again:
             return False
-        if self._group and _is_stopped(rank):
+        if self._counts and _is_stopped(rank):
             return rank.asleep
         own = rank.about["doing"] not in _WAIT_FOR_OTHERS
         return own and everybody == WAITS and rank.steps > 0 and rank.life.attempt < self._restarts
-
-    def _others(self) -> str:
-        """What is true of the ranks of all nodes; of a single node's it adds nothing."""
-        if self._group:
-            return self._group.others_stand()
-        if self._nodes == 1:
-            return STILL
-        with suppress(OSError):
-            return (self._outcome / ALL).read_text()
-        return MOVES
-
-    def _tell(self, own: str) -> None:
-        if self._group:
-            self._group.stands = own
-        elif own != self._last_state and self._nodes > 1:
-            with suppress(OSError):
-                replace(self._outcome / OWN, own)
-                self._last_state = own
 
 
 def _is_stopped(rank: Standing) -> bool:

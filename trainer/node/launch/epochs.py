@@ -1,32 +1,66 @@
-"""How nodes meet that may be lost (`--min-nodes`): the agents have agreed, and this takes what they say.
+"""How the ranks of this node begin together with those of the others: as the agents have agreed.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
-(membership/group.py). The first node of an epoch opens a new store for the ranks; all others connect to it. A newer
-epoch makes torchrun end its ranks and start them again.
+(membership/group.py, and everybody.py where all nodes have to be there). The first node of an epoch opens a new store
+for the ranks; all others connect to it. A newer epoch makes torchrun end its ranks and start them again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch.distributed import DistError, PrefixStore, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousConnectionError,
+    RendezvousTimeoutError,
+)
+from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
+from torch.distributed.launcher.api import LaunchConfig
 
-from muster.files import parse, read, replace
+from muster.errors import TrainError
+from muster.files import read_object, replace
 
 from ..files.share import Sharing
-from ..membership.group import EPOCH, SAYS
+from ..membership import meeting
+from ..membership.group import BACKEND, EPOCH, SAYS
 from ..membership.link import LinkLost
+from ..membership.members import may_repeat
 from . import stores
-from .generation import Generation
 
-_POLL_S, _REACH_S, _STORE_S = 0.03, 1.0, 5.0
+_POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
+# So long a node whose ranks have ended well waits for the others' ranks.
+_OTHERS_S = 300.0
+# Nodes that all have to be there meet again for a fault of their sharing so often.
+_SHARE_ATTEMPTS = 5
+_SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
+_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": False, "lost": []}
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The ranks of all nodes that train together, from one start to the next: this node's part in them.
+
+    `attempt`: how often they have begun again for a fault of their own. Nodes that go on without each other count it
+    each for itself.
+    """
+
+    attempt: int
+    place: int
+    nodes: int
+    first_rank: int
+    world: int
+    address: str
+    port: int
 
 
 def _answers(address: str, port: int) -> bool:
@@ -37,90 +71,141 @@ def _answers(address: str, port: int) -> bool:
 
 
 class Epochs:
-    """The epochs of this node, one after the other. `outcome`: its private folder; `ranks`: as many as each node has.
+    """The epochs of this node, one after the other. `sharing`: the nodes of a script share its files before each.
 
-    `sharing`: the nodes of a script share its files before each epoch.
+    `loses_nodes`: the nodes may go on without each other. There ranks are killed where others have begun again: one
+    that waits in native code hears no SIGTERM.
     """
 
-    # Whether ranks are killed where others have begun again: one that waits in native code hears no SIGTERM.
-    at_once = True
-
-    def __init__(self, outcome: Path, address: str, run: str, ranks: int, sharing: Sharing | None = None) -> None:
-        self._outcome, self._address, self._run, self._sharing = outcome, address, run, sharing
-        self._ranks = ranks
-        self._number = 0
+    def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
+        self._ranks, self._sharing = config.nproc_per_node, sharing
+        self._alone, self.loses_nodes = config.max_nodes == 1, config.rdzv_backend == BACKEND
+        self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
+        self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
+        host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
+        own = self._alone or not config.local_addr
+        self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
+        # One node that was told a port, and nowhere to meet, has its ranks meet there.
+        self._port = port if self._alone and config.rdzv_backend == "static" else 0
+        self._number, self._repeats, self._restarts = 0, 0, config.max_restarts
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
-        self._is_in_line = False
+        self._is_in_line = not self.loses_nodes
         # Who has been lost since the nodes last shared their files.
         self._lost = set[str]()
-        self._store: TCPStore | None = None
-        self._where = ""
-        stores.keep_ranks_on_loopback(address)
+        self._store: stores.RanksStore | None = None
+        self._where, self._ended_at = "", 0.0
+        stores.keep_ranks_on_loopback(self._address)
 
-    def next(self) -> Generation:
-        """Wait for an epoch above the last one that this node has a part in, and until its store answers."""
-        self._say(after=self._number)
+    def next(self, failed: bool = False) -> Generation | None:
+        """Wait for an epoch above the last one that this node has a part in, and until its store answers.
+
+        `failed`: ranks of this node ended by a fault. None if no other epoch may follow that.
+        """
+        if failed and self._alone and not may_repeat(self._repeats, self._restarts):
+            return None
+        self._repeats += failed
+        self._say(after=self._number, failed=failed)
+        self._ended_at = 0.0
+        end, attempts = time.monotonic() + self._join_s, 0
         while True:
-            epoch = self._epoch()
+            epoch = self._epoch(self._number + 1)
+            if epoch.get("over") and failed:
+                return None
+            if epoch.get("over"):
+                raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]
-                self._is_in_line = self._is_in_line and epoch["stayed"]
+                self._is_in_line = self._is_in_line and (epoch["stayed"] or not self.loses_nodes)
                 self._lost |= {*epoch["lost"]}
-                if self._share(generation, before, not self._is_in_line):
+                attempts += 1
+                if self._share(generation, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
                     self._say(after=None, store=self._where)
                     return generation
                 self._say(after=self._number)
+            elif time.monotonic() > end and not self.loses_nodes:
+                come = f"{epoch.get('come', 0)} of {epoch['nodes'] or 'all'} nodes have come"
+                raise RendezvousTimeoutError(f"{come} within {self._join_s:g} s")
             time.sleep(_POLL_S)
 
-    def _share(self, generation: Generation, before: int, stale: bool) -> bool:
+    def _share(self, generation: Generation, before: int, last: bool) -> bool:
         """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
-        if not self._sharing:
+        if not self._sharing or self._alone:
             return True
-        self._say(after=before, store=self._where)  # the others find the store, and we are not stuck
-        place, nodes = generation.place, generation.nodes
+        place, nodes, stale = generation.place, generation.nodes, not self._is_in_line
         try:
-            self._sharing.attempt(place, nodes, self._address, generation.first, self.waiting, stale, self._lost)
-        except (LinkLost, DistError) as fault:
+            meet = partial(self._first_of, before)
+            self._sharing.attempt(place, nodes, self._address, meet, self._is_past, stale, self._lost)
+        except LinkLost as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
+            if last:
+                raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault
             return False
         self._is_in_line, self._lost = True, set()
         return True
 
-    def _enter(self, epoch: dict[str, Any]) -> Generation | None:
-        number, place = epoch["number"], epoch["place"]
-        with suppress(RendezvousConnectionError):
+    def _first_of(self, before: int, here: str) -> str:
+        """Where the first node listens to share files; this one listens at `here`."""
+        # The others find the store, and we are not stuck.
+        self._say(after=before, store=self._where, share=here)
+        while not (first := self._epoch()["share"]):
+            if self._is_past():
+                raise LinkLost("other nodes take part by now")
+            time.sleep(_POLL_S)
+        return str(first)
+
+    def _enter(self, epoch: Mapping[str, Any]) -> Generation | None:
+        place, nodes, ranks = epoch["place"], epoch["nodes"], self._ranks
+        with suppress(RendezvousConnectionError, ValueError):
             if place == 0:
-                self._store = stores.open_store(stores.listen(self._address, 0), "", 0, _STORE_S)
+                if self._store:
+                    self._store.close()  # its port may be asked for once more
+                self._store = stores.RanksStore(self._address, self._port)
                 address, port = self._address, self._store.port
             elif epoch["store"]:
                 address, _, text = epoch["store"].partition(" ")
                 port = int(text)
                 if not _answers(address, port):
                     return None
-                self._store = stores.open_store(None, address, port, _STORE_S)
             else:
                 return None
             self._where = f"{address} {port}"
-            store, nodes, ranks = PrefixStore(f"{self._run}/{number}", self._store), epoch["nodes"], self._ranks
-            return Generation(place, nodes, place * ranks, nodes * ranks, address, port, store)
+            first, world = epoch.get("first_rank", place * ranks), epoch.get("world", nodes * ranks)
+            attempt = epoch.get("repeats", self._repeats)
+            return Generation(attempt, place, nodes, first, world, address, port)
         return None
 
-    def _say(self, after: int | None, store: str = "") -> None:
+    def _say(self, after: int | None, **more: Any) -> None:
+        says = {"after": after, "number": self._number, **more}
         with suppress(OSError):
-            replace(self._outcome / SAYS, json.dumps({"after": after, "number": self._number, "store": store}))
+            if not self._alone:
+                replace(self._outcome / SAYS, json.dumps(says))
 
-    def _epoch(self) -> dict[str, Any]:
-        with suppress(OSError, ValueError):
-            return dict(parse(read(self._outcome / EPOCH)))
-        return {"number": 0, "place": -1, "nodes": 0, "store": "", "stayed": False, "lost": []}
+    def _epoch(self, of_one: int = 0) -> dict[str, Any]:
+        """The present epoch; of a single node, the one that it asks for."""
+        if self._alone:
+            return {**_NONE, "number": of_one, "place": 0, "nodes": 1}
+        return {**_NONE, **read_object(self._outcome / EPOCH)}
 
     def waiting(self) -> bool:
-        """Whether there is a newer epoch."""
-        return bool(self._epoch()["number"] > self._number)
+        """Whether there is a newer epoch. Raises RendezvousConnectionError where nobody can say."""
+        if self._epoch().get("gone"):
+            raise RendezvousConnectionError("the first node of this run does not answer any more")
+        return self._is_past()
 
-    def is_closed(self) -> bool:
-        """Return False: the agents say when the run is over."""
-        return False
+    def _is_past(self) -> bool:
+        epoch = self._epoch()
+        return bool(epoch["number"] > self._number or epoch.get("gone"))
+
+    def is_over(self) -> bool:
+        """Whether nobody begins again: all ranks have ended well, or a node for good. Asked where this node's have."""
+        if not self._ended_at:
+            self._ended_at = time.monotonic()
+            self._say(after=None, store=self._where, done=True)
+        epoch = self._epoch()
+        over = self._alone or any(epoch.get(name) is True for name in ("done", "over", "gone"))
+        return over or time.monotonic() - self._ended_at > _OTHERS_S
 
     def close(self) -> None:
-        """Do nothing: the agents say when the run is over."""
+        """Let there be no other epoch, where all nodes have to be there; else the agents say when the run is over."""
+        if not self.loses_nodes:
+            self._say(after=None, over=True)

@@ -1,6 +1,6 @@
 """The ranks of this node in one generation: started as torchrun starts them, looked at, and ended.
 
-Each is forked where the fork server can run it faithfully, and a process of its own else. The agent reads who began
+Each is a fork where that is what a new process would be, and a new process else. The agent reads who began
 and who ended (ending/ends.py), and what they print, from the pipe of each rank.
 """
 
@@ -22,24 +22,23 @@ from torch.distributed.launcher.api import LaunchConfig
 from ... import NAME
 from ..agent import program
 from ..ending import endings, ends
-from . import bare, forkserver, rank_pipe, style
-from .generation import Generation
+from . import bare, forks, rank_pipe, style
+from .epochs import Generation
 
 _POLL_S, _KILLED_S = 0.02, 30.0
 _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`attempt`: how often this node's ranks have failed before. `command`: as torchrun would start it."""
+    """`command`: as torchrun would start it."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, attempt: int) -> None:
+    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation) -> None:
         self._config, self._command, self._generation = config, command, generation
-        self._attempt = attempt
         self._processes, self._running = dict[int, Any](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
 
-    def start(self, server: forkserver.Server | None) -> None:
+    def start(self) -> None:
         """Start them all."""
         environments = {local: self._environment(local) for local in range(self._config.nproc_per_node)}
         assert self._config.logs_specs
@@ -49,7 +48,7 @@ class Ranks:
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
             words = program.words_of_start(macros.substitute(list(self._command), str(local)), given)
-            process = _started(words, given, [files.stdouts[local], files.stderrs[local]], server)
+            process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = endings.judged(process, given, stops=not is_own)
             self._running.add(local)
@@ -108,7 +107,7 @@ class Ranks:
             "GROUP_WORLD_SIZE": str(generation.nodes),
             "MASTER_ADDR": generation.address,
             "MASTER_PORT": str(generation.port),
-            "TORCHELASTIC_RESTART_COUNT": str(self._attempt),
+            "TORCHELASTIC_RESTART_COUNT": str(generation.attempt),
             "TORCHELASTIC_MAX_RESTARTS": str(config.max_restarts),
             "TORCHELASTIC_RUN_ID": config.run_id,
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # every rank is a client of the store, and no rank listens
@@ -116,14 +115,12 @@ class Ranks:
         }
 
 
-def _started(
-    words: Sequence[str], given: Mapping[str, str], files: Sequence[str], server: forkserver.Server | None
-) -> Any:
+def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str]) -> Any:
     """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
     if not any(files):
         pipe, given = rank_pipe.claim(given), bare.environment(given)
-        if server and (rank := server.launch(words, given, str(pipe or ""))):
-            return rank
+        if forks.can_start(words, given):
+            return forks.start(words, given, str(pipe or ""))
         files = [str(pipe or "")] * 2
     with ExitStack() as opened:
         out, err = (opened.enter_context(open(file, "wb")) if file else None for file in files)

@@ -1,17 +1,23 @@
-"""torch's TCPStore on a socket that this process has bound itself: it listens on the meeting address alone."""
+"""torch's TCPStore for the ranks, in a process of its own: it listens on the meeting address alone.
+
+Its threads are then not torchrun's, which forks the ranks.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
+import signal
 import sys
-from datetime import timedelta
+from functools import partial
 from ipaddress import ip_address
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic import rendezvous as torch_rendezvous
+from torch.distributed.elastic.rendezvous import RendezvousConnectionError
+
+from muster.errors import FAILED
 
 from ..membership import meeting
+from ..parent_death import die_with_parent
 
 
 def keep_ranks_on_loopback(address: str) -> None:
@@ -22,24 +28,36 @@ def keep_ranks_on_loopback(address: str) -> None:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")
 
 
-def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens there (0: on a free port). Raises RendezvousConnectionError."""
-    try:
-        return meeting.listen(address, port)
-    except OSError as fault:
-        raise torch_rendezvous.RendezvousConnectionError(
-            f"cannot listen on {address}:{port}: {fault.strerror}"
-        ) from fault
+class RanksStore:
+    """A store that serves from now on; port 0: on a free one. Raises RendezvousConnectionError."""
 
+    def __init__(self, address: str, port: int) -> None:
+        try:
+            listening = meeting.listen(address, port)
+        except OSError as fault:
+            raise RendezvousConnectionError(f"cannot listen on {address}:{port}: {fault.strerror}") from fault
+        self.port, torchrun = int(listening.getsockname()[1]), os.getpid()
+        self._here: TCPStore | None = None
+        serve = partial(TCPStore, address, self.port, is_master=True)
+        if sys.platform != "linux":  # nothing is forked there
+            self._pid, self._here = 0, serve(master_listen_fd=listening.detach())
+            return
+        self._pid = os.fork()
+        if not self._pid:
+            die_with_parent(signal.SIGKILL, torchrun)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+                signal.signal(number, signal.SIG_IGN)
+            try:
+                store = serve(master_listen_fd=listening.detach())
+                while store:
+                    signal.pause()
+            finally:
+                os._exit(FAILED)
+        listening.close()
 
-def open_store(listener: socket.socket | None, address: str, port: int, seconds: float) -> TCPStore:
-    """A store that serves on `listener` and owns it from now on; without it, a client of the store at `address`."""
-    if listener:
-        address, port = listener.getsockname()[:2]
-    role = {"is_master": True, "master_listen_fd": listener.detach()} if listener else {"is_master": False}
-    try:
-        return TCPStore(address, port, timeout=timedelta(seconds=seconds), **role)
-    except (ValueError, RuntimeError, TimeoutError) as fault:
-        raise torch_rendezvous.RendezvousConnectionError(
-            f"The connection to the C10d store has failed: {fault}"
-        ) from fault
+    def close(self) -> None:
+        """End it."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        self._here = None

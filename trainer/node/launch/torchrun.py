@@ -8,26 +8,26 @@ address of a machine, and waits five minutes for nodes that begin again.
 from __future__ import annotations
 
 import gc
+import importlib
 
 if __name__ == "__main__":
     # An import of torch makes half a million objects and no garbage. To look for some takes a sixth of its time.
     gc.disable()
 
 import os
-import re
 import signal
 import socket
 import sys
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from torch.distributed import run
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure, record
-from torch.distributed.elastic.rendezvous import RendezvousStateError
 from torch.distributed.launcher.api import LaunchConfig
 
 from muster.errors import TrainError
@@ -36,25 +36,19 @@ from ... import NAME
 from ...verdict import failed, publish
 from .. import torch_names
 from ..files import share
-from ..membership import group, meeting
-from . import epochs, forkserver, rounds
-from .generation import Generation
+from . import forks
+from .epochs import Epochs, Generation
 from .ranks import Ranks
 
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-_STRANGER = (
-    "Muster executed none of that data. Anyone who can reach a run's ports can end the run: keep the ports inside a "
-    "private network"
-)
-Meeting = epochs.Epochs | rounds.Rounds
 # torch's defaults: where one meets; how long ranks have to end, and which signals end torchrun.
 _PORT, _END_S, _SIGNALS = 29500, 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
     """Run what the command line says, as torchrun would."""
-    listener, sharing = meeting.claim(os.environ), share.claim(os.environ)
+    sharing = share.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -62,87 +56,90 @@ def main() -> None:
         signal.signal(number, lambda *_: None)
     if torch_names.plain(os.environ):
         gc.enable()
-        if listener:
-            listener.close()
         run.main()
         return
-    server = forkserver.start(_TRAINER if sys.argv[1:3] == ["-m", NAME] else (), listener)
+    with suppress(ImportError):  # each rank says so itself
+        for name in _TRAINER if sys.argv[1:3] == ["-m", NAME] else ():
+            importlib.import_module(name)
+    place = os.environ.get("PET_NODE_RANK", "")
+    gc.freeze()  # a collection would write to every page that ranks share
     gc.enable()
     try:
-        _launch(server, listener, sharing)
-    except (TrainError, RendezvousStateError) as fault:
-        sys.exit(_report(fault))
+        _launch(sharing)
+        return
+    except TrainError as fault:
+        sys.exit(_report(fault, place))
+    except forks.Forked as rank:
+        words = rank.words
+    forks.run(words)
 
 
 @record
-def _launch(server: forkserver.Server | None, listener: socket.socket | None, sharing: share.Sharing | None) -> None:
+def _launch(sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
+    several = run.parse_min_max_nnodes(asked.nnodes)[1] > 1
+    if several and "MUSTER_OUTCOME_DIR" not in os.environ:  # no agent agrees with the other nodes: it is torch's own
+        run.run(asked)
+        return
     told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
-    if asked.standalone or (told_nowhere and run.parse_min_max_nnodes(asked.nnodes)[1] == 1):
+    if asked.standalone or (told_nowhere and not several):
         asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    if asked.rdzv_backend != "static":  # the agents know the place; a torchrun of the script's own shall not take it
+        asked.node_rank = 0
+        os.environ.pop("PET_NODE_RANK", None)
     asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
-    meets: Meeting
-    if config.rdzv_backend == group.BACKEND:
-        outcome, address = Path(os.environ["MUSTER_OUTCOME_DIR"]), str(config.local_addr)
-        meets = epochs.Epochs(outcome, address, config.run_id, config.nproc_per_node, sharing)
-    else:
-        meets = rounds.Rounds(config, listener, sharing)
-    Launch(config, [str(program), *map(str, words)], meets, server).run()
+    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing)).run()
 
 
 class Launch:
     """This node from its first rank to the end."""
 
-    def __init__(
-        self,
-        config: LaunchConfig,
-        command: Sequence[str],
-        meets: epochs.Epochs | rounds.Rounds,
-        server: forkserver.Server | None,
-    ) -> None:
-        self._config, self._command, self._meeting, self._server = config, command, meets, server
+    def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs) -> None:
+        self._config, self._command, self._meeting = config, command, meets
         # torch has had these two since 2.10.
         self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
         self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
 
     def run(self) -> None:
         """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
-        attempt = 0
+        failures = dict[int, ProcessFailure]()
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
-            while (failures := self._live(attempt)) != {}:
-                if failures and attempt == self._config.max_restarts:
-                    raise ChildFailedError(self._name(), failures)
-                attempt += bool(failures)
-        except SignalException:  # another process may yet take this node's place
+            while generation := self._meeting.next(failed=bool(failures)):
+                if (ended := self._live(generation)) == {}:
+                    return
+                failures = ended or {}
+            raise ChildFailedError(self._name(), failures)
+        except (SignalException, forks.Forked):  # another process may yet take this node's place
             raise
         except BaseException:
             self._meeting.close()
             raise
 
-    def _live(self, attempt: int) -> dict[int, ProcessFailure] | None:
+    def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        generation = self._meeting.next()
-        ranks = Ranks(self._config, self._command, generation, attempt)
+        ranks = Ranks(self._config, self._command, generation)
         self._hear(_raise)
         try:
-            ranks.start(self._server)
-            failures = self._follow(ranks, generation)
-            killed = failures is None and self._meeting.at_once
+            ranks.start()
+            failures = self._follow(ranks)
+            killed = failures is None and self._meeting.loses_nodes
             all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
             return all_failures if failures else failures
+        except forks.Forked:
+            raise
         except BaseException as fault:
             self._hear(signal.SIG_IGN)
             ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
             raise
 
-    def _follow(self, ranks: Ranks, generation: Generation) -> dict[int, ProcessFailure] | None:
+    def _follow(self, ranks: Ranks) -> dict[int, ProcessFailure] | None:
         while True:
             time.sleep(self._config.monitor_interval)
             if failures := ranks.look():
                 return failures
-            if ranks.have_ended and (generation.is_over() or self._meeting.is_closed()):
+            if ranks.have_ended and self._meeting.is_over():
                 return {}
             if self._meeting.waiting():
                 return None
@@ -163,16 +160,14 @@ def _raise(number: int, _: object) -> NoReturn:
     raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
 
 
-def _report(fault: Exception) -> int:
+def _report(fault: TrainError, place: str) -> int:
     """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
-    known = fault if isinstance(fault, TrainError) else TrainError(str(fault), _STRANGER)
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    label = re.fullmatch(r"node-(\d+)", os.environ.get("PET_LOCAL_ADDR", ""))  # agent.py sets this label
     ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    rank = int(label[1]) * int(ranks if ranks.isdigit() else 1) if label else 0
-    publish(failed(rank, node, 0, known), Path(folder) if folder else None, f"{node}-agent")
-    print(known.report(), file=sys.stderr)
-    return known.code
+    rank = int(place) * int(ranks) if place.isdecimal() and ranks.isdecimal() else 0
+    publish(failed(rank, node, 0, fault), Path(folder) if folder else None, f"{node}-agent")
+    print(fault.report(), file=sys.stderr)
+    return fault.code
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
 from . import peers
 from .leave import Leaving
-from .members import ENDS_S, Epoch, Leader, View, cut_off, refusal
+from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
 from .newcomers import Newcomers
 from .spare_register import Registered, SpareRegister, fields_of, view_of
 
@@ -128,7 +128,7 @@ class Group:
     @property
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again where no node was lost."""
-        return self._epoch.repeats < self._restarts
+        return may_repeat(self._epoch.repeats, self._restarts)
 
     def others_stand(self) -> str:
         """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
@@ -340,25 +340,25 @@ class Group:
         members = self._leader.next(self._epoch, views, now)
         if members and now - self._proposed > _PROPOSE_S:
             self._proposed = now
-            if members == self._epoch.members and self._epoch.repeats >= self._restarts:
+            if members == self._epoch.members and not self.may_begin_again:
                 self._register.end(self._epoch.number, FAILED)
             else:
                 self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
-        """Write the current epoch for torchrun's process, and where its ranks meet once the first node has said so."""
-        epoch, store = self._epoch, ""
-        if epoch.members:
-            first = epoch.members[0]
-            if first == self.name:
-                says = self._says()
-                store = says.get("store", "") if says.get("number") == epoch.number else ""
-            else:
-                view = self._view_of(first)
-                store = view.store if view.number == epoch.number else ""
+        """Write the current epoch for torchrun's process, and what its nodes have said of it."""
+        epoch, now = self._epoch, time.monotonic()
+        views = [view_of(self._says(), now) if each == self.name else self._view_of(each) for each in epoch.members]
+        present = [view if view.number == epoch.number else View() for view in views]
+        first = present[0] if present else View()
         takes_part = self.name in epoch.members and epoch.number > self._floor
         place = epoch.members.index(self.name) if takes_part else -1
-        shown = {"number": epoch.number, "place": place, "nodes": len(epoch.members), "store": store}
+        shown: dict[str, Any] = {"number": epoch.number, "place": place, "nodes": len(epoch.members)}
+        shown |= {
+            "store": first.store,
+            "share": first.share,
+            "done": bool(present) and all(each.done for each in present),
+        }
         lost = [name for name in epoch.before if name not in epoch.members]
         text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:

@@ -1,22 +1,17 @@
 """The rendezvous of the nodes: an IP literal, and a socket that listens there and on no other address.
 
-Standard library only. The agent listens before it starts torchrun and hands the socket over. Otherwise seconds would
-pass between a look at the port and torchrun's own listening, and anybody on the machine could take the port.
+Standard library only.
 """
 
 from __future__ import annotations
 
-import os
 import socket
 import time
-from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
 from ipaddress import ip_address
 
-from muster.errors import Refused, TrainError
+from muster.errors import TrainError
 
-# The descriptor's number, only for torchrun: `claim` removes it from the ranks' environment.
-_HELD = "MUSTER_LISTEN_FD"
 _POLL_SECONDS = 0.1
 
 
@@ -65,40 +60,6 @@ def own_address(endpoint: str) -> dict[str, str]:
     with suppress(OSError, ValueError):
         return {"address": this_end(str(ip_address(host.strip("[]"))), int(port))}
     return {}
-
-
-def hold(address: str, port: int) -> dict[str, str]:
-    """Listen, for the process that is started next: what its environment needs. Raises Refused for a taken port.
-
-    Something else there must be known at once: torchrun would join the stranger and hang without a word.
-    """
-    try:
-        listening = listen(address, port)
-    except OSError as fault:
-        raise Refused(
-            f"cannot listen on {address}:{port} for the rendezvous: {fault.strerror}", "choose another port"
-        ) from fault
-    return {_HELD: str(listening.detach())}
-
-
-def held(environment: Mapping[str, str]) -> list[int]:
-    """The descriptors that the process with this environment inherits."""
-    return [int(environment[_HELD])] if _HELD in environment else []
-
-
-def let_go(environment: Mapping[str, str]) -> None:
-    """Close the descriptors here: that process has inherited them, and the port closes when it ends."""
-    for descriptor in held(environment):
-        os.close(descriptor)
-
-
-def claim(environment: MutableMapping[str, str]) -> socket.socket | None:
-    """The socket that this process was started with; no process that it starts gets it, or hears of it."""
-    number = environment.pop(_HELD, "")
-    if not number:
-        return None
-    os.set_inheritable(int(number), False)
-    return socket.socket(fileno=int(number))
 
 
 def _family(address: str) -> socket.AddressFamily:

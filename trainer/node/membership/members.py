@@ -41,6 +41,9 @@ class View:
     newest checkpoint of its disk was written, by the clock of its writer; of a script, the newest file that it keeps.
     `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
     and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
+    `done`: its ranks of that epoch have ended well. `share`: where it listens to share files before that epoch.
+    `failed`: its ranks ended by a fault. `life`: of its agent. `ranks`: how many it has. `over`: it has ended for
+    good, in a run that needs all nodes.
     `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
     """
 
@@ -56,6 +59,12 @@ class View:
     ended: tuple[int, int] | None = None
     leaves: bool = False
     stands: str = ""
+    done: bool = False
+    share: str = ""
+    life: str = ""
+    ranks: int = 1
+    failed: bool = False
+    over: bool = False
 
     def lives(self, now: float) -> bool:
         """Whether it counts as present."""
@@ -197,6 +206,11 @@ class Leader:
 
 def _leavers(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
     return [name for name in names if views[name].leaves]
+
+
+def may_repeat(repeats: int, restarts: int) -> bool:
+    """Whether the same nodes may begin again after this many such restarts: the one rule of all runs."""
+    return repeats < restarts
 
 
 def refusal(

@@ -29,7 +29,7 @@ def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
 
     def reply(connection: socket.socket) -> None:
         try:
-            with connection, suppress(OSError, ValueError):
+            with connection, suppress(OSError, ValueError, TypeError, OverflowError):
                 _reply(connection, key, answer)
         finally:
             free.release()

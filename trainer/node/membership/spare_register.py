@@ -105,6 +105,12 @@ def view_of(answer: Mapping[str, Any], now: float) -> View:
         ended=ended(answer.get("ended")),
         leaves=answer.get("leaves") is True,
         stands=str(answer.get("stands") or ""),
+        done=answer.get("done") is True,
+        share=str(answer.get("share") or ""),
+        life=str(answer.get("life") or ""),
+        ranks=int(answer.get("ranks") or 1),
+        failed=answer.get("failed") is True,
+        over=answer.get("over") is True,
     )
 
 

@@ -21,10 +21,10 @@ from muster.files import read_object, replace
 
 from ...run_dir import RankFolder
 from ...verdict import Verdict
-from ..agent.place import Place, variables
-from ..agent.turn import Turn, Unfit
 from ..membership import peers
 from .claims import RUNS, Claims, NoClaim
+from .coordinator import Coordinator, Unfit
+from .reservation import Reservation, variables
 
 # A line of the console that begins so is not output of the script.
 PLAN, WAITS = "MUSTER_WAIT", "muster waits: "
@@ -50,7 +50,7 @@ def until_start(environment: MutableMapping[str, str], claims: Claims | None, fo
     marker, start = folder / "nodes" / f".{name}.started", environment.get("PET_RDZV_ID", "")
     try:
         begun = _begun(marker, start)
-        place = Place(plan, claims) if not begun else None
+        place = Reservation(plan, claims) if not begun else None
         if place:
             about: Mapping[str, Any] = {**_wait(place, environment, folder, name), "lives": 0, "start": start}
         else:
@@ -82,7 +82,7 @@ def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[st
         raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
 
 
-def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str) -> Mapping[str, Any]:
+def _wait(place: Reservation, environment: Mapping[str, str], folder: Path, name: str) -> Mapping[str, Any]:
     plan, reason = place.plan, [""]
     first, events = plan["place"] == 0, RankFolder(folder, plan["rank"], name)
 
@@ -97,7 +97,7 @@ def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str)
         what = f"{name} cannot listen on {plan['addresses'][plan['place']]}:{plan['port']}: {fault.strerror}"
         raise _ends(place, _refused(plan, name, what)) from fault
     try:
-        turn = Turn(place, int(environment[_POINT].rpartition(":")[2]), say) if first else None
+        turn = Coordinator(place, int(environment[_POINT].rpartition(":")[2]), say) if first else None
         if not first:
             print(f"{WAITS}{plan['names'][0]} says when it starts", flush=True)
         faults = 0
@@ -124,7 +124,7 @@ def _wait(place: Place, environment: Mapping[str, str], folder: Path, name: str)
     return place.started
 
 
-def _serve(place: Place) -> socket.socket:
+def _serve(place: Reservation) -> socket.socket:
     """Answer the other nodes. For a moment, a passing connection may have the port. Raises OSError."""
     plan, end = place.plan, time.monotonic() + _PORT_S
     while True:
@@ -141,7 +141,7 @@ def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
     return Verdict("refused", REFUSED, plan["rank"], node, 0, message, hint)
 
 
-def _ends(place: Place, verdict: Verdict) -> Ends:
+def _ends(place: Reservation, verdict: Verdict) -> Ends:
     """The run ends here: all nodes learn it, so that none waits for this one."""
     place.end(verdict)
     plan, message = place.plan, {"do": "end", "verdict": asdict(verdict)}

@@ -80,9 +80,9 @@ def _replace(name: str, real: Any, call: Any) -> None:
         names = getattr(module, "__dict__", {})
         if names.get(name) is real:
             names[name] = call
-    scripted = sys.modules.get("torch.jit._builtins")
-    if scripted and (operator := scripted._find_builtin(real)):
-        scripted._register_builtin(call, operator)
+    register = getattr(sys.modules.get("torch.jit._builtins"), "_register_builtin", None)
+    if register and (real.__module__, name) == ("torch.autograd", "backward"):
+        register(call, "aten::backward")
 
 
 def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass) -> Callable[..., Any]:

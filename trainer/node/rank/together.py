@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -57,19 +58,19 @@ def _groups(module: ModuleType) -> None:
 
     def begins(
         _: Any = None, init_method: str | None = None, __: Any = None, world_size: int = -1, *more: Any, **named: Any
-    ) -> bool:
+    ) -> str:
         store = named.get("store", more[1] if len(more) > 1 else None)
         if about := worlds.of_join(init_method, world_size, store):
             _note(given=_given[0], **about)
-        return True
+        return worlds.meeting_of(init_method, store)
 
-    def formed(_: Any, __: Any, fault: BaseException | None) -> None:
+    def formed(meets: str, _: Any, fault: BaseException | None) -> None:
         if fault is not None:
             return
-        size, member, store = module.get_world_size(), module.get_rank(), worlds.store_of(module._get_default_store())
-        if (size, member, store) not in noted:
-            noted.add((size, member, store))
-            _note(size=size, member=member, store=store, **worlds.whose())
+        size, member = module.get_world_size(), module.get_rank()
+        if (size, member, meets) not in noted:
+            noted.add((size, member, meets))
+            _note(size=size, member=member, store=meets, **worlds.whose())
 
     hooks.wrap(module, "init_process_group", begins, formed)
     hooks.wrap(module, "destroy_process_group", _note_sent)
@@ -128,5 +129,8 @@ def _has_sent() -> bool:
 
 def _otherwise() -> bool:
     """Whether ranks may be together by other means than a process group of torch's."""
-    rpc = sys.modules.get("torch.distributed.rpc.api")
-    return bool(_OTHER_MEANS & sys.modules.keys()) or bool(rpc and rpc._is_current_rpc_agent_set())
+    if _OTHER_MEANS & sys.modules.keys():
+        return True
+    with suppress(Exception):  # it has begun no RPC, or this torch has none
+        return bool(sys.modules["torch.distributed.rpc"].get_worker_info())
+    return False

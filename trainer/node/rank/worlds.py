@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from .failure import masked
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
-_OF_NODE = ".elastic.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
+_OF_NODE = ".launch.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
 _ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _OTHERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", os.path.dirname(os.__file__) + os.sep)
@@ -37,19 +37,23 @@ def of_launch(config: Any) -> dict[str, Any]:
 
 def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, Any]:
     """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group."""
-    url = init_method or "env://"
+    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # A rank meets where its torchrun has met: what that one noted says it.
-    if store is None and url.startswith("env:") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+    if by_torchrun and store is None and (init_method or "env:").startswith("env:"):
         return {}
     size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
     # By the run's own variables this is the rank of its node: it waits for those of the others.
     as_run = world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"])
-    about = {"joins": size, "meets": _address(url) if store is None else store_of(store), **whose()}
+    about = {"joins": size, "meets": meeting_of(init_method, store), **whose()}
     return {**about, "as_run": True} if as_run else about
 
 
-def store_of(store: Any) -> str:
-    """Where the ranks of a group meet that have this store of torch's: the same for all of them."""
+def meeting_of(init_method: str | None, store: Any) -> str:
+    """Where the ranks meet that call init_process_group with this: the same for all of them."""
+    return _address(init_method or "env://") if store is None else _store_of(store)
+
+
+def _store_of(store: Any) -> str:
     while hasattr(store, "underlying_store"):
         store = store.underlying_store
     host = getattr(store, "host", "")

@@ -17,8 +17,9 @@ from fnmatch import fnmatchcase
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import distributed_c10d
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 
@@ -63,20 +64,21 @@ def check(
     Raises Refused, on all ranks alike, if they differ, or if one of them cannot compute: then it could not tell.
     """
     device, whole, expected = torch.device("cpu"), None, list[float]()
+    store = PrefixStore("tensor_plan", next(rendezvous("env://"))[0])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         parted = copy.deepcopy(model).to(torch.float32).eval()
         if dist.get_rank() == 0:
             whole = _disturbed(copy.deepcopy(parted), values)
-            _agree(lambda: expected.append(_backward(whole, loss)))
+            _agree(store, lambda: expected.append(_backward(whole, loss)))
         else:
-            _agree(lambda: None)
-        _agree(lambda: cut(parted, tp, plan))
+            _agree(store, lambda: None)
+        _agree(store, lambda: cut(parted, tp, plan))
         fill(parted, whole_values(whole) if whole else {}, device)
-        _agree(lambda: _compare(whole, expected, parted, _backward(parted, loss)))
+        _agree(store, lambda: _compare(whole, expected, parted, _backward(parted, loss)))
 
 
-def _agree(attempt: Callable[[], object]) -> None:
+def _agree(store: Store, attempt: Callable[[], object]) -> None:
     """Call `attempt` on each rank. Raises Refused on all, in the words of the first that raises.
 
     A rank that fails alone leaves the others in a collective, where they cannot hear it. So it raises Refused by
@@ -92,20 +94,16 @@ def _agree(attempt: Callable[[], object]) -> None:
             raise
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
         fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
-    if not _others_come(bool(fault)):
+    if not _others_come(store, bool(fault)):
         raise Refused(f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _TRUST)
     faults = exchange.broadcast(exchange.gather(fault))
     if reason := next(filter(None, faults), ""):
         raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
 
 
-def _others_come(waits: bool) -> bool:
+def _others_come(store: Store, waits: bool) -> bool:
     """Count this rank as one that ended its attempt. If it `waits`: whether all others do so within ALONE_SECONDS."""
-    # A private name of torch (node/torch_names.py). Without it the others wait until their time limit.
-    store = getattr(distributed_c10d, "_get_default_store", lambda: None)()
-    name, limit = f"tensor_plan/{next(_attempts)}", time.monotonic() + ALONE_SECONDS
-    if store is None:
-        return True
+    name, limit = str(next(_attempts)), time.monotonic() + ALONE_SECONDS
     done = store.add(name, 1)
     while waits and done < dist.get_world_size():
         if time.monotonic() > limit:

@@ -120,7 +120,10 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
         elif fault is None and with_gradients():  # without gradients, it belongs to an evaluation
             steps.fetched(*mark)
 
-    hooks.wrap(module._BaseDataLoaderIter, "__next__", begins, ends, watcher.fails)
+    # The class of torch's own iterators, whose name is private. The generator spares the script's random numbers.
+    iterator = iter(module.DataLoader([0], generator=module.torch.Generator()))
+    owner = next(each for each in type(iterator).__mro__ if "__next__" in vars(each))
+    hooks.wrap(owner, "__next__", begins, ends, watcher.fails)
 
 
 def _states(watcher: Watcher, module: ModuleType) -> None:

@@ -98,7 +98,7 @@ class Losses:
         """How often an LBFGS asked for the loss in this step; 0 for other optimizers, which ask once."""
         if type(optimizer).__name__ != "LBFGS":
             return 0
-        state = optimizer.state.get(optimizer._params[0], {})  # to index it would make an entry
+        state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})  # to index it would make an entry
         before, now = self._evaluations.get(id(optimizer), 0), int(state.get("func_evals", 0))
         self._evaluations[id(optimizer)] = now
         return now - before

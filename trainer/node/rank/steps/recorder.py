@@ -96,7 +96,7 @@ def _place(frames: Any) -> tuple[str, int, str]:
 def _last() -> str:
     """The number of each group's last collective; nothing where nothing is recorded."""
     with suppress(Exception):
-        dumps = [json.loads(dump(False)).get("pg_status", {}) for dump in _of_torch("_json")]
+        dumps = [pickle.loads(dump(False, False, False)).get("pg_status", {}) for dump in _of_torch()]
         groups = {name: status.get("last_enqueued_collective") for entry in dumps for name, status in entry.items()}
         return json.dumps(groups) if groups else ""
     return ""
@@ -109,7 +109,7 @@ def _dumps() -> list[bytes]:
     import the same packages see half of them, and one fails with an ImportError.
     """
     lines = "_inductor" in vars(sys.modules["torch"])
-    return [dump(True, lines, False) for dump in _of_torch("")]
+    return [dump(True, lines, False) for dump in _of_torch()]
 
 
 def _here() -> tuple[str, int, str]:
@@ -123,10 +123,10 @@ def _here() -> tuple[str, int, str]:
     return _place(frames) if waits else ("", 0, "")
 
 
-def _of_torch(ending: str) -> list[Any]:
+def _of_torch() -> list[Any]:
     distributed = sys.modules.get("torch.distributed")
     if not (distributed and distributed.is_available() and distributed.is_initialized()):
         return []
     native = sys.modules["torch"]._C._distributed_c10d
-    functions = (getattr(native, f"_dump_{name}_trace{ending}", None) for name in ("fr", "nccl"))
+    functions = (getattr(native, name, None) for name in ("_dump_fr_trace", "_dump_nccl_trace"))
     return [dump for dump in functions if dump]

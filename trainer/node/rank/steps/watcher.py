@@ -171,7 +171,7 @@ class Watcher:
 
     def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
         """A GradScaler stepped an optimizer, or passed the step over."""
-        if getattr(optimizer, "_step_supports_amp_scaling", False):
+        if any(group.get("fused") for group in optimizer.param_groups):
             self.unseen("skipped", "a fused optimizer skips steps by itself: they are counted as steps")
         self.steps.skipped += passed_over
         self.losses.unscaled(passed_over)

@@ -13,6 +13,7 @@ from lab.ports import free_port
 from muster.errors import Refused, TrainError
 from trainer.node.agent import node
 from trainer.node.agent.agent import torchrun_command, torchrun_environment
+from trainer.node.membership import everybody, meeting
 from trainer.node.membership.meeting import resolve
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -20,17 +21,36 @@ MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "[::1]"])
 def test_rank_0_is_on_the_master_whatever_its_address(address):
-    endpoint = {"PET_RDZV_ENDPOINT": f"{address}:{free_port()}"}
+    endpoint = {"PET_RDZV_ENDPOINT": f"{address}:{free_port()}", "PET_NNODES": "300"}
+    numbers = (1, 2, 9, 10, 200)
     master = torchrun_environment({**MASTER, **endpoint}, "master")
-    workers = [torchrun_environment({**endpoint, "PET_NODE_RANK": str(n)}, f"worker-{n}") for n in (1, 2, 9, 10, 200)]
-    order = [node["PET_LOCAL_ADDR"] for node in (master, *workers)]
-    assert order[0] == address.strip("[]")
-    assert sorted(order) == order  # torch sorts agents by this text; every IP literal comes before "node-"
+    workers = [torchrun_environment({**endpoint, "PET_NODE_RANK": str(n)}, f"worker-{n}") for n in numbers]
+    assert [node["PET_NODE_RANK"] for node in (master, *workers)] == ["0", *map(str, numbers)]
+    assert {node["PET_LOCAL_ADDR"] for node in (master, *workers)} == {address.strip("[]")}, "each listens there alone"
+
+
+def test_torchs_own_torchrun_sorts_the_nodes_by_their_addresses_as_text():
+    shared = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "300", "MUSTER_PLAIN_TORCHRUN": "1"}
+    made = [torchrun_environment({**shared, "PET_NODE_RANK": str(n)}, f"host-{n}") for n in (0, 1, 9, 10, 200)]
+    order = [node["PET_LOCAL_ADDR"] for node in made]
+    assert sorted(order) == order, "every IP literal comes before `node-`"
 
 
 def test_a_scaled_workers_number_comes_from_its_name():
-    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1"}, "worker-7")
-    assert made["PET_LOCAL_ADDR"] == "node-00007"
+    shared = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8", "PET_RDZV_CONF": "is_host=0"}
+    assert torchrun_environment(shared, "worker-7")["PET_NODE_RANK"] == "7"
+    with pytest.raises(Refused, match="worker-8: 8 is no place among 8 nodes"):
+        torchrun_environment(shared, "worker-8")
+
+
+def test_nodes_that_nobody_numbered_get_their_places_from_the_one_that_can_listen():
+    shared = {"PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}", "PET_NNODES": "3", "PET_RDZV_ID": "job"}
+    assert "PET_NODE_RANK" not in torchrun_environment(shared, "pod-1")
+    nodes = [everybody.join(shared) for _ in range(3)]
+    try:
+        assert [each._place for each in nodes] == [0, None, None]
+    finally:
+        nodes[0].close()
 
 
 def test_a_name_becomes_an_ip_literal():
@@ -40,8 +60,8 @@ def test_a_name_becomes_an_ip_literal():
 
 
 def test_an_address_given_by_hand_is_kept():
-    made = torchrun_environment({"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_LOCAL_ADDR": "10.0.0.7"}, "worker-1")
-    assert made["PET_LOCAL_ADDR"] == "10.0.0.7"
+    given = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_LOCAL_ADDR": "10.0.0.7", "PET_NNODES": "2"}
+    assert torchrun_environment(given, "worker-1")["PET_LOCAL_ADDR"] == "10.0.0.7"
 
 
 def test_a_busy_rendezvous_port_is_refused_by_the_master():
@@ -50,7 +70,7 @@ def test_a_busy_rendezvous_port_is_refused_by_the_master():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(Refused, match=str(port)):
-            torchrun_environment({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}"}, "master")
+            everybody.join({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}", "PET_NNODES": "2"})
 
 
 def test_a_host_without_an_address_is_named():
@@ -95,3 +115,12 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
     assert here._code(0) == 0, "they may have been done before they heard of it"
     (tmp_path / ".stopped").touch()
     assert here._code(0) == 75
+
+
+def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
+    def no_way(*_):
+        raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(meeting, "this_end", no_way)
+    with pytest.raises(TrainError, match=r"worker-1 has no way to 10.0.0.1: Network is unreachable"):
+        torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")

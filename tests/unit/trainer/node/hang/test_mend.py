@@ -33,8 +33,8 @@ def standing(rank, doing, asleep=True, steps=30, wakes=0, attempt=0):
 
 
 @pytest.fixture
-def clock(monkeypatch, tmp_path):
-    return Clock(monkeypatch, mend.Mender(tmp_path, nodes=1, restarts=1))
+def clock(monkeypatch):
+    return Clock(monkeypatch, mend.Mender(restarts=1))
 
 
 WAITS = standing(0, "backward")
@@ -79,17 +79,18 @@ def test_a_pause_that_ends_counts_for_nothing_later(clock):
     assert clock.ended(28, [WAITS, standing(1, "script")]) == []
 
 
-def test_of_several_nodes_a_rank_is_ended_only_once_all_nodes_say_that_they_stand_still(monkeypatch, tmp_path):
-    clock = Clock(monkeypatch, mend.Mender(tmp_path, nodes=2, restarts=1))
+def test_of_several_nodes_a_rank_is_ended_only_once_all_nodes_say_that_they_stand_still(monkeypatch):
+    others = Group()
+    clock = Clock(monkeypatch, mend.Mender(1, others))
     alone = [standing(1, "script")]
     assert clock.ended(300, alone) == [], "nobody has said what the other node's ranks do"
-    assert (tmp_path / mend.OWN).read_text() == mend.STILL, "the other node must learn it"
-    (tmp_path / mend.ALL).write_text(mend.STILL)
+    assert others.stands == mend.STILL, "the other node must learn it"
+    others.others = mend.STILL
     assert clock.ended(300, alone) == [], "nobody waits"
-    (tmp_path / mend.ALL).write_text(mend.WAITS)
+    others.others = mend.WAITS
     assert clock.ended(40, alone) == [1]
     assert clock.ended(2, [], lives=[life(1)]) == []
-    assert (tmp_path / mend.OWN).read_text() == mend.MOVES
+    assert others.stands == mend.MOVES
 
 
 @pytest.mark.parametrize("part", [mend.MOVES, "", "anything"])
@@ -99,7 +100,7 @@ def test_a_part_that_moves_or_says_something_odd_is_no_hang(part):
 
 
 class Group:
-    """Stands for the node's group: it says what the test says of the others, and keeps what it is told."""
+    """Stands for the other nodes: it says what the test says of the others, and keeps what it is told."""
 
     def __init__(self, others=mend.MOVES, may_begin_again=True):
         self.stands, self.others, self.may_begin_again = "", others, may_begin_again
@@ -108,21 +109,19 @@ class Group:
         return self.others
 
 
-def grouped(monkeypatch, tmp_path, group):
-    return Clock(monkeypatch, mend.Mender(tmp_path, nodes=0, restarts=1, others=group))
+def grouped(monkeypatch, group):
+    return Clock(monkeypatch, mend.Mender(1, group, counts=True))
 
 
-def test_where_nodes_go_on_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch, tmp_path):
-    clock = grouped(monkeypatch, tmp_path, Group())
+def test_where_nodes_go_on_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch):
+    clock = grouped(monkeypatch, Group())
     assert clock.ended(300, [WAITS, standing(1, "stopped", asleep=False)]) == [], "a debugger holds it"
     assert clock.ended(12, [WAITS, standing(1, "stopped")]) == [1]
 
 
-def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_once_all_stand_still(
-    monkeypatch, tmp_path
-):
+def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_once_all_stand_still(monkeypatch):
     group, alone = Group(), [standing(1, "lock")]
-    clock = grouped(monkeypatch, tmp_path, group)
+    clock = grouped(monkeypatch, group)
     assert clock.ended(300, alone) == []
     assert group.stands == mend.STILL, "the others must learn it"
     group.others = mend.STILL
@@ -132,6 +131,6 @@ def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_onc
     assert clock.ended(20, alone) == [1]
 
 
-def test_where_nodes_go_on_without_each_other_no_rank_is_ended_when_no_restart_is_left(monkeypatch, tmp_path):
-    clock = grouped(monkeypatch, tmp_path, Group(mend.WAITS, may_begin_again=False))
+def test_where_nodes_go_on_without_each_other_no_rank_is_ended_when_no_restart_is_left(monkeypatch):
+    clock = grouped(monkeypatch, Group(mend.WAITS, may_begin_again=False))
     assert clock.ended(300, [standing(1, "lock"), standing(0, "stopped")]) == []

@@ -14,8 +14,8 @@ from contextlib import suppress
 from typing import Any
 
 from ..membership import meeting, peers
-from ..queue.claims import HOLDS, RUNS
-from .place import LEASE_S, Place
+from .claims import HOLDS, RUNS
+from .reservation import LEASE_S, Reservation
 
 # A host may be slow to look: another one may have its lock, or its driver hang.
 _ANSWER_S, _AT_ONCE, _PROOF_S, _PROVED_EVERY_S, _PORTS = 45.0, 16, 140.0, 0.2, 100
@@ -36,10 +36,10 @@ class Away(Exception):
     """A node stopped answering, or lost its place: the wait goes on."""
 
 
-class Turn:
+class Coordinator:
     """`place`: of this node. `say` gets each new reason to wait, in words."""
 
-    def __init__(self, place: Place, port: int, say: Callable[[str], None]) -> None:
+    def __init__(self, place: Reservation, port: int, say: Callable[[str], None]) -> None:
         self._place, self._plan, self._port, self._say = place, place.plan, port, say
         self._names: list[str] = place.plan["names"]
         self._silent: dict[int, float] = {}

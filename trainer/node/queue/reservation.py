@@ -1,6 +1,6 @@
 """The place of a node that waits: what it takes on its host, gives back, and proves before the start.
 
-The first node of the run asks, all of them answer (turn.py). docs/decisions/0057 has the protocol.
+The first node of the run asks, all of them answer (coordinator.py). docs/decisions/0057 has the protocol.
 Standard library only.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 from ... import NODE
 from ...verdict import Verdict
 from ..membership import meeting
-from ..queue.claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, who_is_next
+from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, who_is_next
 
 # Without a question of the first node for so long, a node gives back what it has: others may need it.
 LEASE_S = 20.0
@@ -32,7 +32,7 @@ _CLOSE_S = 5.0
 _IDLE_BYTES = 1 << 30
 
 
-class Place:
+class Reservation:
     """What this node has on its host. `plan`: MUSTER_WAIT (contract.md). Threads of peers.py call `answer`."""
 
     def __init__(self, plan: Mapping[str, Any], claims: Claims) -> None:

@@ -13,11 +13,11 @@ import time
 import pytest
 
 from lab import ports
-from trainer.node.agent import place, turn
-from trainer.node.agent.place import Place
-from trainer.node.agent.turn import Turn, Unfit
 from trainer.node.membership import peers
+from trainer.node.queue import coordinator, reservation
 from trainer.node.queue.claims import HOLDS, RUNS, WAITS, Claims
+from trainer.node.queue.coordinator import Coordinator, Unfit
+from trainer.node.queue.reservation import Reservation
 
 
 class Run:
@@ -36,11 +36,11 @@ class Run:
             own = host / f"run-{number}-{number:x}"
             for made in (own, host / f"{own.name}.lock"):
                 made.touch()
-            node = Place({**same, "place": spot, "asked": 0, "gpus": {}}, Claims(json.dumps(about), own, host))
+            node = Reservation({**same, "place": spot, "asked": 0, "gpus": {}}, Claims(json.dumps(about), own, host))
             node._on_prove, node._on_proved = lambda _: None, lambda _: {"over": True, "error": ""}
             self.places.append(node)
             self.sockets.append(peers.serve(addresses[spot], port, same["key"], node.answer))
-        self.turn = Turn(self.places[0], ports.free_port(), self.said.append)
+        self.turn = Coordinator(self.places[0], ports.free_port(), self.said.append)
 
     @property
     def states(self):
@@ -61,7 +61,7 @@ def close(socket):
 
 @pytest.fixture
 def hosts(tmp_path, monkeypatch):
-    monkeypatch.setattr(turn, "_PROVED_EVERY_S", 0.02)
+    monkeypatch.setattr(coordinator, "_PROVED_EVERY_S", 0.02)
     made = [tmp_path / str(number) for number in (1, 2, 3)]
     for host in made:
         host.mkdir()
@@ -114,14 +114,14 @@ def test_runs_that_take_hosts_in_opposite_orders_all_start_and_never_share_one(h
 
 
 def test_a_lost_host_keeps_nobody_from_the_others_and_the_run_goes_on_once_it_is_back(hosts, monkeypatch):
-    monkeypatch.setattr(turn, "LEASE_S", 3600.0)
+    monkeypatch.setattr(coordinator, "LEASE_S", 3600.0)
     wide = Run(1, hosts[:2])
     close(wide.sockets[1])
     narrow = Run(2, hosts[:1])
     assert not wide.turn.step()
     assert wide.states[0] == HOLDS, "a short silence is no loss"
     assert not narrow.turn.step()
-    monkeypatch.setattr(turn, "LEASE_S", 0.0)
+    monkeypatch.setattr(coordinator, "LEASE_S", 0.0)
     assert not wide.turn.step()
     assert wide.states[0] == "rests"
     assert narrow.turn.step()
@@ -135,7 +135,7 @@ def test_a_node_that_nobody_asks_gives_its_place_back(hosts, monkeypatch):
     run = Run(1, hosts[:2])
     run.turn._take()
     assert run.states == [HOLDS, HOLDS]
-    monkeypatch.setattr(place, "LEASE_S", 0.0)
+    monkeypatch.setattr(reservation, "LEASE_S", 0.0)
     run.places[1].look()
     assert run.states == [HOLDS, "rests"]
     run.end()

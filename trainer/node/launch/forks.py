@@ -1,0 +1,165 @@
+"""Forks the ranks from torchrun's process, which has imported torch, so that they need not import it.
+
+Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process has no
+threads and does not look for GPUs, so a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets
+one (ranks.py): as where the script sets variables that torch reads when it is imported (early.py).
+"""
+
+from __future__ import annotations
+
+import builtins
+import faulthandler
+import os
+import random
+import runpy
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+from muster.errors import DONE, FAILED
+
+from ... import NAME
+from ..parent_death import die_with_parent
+from ..rank.site import sitecustomize
+from . import early
+
+# Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
+_READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
+_AT_IMPORT = {name: value for name, value in os.environ.items() if name.startswith(_READ_ON_IMPORT)}
+_TO_RANKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = (signal.SIGINT, *_TO_RANKS)
+# So long the threads of a sharing of files may take to end: a fork has none of them, and what they hold stays held.
+_THREADS_S = 1.0
+
+
+class Forked(BaseException):
+    """Raised in a forked process: it leaves torchrun's work as it is, and goes on with `words`."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__(words)
+        self.words = list(words)
+
+
+class Rank:
+    """A rank that was forked, as subprocess.Popen has one."""
+
+    returncode: int | None = None
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal; None while the rank runs."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Whether a fork is to `python -u WORDS` with this environment what a new process is."""
+    python, words = list(command[:2]), list(command[2:])
+    # Off Linux, the system's own libraries do not survive a fork. A file with another suffix may be an archive; after
+    # torchrun's --no-python it is not Python at all.
+    supported = bool(words) and (words[0] == "-m" or words[0].endswith(".py")) and sys.platform == "linux"
+    given = {name: value for name, value in environment.items() if name.startswith(_READ_ON_IMPORT)}
+    if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_gpu_open():
+        return False
+    path = environment.get("PYTHONPATH", "").split(os.pathsep)
+    return words[:2] == ["-m", NAME] or not early.sets_variables_first(words, Path.cwd(), path)
+
+
+def start(command: Sequence[str], environment: Mapping[str, str], output: str = "") -> Rank:
+    """Fork a rank, which leads a session of its own once this returns. Raises Forked in the rank.
+
+    `output`: a file or a named pipe for all that the rank prints; without one it prints where torchrun does.
+    """
+    torchrun, (reading, writing) = os.getpid(), os.pipe()
+    end = time.monotonic() + _THREADS_S
+    while threading.active_count() > 1 and time.monotonic() < end:
+        time.sleep(0.001)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # torchrun's handlers are not for the rank
+    pid = os.fork()
+    if not pid:
+        os.setsid()
+        os.close(reading)
+        os.close(writing)
+        _prepare(torchrun, environment, output)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        raise Forked(command[2:])
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    os.close(writing)
+    os.read(reading, 1)
+    os.close(reading)
+    return Rank(pid)
+
+
+def _prepare(torchrun: int, environment: Mapping[str, str], output: str) -> None:
+    """Give this process the state of a new one, except that it dies with torchrun."""
+    die_with_parent(signal.SIGKILL, torchrun)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in _TO_RANKS:
+        signal.signal(number, signal.SIG_DFL)
+    faulthandler.disable()  # torchrun has enabled it
+    os.environ.clear()
+    os.environ.update(environment)
+    if output:
+        file = os.open(output, os.O_WRONLY)
+        os.dup2(file, 1)
+        os.dup2(file, 2)
+        os.close(file)
+    if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
+        sitecustomize.watch()  # Python imports sitecustomize only at its start, which this process has behind it
+    # In a new process each of these generators has a seed of its own; a GPU's generator has a fixed seed.
+    random.seed()
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    if torch := sys.modules.get("torch"):
+        torch.default_generator.seed()
+
+
+def run(words: list[str]) -> None:
+    """Run a script, or a module after -m, as `python WORDS` does. Raises SystemExit when it ends."""
+    module = words[0] == "-m"
+    sys.orig_argv = [sys.executable, "-u", *words]  # as torchrun's: a script may start itself again by it
+    sys.argv = words[1:] if module else words
+    if not os.environ.get("PYTHONSAFEPATH"):
+        sys.path.insert(0, str(Path.cwd() if module else Path(words[0]).resolve().parent))
+    if words[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
+        for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
+            del sys.modules[name]
+    try:
+        if module:
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        else:
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            main.__file__, main.__dict__["__builtins__"] = str(Path(words[0]).absolute()), builtins
+            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
+    except SystemExit:
+        raise
+    except BaseException as fault:
+        trace = fault.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
+            trace = trace.tb_next
+        if not isinstance(fault, Exception):  # Python ends by it: of a KeyboardInterrupt by the signal
+            show = sys.excepthook
+            sys.excepthook = lambda kind, value, _: show(kind, value.with_traceback(trace), trace)
+            raise
+        sys.last_type, sys.last_value, sys.last_traceback = type(fault), fault, trace  # as Python itself does
+        sys.excepthook(type(fault), fault.with_traceback(trace), trace)
+        sys.exit(FAILED)
+    sys.exit(DONE)
+
+
+def _has_gpu_open() -> bool:
+    """Whether an import has opened a GPU: CUDA does not survive a fork."""
+    open_files = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            open_files.append(str(descriptor.readlink()))
+    return any(path.startswith("/dev/nvidia") for path in open_files)

@@ -1,0 +1,222 @@
+"""A run whose nodes all have to be there: the agent of the first node says when ranks begin, the others ask it.
+
+They begin together once all wait for it: at first, and again wherever the ranks of one have failed, or a node has come
+back. torchrun's process reads this in the note EPOCH, and writes SAYS. No clock is compared with another host's.
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from muster.errors import Refused
+from muster.files import is_number, read_object, replace
+
+from .. import torch_names
+from ..files.share import KEY
+from ..hang.mend import MOVES, joined
+from . import peers
+from .group import EPOCH, SAYS
+from .members import View, may_repeat
+from .spare_register import view_of
+
+# Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
+_LOOK_S, _TRAINS_S = 0.03, 0.1
+# More nodes than this ask more seldom.
+_MANY = 16
+# Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
+_FRESH_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
+# So long the first node stays for the others to hear that all is done.
+_LEAVE_S = 2.0
+
+
+class Roll:
+    """What the first node knows of all `nodes`. Pure: `hear` what one says, `answer` to one.
+
+    `restarts`: so often ranks may begin again for a fault of their own; those of a node that comes back do not count.
+    """
+
+    def __init__(self, nodes: int, restarts: int) -> None:
+        self.number, self.over = 1, False
+        self._restarts, self._repeats = restarts, 0
+        self._nodes, self._views = nodes, dict[int, View]()
+        self._fresh_s = _FRESH_S * max(1.0, nodes / _MANY)
+        # By place, once the ranks of this number begin: the agents that were there.
+        self._lives = dict[int, str]()
+        # Who knows that all ranks have ended well.
+        self.know = set[int]()
+
+    def hear(self, place: int, view: View) -> None:
+        """Take what a node says, and decide: whether ranks begin, or end because others begin again."""
+        self._views[place] = view
+        self.over = self.over or view.over
+        if self._lives:
+            begins_again = view.after is not None and view.after >= self.number
+            if begins_again or self._lives.get(place) != view.life:
+                self.over = self.over or (view.failed and not may_repeat(self._repeats, self._restarts))
+                self._repeats += view.failed
+                self.number, self._lives = self.number + 1, {}
+        if not self._lives:
+            last = max(max(each.number, each.after or 0) for each in self._views.values())
+            self.number = max(self.number, last + 1)
+            if len(self.waiting(view.answered)) == self._nodes:
+                self._lives = {each: self._views[each].life for each in range(self._nodes)}
+
+    def place_of(self, life: str, now: float) -> int:
+        """The place of a node that nobody gave one: its own, or one that nobody has any more. Raises ValueError."""
+        views = self._views
+        mine = [place for place, view in views.items() if view.life == life]
+        free = [each for each in range(1, self._nodes) if each not in views or now - views[each].answered > _GONE_S]
+        if not mine + free:
+            raise ValueError("no place is left")
+        return (mine + free)[0]
+
+    def waiting(self, now: float) -> list[int]:
+        """The nodes that wait for the ranks to begin."""
+        views = self._views.items()
+        return [place for place, view in views if view.after is not None and now - view.answered < self._fresh_s]
+
+    def answer(self, place: int, now: float) -> dict[str, Any]:
+        """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
+        shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
+        shown["repeats"] = self._repeats
+        others = [view for each, view in self._views.items() if each != place]
+        train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
+        shown |= {"come": len(self.waiting(now)), "stands": joined(each.stands for each in others) if train else MOVES}
+        if self._lives:
+            views = [self._views[each] for each in range(self._nodes)]
+            ranks, first = [view.ranks for view in views], views[0]
+            shown |= {"place": place, "first_rank": sum(ranks[:place]), "world": sum(ranks)}
+            shown["done"] = all(view.done and view.number == self.number for view in views)
+            self.know |= {place} if shown["done"] else set()
+            if first.number == self.number:
+                shown |= {"store": first.store, "share": first.share}
+        return shown
+
+
+class Everybody:
+    """This node in such a run. The first one listens from now on: raises Refused if the port is taken.
+
+    `place`: None where the first node gives one.
+    """
+
+    def __init__(
+        self, place: int | None, nodes: int, ranks: int, address: str, port: int, key: str, restarts: int = 0
+    ) -> None:
+        self.stands, self._restarts = MOVES, restarts
+        self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
+        self._life, self._ranks = secrets.token_hex(8), ranks
+        self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
+        self._outcome: Path | None = None
+        self._shown, self._says = dict[str, Any](), dict[str, Any]()
+        self._heard_at = self._asked_at = 0.0
+        if place == 0:
+            try:
+                self._door = peers.serve(address, port, key, self._answer)
+            except OSError as fault:
+                # At once: the others would join a stranger, and hang without a word.
+                what = f"cannot listen on {address}:{port} for the rendezvous: {fault.strerror}"
+                raise Refused(what, "choose another port") from fault
+
+    def begin(self, outcome: Path) -> None:
+        """Speak for torchrun's process from now on, by the notes in this folder."""
+        self._outcome = outcome
+        threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
+
+    def close(self) -> None:
+        """Tell the last word, and stop."""
+        end = time.monotonic() + _LEAVE_S
+        while self._roll.know and len(self._roll.know) < self._nodes and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        self._closed.set()
+        with suppress(ValueError, TypeError, OverflowError):
+            self._step()
+        if self._place == 0:
+            with suppress(OSError):
+                self._door.shutdown(2)
+            self._door.close()
+
+    @property
+    def may_begin_again(self) -> bool:
+        """Whether the ranks may begin again for a fault of their own."""
+        return may_repeat(int(self._shown.get("repeats", 0)), self._restarts)
+
+    def others_stand(self) -> str:
+        """What is true of the ranks of all other nodes (mend.py)."""
+        return str(self._shown.get("stands", MOVES))
+
+    def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
+        now, place = time.monotonic(), question.get("place")
+        view = view_of(question, now)
+        with self._lock:
+            place = self._roll.place_of(view.life, now) if place is None else place
+            if not (is_number(place) and 0 < int(place) < self._nodes):
+                raise ValueError("no place")
+            self._roll.hear(int(place), view)
+            return self._roll.answer(int(place), now)
+
+    def _follow(self) -> None:
+        while not self._closed.wait(_LOOK_S * max(1.0, self._nodes / _MANY)):
+            with suppress(ValueError, TypeError, OverflowError):  # the script may write there as well
+                self._step()
+
+    def _step(self) -> None:
+        """Say how this node is, and note the answer."""
+        now, says = time.monotonic(), read_object(self._outcome / SAYS) if self._outcome else {}
+        trains = says.get("after") is None and not says.get("done") and says == self._says
+        if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
+            return
+        self._says, self._asked_at = says, now
+        about = {"life": self._life, "ranks": self._ranks, "place": self._place, "stands": self.stands, **says}
+        if self._place == 0:
+            with self._lock:
+                self._roll.hear(0, view_of(about, now))
+                self._note(self._roll.answer(0, now))
+        elif answer := peers.ask(*self._where, self._key, about):
+            self._heard_at = now
+            self._note(answer)
+        elif self._shown:
+            patience = _GONE_S if answer is not None else _SILENT_S
+            self._note({**self._shown, "gone": now - self._heard_at > patience})
+
+    def _note(self, shown: dict[str, Any]) -> None:
+        if shown != self._shown and self._outcome:
+            with suppress(OSError):
+                replace(self._outcome / EPOCH, json.dumps(shown))
+                self._shown = shown
+
+
+def join(environment: Mapping[str, str]) -> Everybody | None:
+    """This node among all of its run, by the variables that torchrun gets; None if it is alone. Raises Refused."""
+    nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
+    host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
+    if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
+        return None
+    numbers = [environment.get(name, "") for name in ("PET_NPROC_PER_NODE", "PET_MAX_RESTARTS")]
+    ranks, restarts = (int(number) if number.isdecimal() else 0 for number in numbers)
+    key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
+    about = int(nodes), max(ranks, 1), host.strip("[]"), int(port), key, restarts
+    if place := environment.get("PET_NODE_RANK"):
+        return Everybody(int(place), *about)
+    with suppress(Refused):  # the first is who can listen there
+        return Everybody(0, *about)
+    return Everybody(None, *about)
+
+
+@contextmanager
+def speaking(everybody: Everybody | None, outcome: Path) -> Iterator[None]:
+    """Have it speak for torchrun's process meanwhile."""
+    if everybody:
+        everybody.begin(outcome)
+    try:
+        yield
+    finally:
+        if everybody:
+            everybody.close()
