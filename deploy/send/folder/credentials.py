@@ -17,9 +17,7 @@ from ...job import secrets
 from ...job.cluster import Cluster
 from ...job.secrets import secrets_of
 
-MOST = (
-    256 << 20
-)  # bytes of a folder, unless the user raises it; more than that is usually data, which --data takes
+MOST = 256 << 20  # bytes of a folder, unless the user raises it; more than that is usually data, which --data takes
 # Patterns of fnmatch, in lower case. A folder stands for everything in it.
 FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
 FILES = (
