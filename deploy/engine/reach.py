@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from contextlib import suppress
 from functools import cache
 
@@ -27,7 +28,7 @@ from .engine import Engine
 from .wire import CALL_S, Connection, Excess, Wire
 
 LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
-_LAST_WORDS_S, _UNIX = 1.0, "unix://"
+_LAST_WORDS_S, _LOST_S, _UNIX = 1.0, 0.3, "unix://"
 _DIAL = ("docker", "system", "dial-stdio")
 GO_ON = f"{{}}; then `muster up {FLAG.resume} latest`"
 _SCRIPT = Scripts(__file__)
@@ -73,7 +74,9 @@ class _ThroughDoor:
             return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
         words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
         # The end of a program is often known before that of the connection which carried it.
-        lost = None if words else self._session.lost()
+        end = time.monotonic() + _LOST_S
+        while not words and not (lost := self._session.lost()) and time.monotonic() < end:
+            time.sleep(_LOST_S / 10)
         return lost or docker_faults.unanswered(words or "it ended the connection", self.host)
 
     def _find(self) -> str:
