@@ -161,7 +161,7 @@ def _of_a_launcher(
     name: str, task: str, before: Sequence[str], value: str, after: Sequence[str]
 ) -> tuple[str, str] | None:
     """What is so instead of an option of torchrun and its like, and the command; None: it is none of theirs."""
-    if name in _HOST_FILES and task == "deploy":
+    if name in _HOST_FILES and task == "deploy" and value:
         hosts = f'"$(paste -sd, {shlex.quote(value)})"'
         return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
     if name in _NODES and task == "up" and value.isdecimal():

@@ -63,7 +63,8 @@ class Place:
         The lock goes with the process, so of several programs, one after the other, each may be it.
         """
         try:
-            descriptor = os.open(self._note(what), os.O_WRONLY | os.O_CREAT, 0o644)
+            # The script may have put a link or a pipe there: nothing waits for it.
+            descriptor = os.open(self._note(what), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except OSError:
             return False
         try:

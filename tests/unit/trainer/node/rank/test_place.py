@@ -91,3 +91,12 @@ def test_a_rank_is_told_of_by_one_living_process_at_a_time(place_with):
     assert place.was_claimed("watch-0")
     assert place.claim("watch-0")
     assert not place.was_claimed("first-0")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link"])
+def test_what_a_script_puts_in_the_place_of_a_claim_holds_nobody_up(tmp_path, place_with, kind):
+    place = place_with(began())
+    name = tmp_path / f".watch-0.{place.life}"
+    os.mkfifo(name) if kind == "pipe" else name.symlink_to(tmp_path / "other")
+    assert not place.claim("watch-0")
+    assert not (tmp_path / "other").exists()
