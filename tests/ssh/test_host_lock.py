@@ -254,6 +254,22 @@ def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(s
         assert locks(machine) == []
 
 
+@pytest.mark.parametrize("left", ["", "rubbish\n"])
+def test_a_lock_whose_last_beat_was_lost_with_the_hosts_power_is_still_told(server, left):
+    machine = server()
+    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+        holder_file(machine).with_name("beat").write_text(left)
+        with pytest.raises(DeployError, match=r"a: locked by .*\(run run-1,"):
+            host_lock.take(sessions, "run-2")
+
+
+def test_no_look_at_a_lock_finds_a_beat_half_written(server, monkeypatch):
+    monkeypatch.setattr(host_lock, "BEAT_S", 0.001)
+    with opened(server()) as sessions, host_lock.take(sessions, "run-1"):
+        for _ in range(40):
+            assert standing(sessions)["a"].shown
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how):
     """The deploy takes and lets go without end: an end to it, at any moment, leaves no lock on any host."""

@@ -14,10 +14,13 @@ dead() { [ -s "$lock/pid" ] && ! kill -0 "$(cat "$lock/pid")" 2>/dev/null; }
 # A cut link does not end the input, so silence must. `read` has no time limit in every shell.
 limit=$(command -v timeout) && limit="$limit $3"
 heard() { [ -n "$({ $limit dd bs=1 count=1 | tr '\n' .; } 2>/dev/null)" ]; }
-beat() { date +%s > "$lock/beat"; }
+# Renamed into place, so that whoever reads it never finds it empty; after a loss of power it still may be.
+beat() { date +%s > "$lock/beat.new" && mv -f "$lock/beat.new" "$lock/beat"; }
 show() {
   [ -d "$lock" ] || return 0
-  echo "$(($(date +%s) - $(cat "$lock/beat" 2>/dev/null || stat -c %Y "$lock")))"; holds || echo
+  last=$(cat "$lock/beat" 2>/dev/null)
+  case $last in ''|*[!0-9]*) last=$(stat -c %Y "$lock");; esac
+  echo "$(($(date +%s) - last))"; holds || echo
   cat "$lock/holder" 2>/dev/null
 }
 drop() { if [ -d "$lock" ] && { [ "$token" = any ] || [ "$(holds)" = "$token" ]; }; then rm -rf "$lock"; fi; }
