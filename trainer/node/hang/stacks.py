@@ -20,9 +20,9 @@ from muster import errors
 from muster.files import MOST_NUMBER, is_number
 from muster.files import parse as parse_json
 
-# A file that has grown beyond this begins again; a reader takes its end.
-MOST_BYTES, _READ_BYTES = 256 * 1024, 1 << 20
-_LOOKS = 3
+# So many looks tell whether a rank is stuck.
+LOOKS = 3
+_READ_BYTES = 1 << 20
 _MOST_LOOKS = 1000
 _MOST_COLLECTIVES = 64
 _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]{1,16}).{0,300}\(most recent call first\):")
@@ -91,7 +91,7 @@ class Doing:
     op: str = ""
 
 
-def read(path: Path, most: int = _LOOKS) -> list[Look]:
+def read(path: Path, most: int = LOOKS) -> list[Look]:
     """The last looks of a file, the oldest first; none where there is no file."""
     with suppress(OSError):
         return parse(_text(path))[-most:]
@@ -158,13 +158,6 @@ def of_life(path: Path, began: float) -> list[Look]:
     return [] if looks and looks[-1].pid and not lives(looks[-1].pid) else looks
 
 
-def cut(path: Path) -> None:
-    """Begin the file again where it is too long; its writer appends. A locked interpreter cannot do so itself."""
-    with suppress(OSError):
-        if path.stat().st_size > MOST_BYTES:
-            os.truncate(path, 0)
-
-
 def parse(text: str) -> list[Look]:
     """The last looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
     blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
@@ -197,7 +190,7 @@ def doing(look: Look, home: Path | None = None) -> Doing:
     return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
 
 
-def stuck(looks: Sequence[Look], most: int = _LOOKS) -> bool:
+def stuck(looks: Sequence[Look], most: int = LOOKS) -> bool:
     """Whether the last looks are one: no step between them, and the main thread at the same call all the time.
 
     Beyond the script's own line calls may differ: who waits in a loop of a library's is not always at one line of it.

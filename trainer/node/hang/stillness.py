@@ -30,7 +30,6 @@ from . import disks, stacks
 LOOK_SECONDS = 2.0
 # Before a rank's first step it is unknown how long one takes.
 _UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
-_LOOKS = 3
 # A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
 _IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -81,7 +80,7 @@ class Standing:
 class _Rank:
     pid: int
     began: float
-    samples: deque[tuple[float, Busy]] = field(default_factory=lambda: deque(maxlen=_LOOKS))
+    samples: deque[tuple[float, Busy]] = field(default_factory=lambda: deque(maxlen=stacks.LOOKS))
     paces: deque[float] = field(default_factory=lambda: deque(maxlen=20))
     before: int = 0
     step: int = 0
@@ -154,7 +153,7 @@ class Stillness:
         program = _program(life.pid)
         if not seen.program and seen.step:
             seen.program = program
-        if since < _limit(seen) or len(seen.samples) < _LOOKS:
+        if since < _limit(seen) or len(seen.samples) < stacks.LOOKS:
             return None
         if program and seen.program and program != seen.program:
             return {**about, "doing": "replaced", "program": Path(program).name[:100]}
@@ -174,6 +173,8 @@ class Stillness:
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if looks and not fresh and seen.step and stacks.lives(seen.seen_pid):
             return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
+        if 0 < len(looks) < stacks.LOOKS and seen.about:
+            return seen.about  # its file has begun again: the next looks tell
         if not fresh or not stacks.stuck(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}

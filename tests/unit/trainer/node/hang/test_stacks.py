@@ -97,13 +97,6 @@ def test_a_script_that_is_not_to_be_watched_is_not_looked_at(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_grows_beyond_its_limit_begins_again(tmp_path):
-    path = tmp_path / "0.stacks"
-    path.write_text("x" * (stacks.MOST_BYTES + 1))
-    stacks.cut(path)
-    assert path.read_text() == ""
-
-
 @pytest.mark.parametrize(
     "torn", ["", "x" * 999, "Look {", 'Look {"step": "many"}\n  File', "Timeout (0:00:10)!\nThread 0x"]
 )
@@ -247,6 +240,21 @@ def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, mon
     monkeypatch.setattr(stillness.time, "time", lambda: 950.0)
     (tmp_path / "0.stacks").write_text(f"Look {about.replace('904.0', '949.0').replace('0.1', '47.0')}\n{stack}" * 3)
     assert [(rank, row["step"]) for rank, row in still.look([life])] == [(0, 3)]
+
+
+def test_a_stuck_rank_whose_file_begins_again_is_not_said_to_move(tmp_path, monkeypatch):
+    """The looks of a long wait fill their file again and again: an hour of it is one wait."""
+    stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line %d in <module>\n'
+    life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
+    still, told, file = stillness.Stillness(tmp_path, None), [], tmp_path / "0.stacks"
+    monkeypatch.setattr(stillness, "_busy", lambda pids: {os.getpid(): stillness.Busy(0.0, 0, False)})
+    for at in range(130, 170, 2):
+        about = {"t": at, "pid": os.getpid(), "step": 3, "doing": "", "since_s": at - 95, "main": "0x0001"}
+        monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+        with file.open("w" if at == 150 else "a") as looks:
+            looks.write(f"Look {json.dumps(about)}\n{stack % (38 if at < 160 else at)}")
+        told += [(at, about and about["line"]) for _, about in still.look([life])]
+    assert told == [(134, 38), (160, None)], "it moves once it is met elsewhere, and not before"
 
 
 # Who waits for a lock that a killed build has left.
