@@ -44,10 +44,11 @@ def preflight(options: Options, console: Console) -> int:
 
 
 @command(
-    example=("muster explain slurm-4711.out", "muster explain latest", "torchrun train.py 2>&1 | muster explain -"),
+    example=("muster explain slurm-4711.out", "muster explain", "torchrun train.py 2>&1 | muster explain"),
     codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
     words={
-        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause (required)",
+        "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause "
+        "(default: what a pipe brings, else latest)",
     },
 )
 def explain(options: Options, console: Console, what: tuple[str, ...]) -> int:

@@ -259,7 +259,10 @@ _HELP_ALL = click.Option(
 
 
 def _argument(word: str, text: str) -> click.Argument:
-    return click.Argument([word.removesuffix("...")], nargs=-1 if word.endswith("...") else 1, required=True, help=text)
+    required = "(default: " not in text
+    return click.Argument(
+        [word.removesuffix("...")], nargs=-1 if word.endswith("...") else 1, required=required, help=text
+    )
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:

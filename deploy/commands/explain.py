@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import stat
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ _STDIN, _HINT = "-", "name files, a folder of logs, a run (`muster runs`), a cau
 
 def tell(whats: Sequence[str], console: Console) -> int:
     """Explain files, folders, runs, standard input, or a cause. Raises UsageError if there is nothing to read."""
+    whats = whats or (_STDIN if _is_piped() else "latest",)
     if len(whats) == 1 and whats[0] in ROWS and not os.path.lexists(whats[0]):
         return tell_cause(ROWS[whats[0]], console)
     places, left_out = places_of(whats)
@@ -249,6 +251,14 @@ def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
         hint = "name a file with the output, or a folder with one *.log file per node"
         raise UsageError(f"{what}: no logs in {folder}", hint)
     return files, left_out
+
+
+def _is_piped() -> bool:
+    """Whether standard input is a pipe or a file: a terminal, or nothing at all, brings no output to explain."""
+    with suppress(OSError, ValueError):
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+    return False
 
 
 def _opened(source: Path | None) -> BinaryIO:

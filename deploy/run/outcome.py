@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..causes.ends import Cause
+from ..causes.table import READ
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
 from ..core.text import in_seconds
 from .events import Event
 from .inquest.blame import MOST_NAMES, cause_of_error
 from .inquest.causes import Finding
+from .own_run import by_words
 from .progress import State
 
 START_SPREAD_S = 25.0  # from the first node that is up to the last
@@ -161,7 +163,21 @@ def final(state: State) -> Result:
 
 
 def concluded(result: Result, finding: Finding | None) -> Result:
-    """The result of a failed run with its cause: the first in time, where the inquest found one."""
+    """The result of a failed run with its cause, the first in time, and with what the words of an exception mean."""
+    return _with_meaning(_with_cause(result, finding))
+
+
+def _with_meaning(result: Result) -> Result:
+    """An exception that the table of causes knows: `muster explain` would say it of the same words."""
+    if result.cause != Cause.EXCEPTION or not result.from_ranks:
+        return result
+    words = by_words(Finding(Cause.EXCEPTION, result.message, result.node, result.rank))
+    if words.cause in ("", "script-error"):  # its own line says as much
+        return result
+    return replace(result, hint="; ".join(filter(None, (f"{words.what}: {READ} {words.cause}", result.hint))))
+
+
+def _with_cause(result: Result, finding: Finding | None) -> Result:
     if result.verdict != "failed":
         return replace(result, cause="")
     # Nodes of different worlds end at different times: none of them has lost another.

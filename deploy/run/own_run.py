@@ -110,11 +110,11 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     what = f"{head} ({by})"
     base = Explanation(end.cause.entry, what)
     if end.cause in _OPEN:
-        by_words = _by_words(end)
-        if by_words.cause:
-            base = replace(by_words, what=f"{by_words.what} ({by})")
+        words = by_words(end)
+        if words.cause:
+            base = replace(words, what=f"{words.what} ({by})")
         elif end.cause == Cause.EXCEPTION:
-            base = replace(by_words, cause="exception", what=what, maybe=())
+            base = replace(words, cause="exception", what=what, maybe=())
     same = alone and base.cause in (shown.cause, *shown.maybe)
     lines = shown.evidence if same and not base.evidence else base.evidence
     quoted = _logs(end) if base.evidence else ()
@@ -123,7 +123,7 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     return replace(base, hint=hint, next=_next(run, base), contradicted=_against(shown, base, run))
 
 
-def _by_words(end: Finding) -> Explanation:
+def by_words(end: Finding) -> Explanation:
     """What the words of an exception say, without the line about who ended with it."""
     head, *rest = [line.strip() for line in end.message.splitlines()] or [""]
     words = "\n".join(rest) if rest else _HOW.sub("", head)

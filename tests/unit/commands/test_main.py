@@ -1,9 +1,12 @@
 """Words of the `muster` command, as a user types them."""
 
 import importlib
+import os
 import re
 import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -164,7 +167,6 @@ def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, ca
         (["deploy", "--json=yes"], "--json"),
         (["compare"], "RUN"),
         (["port"], "NUMBER"),
-        (["explain"], "WHAT"),
     ],
 )
 def test_wrong_usage_names_the_word_and_the_help_of_its_command(words, why, capsys):
@@ -194,3 +196,23 @@ def test_what_stands_behind_the_dashes_comes_to_the_command_as_it_was_typed(monk
     assert main.run(["exec", "--hosts", "a", "--", "sh", "-c", "a b", "--", "--hosts"]) == 7
     assert main.run(["exec", "--hosts", "a"]) == 7
     assert seen == [["sh", "-c", "a b", "--", "--hosts"], []]
+
+
+@pytest.mark.parametrize(
+    ("into", "wanted"),
+    [
+        (None, "No module named 'nowhere'"),
+        ("RuntimeError: Distributed package doesn't have NCCL built in\n", "torch-without-cuda"),
+    ],
+    ids=["the latest run", "a pipe"],
+)
+def test_explain_alone_is_about_the_latest_run_or_what_a_pipe_brings(tmp_path, into, wanted):
+    logs = tmp_path / "runs" / "2026-11-28-2100-train" / "logs"
+    logs.mkdir(parents=True)
+    logs.joinpath("n0.log").write_text("ModuleNotFoundError: No module named 'nowhere'\n")
+    logs.parent.with_name("latest").symlink_to(logs.parent.name)
+    stdin = {"input": into} if into else {"stdin": subprocess.DEVNULL}
+    line = [sys.executable, "-m", "muster", "explain"]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, **stdin)
+    assert wanted in done.stdout, done.stderr

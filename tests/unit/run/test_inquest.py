@@ -547,3 +547,17 @@ def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
     assert found.message.startswith("n1: its agent is stopped by a signal (SIGSTOP)")
     goes_on = {**line, "t": 130.0}
     assert inquest.findings(run_of({**line, "halted": "its agent"}, goes_on), 131.0) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        ("RuntimeError: Distributed package doesn't have NCCL built in", "muster explain torch-without-cuda; see logs"),
+        ("KeyError: 'lr'", "see logs"),
+    ],
+)
+def test_the_end_of_a_run_says_what_an_exception_means_where_explain_would(error: str, hint: str) -> None:
+    words = {"message": f"n0 (rank 0): train.py ended with code 1: {error}\n    {error}", "cause": "exception"}
+    verdict = {"verdict": "failed", "node": "n0", "rank": 0, "t": 1.0, "hint": "see logs", **words}
+    assert concluded(from_verdicts([verdict]), None).hint.endswith(hint)
+    assert concluded(from_verdicts([{**verdict, "cause": "killed"}]), None).hint == "see logs"
