@@ -54,7 +54,7 @@ class Recorder:
         """The last collectives now, whatever the steps do: a process that fails asks once."""
         with suppress(Exception):
             calls = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
-            return calls if not calls or calls[-1][4] else [*calls[:-1], (*calls[-1][:4], *_here())]
+            return calls if not calls or calls[-1][4] else [*calls[:-1], (*calls[-1][:4], *(_raised() or _here()))]
         return []
 
 
@@ -110,6 +110,17 @@ def _dumps() -> list[bytes]:
     """
     lines = "_inductor" in vars(sys.modules["torch"])
     return [dump(True, lines, False) for dump in _of_torch()]
+
+
+def _raised() -> tuple[str, int, str] | None:
+    """The script's own line whose collective raised the error that ends this process; None if none did."""
+    raised, place, in_torch = getattr(sys, "last_traceback", None), None, False
+    while raised:
+        code = raised.tb_frame.f_code
+        own = _place([{"filename": code.co_filename, "line": raised.tb_lineno, "name": code.co_name}])
+        place, in_torch = own if own[0] else place, "torch/distributed/" in code.co_filename
+        raised = raised.tb_next
+    return place if in_torch else None
 
 
 def _here() -> tuple[str, int, str]:

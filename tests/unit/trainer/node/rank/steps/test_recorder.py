@@ -82,6 +82,35 @@ def test_a_call_without_its_line_is_where_the_main_thread_waits_in_a_library(mon
     assert recorder._here() == place
 
 
+FAILS = """
+import sys, torch, torch.distributed as dist
+from trainer.node.rank.steps.recorder import Recorder
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.zeros(3))
+def ends():
+    %s
+try:
+    ends()
+except Exception as fault:
+    sys.last_traceback = fault.__traceback__
+    print(Recorder().now()[-1][4:])
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [("dist.broadcast(torch.zeros(3), 5)", "('train.py', 7, 'ends')"), ("int('x')", "('', 0, '')")],
+    ids=["in a collective", "elsewhere"],
+)
+def test_a_call_whose_error_ends_the_process_is_at_the_line_that_the_error_names(tmp_path, line, place):
+    """Without an optimizer torch keeps no lines: what a script of collectives alone calls would stand nowhere."""
+    (tmp_path / "train.py").write_text(FAILS % line)
+    env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.stdout.replace(f"{tmp_path}/", "").strip() == place, done.stderr
+
+
 @pytest.mark.torch
 def test_it_is_asked_only_while_a_step_takes_unusually_long_and_no_collective_is_added(group):
     import torch
