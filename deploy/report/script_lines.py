@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..causes.ends import Cause
 from ..core.errors import UsageError
 from ..core.printable import plain
 from ..core.text import several
@@ -118,11 +119,10 @@ class ScriptLines:
         """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
         held, state = self._held[rank], self._state
         end = state.ranks.ends.get(rank) if state else None
-        blame = state.blame() if state and end and end.victim else None
-        if blame and blame.rank not in (None, rank):
-            del self._held[rank]
-            lines = several(len(held.lines), "line")
-            self._lines.append(f"(rank {rank} lost rank {blame.rank}: the {lines} of its traceback are in the logs)")
+        why = _why_lost(state, rank) if state and end and end.victim else ""
+        if why:
+            lines = several(len(self._held.pop(rank).lines), "line")
+            self._lines.append(f"(rank {rank} {why}: the {lines} of its traceback are in the logs)")
         elif (end and not end.victim) or now - held.t > _VERDICT_S:
             self._lines += self._held.pop(rank).lines
 
@@ -130,3 +130,11 @@ class ScriptLines:
         if not self._named:
             return ""
         return f"{event['node']}  " if event["rank"] is None else f"rank {event['rank']}  "
+
+
+def _why_lost(state: State, rank: int) -> str:
+    """Why a rank that lost others is not at fault, as far as it is known."""
+    if state.case.finding and state.case.finding.cause == Cause.MISMATCH:
+        return "waited in vain"
+    blame = state.blame()
+    return f"lost rank {blame.rank}" if blame and blame.rank not in (None, rank) else ""

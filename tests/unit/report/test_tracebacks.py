@@ -62,6 +62,18 @@ def test_a_traceback_that_ends_nobody_is_shown_with_what_comes_after_it() -> Non
     assert shown(run_of(), (0.0, output(*LOST)), (9.0, [])) == LOST, "no verdict has come"
 
 
+def test_ranks_that_wait_in_different_collectives_are_told_and_not_where_torch_gave_up() -> None:
+    """The verdict names each rank's own line: torch's timeout, 14 lines below it, is what followed."""
+    state = run_of()
+    for rank, name in enumerate(["all_reduce", "barrier"]):
+        call = ["0", 2, name, "4", "train.py", 8 + rank, "main"]
+        about = {"code": 1, "victim": True, "collectives": [call]}
+        state.apply({"kind": "ended", "t": 2.0, "rank": rank, "node": "ab"[rank], **about})
+    state.inquire(2.5)
+    lines = shown(state, (0.0, output(*LOST)))
+    assert lines == ["(rank 0 waited in vain: the 11 lines of its traceback are in the logs)"]
+
+
 def test_where_nobody_is_known_to_have_failed_first_nothing_is_folded() -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})), run_of((0, 1, True), (1, 1, True)))
     lines.add_events(output(*LOST), 0.0)
