@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import DeployError
 from ..core.results import Results
+from ..job.options import FLAG
 from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run.environment import IMAGE_USER, Packages
@@ -17,6 +18,7 @@ from ..run.files import locks
 from ..run.files.folders import cache_folder
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
+from ..send.packages.exchange import ToolFailed
 from ..send.packages.here import Here
 from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
@@ -27,10 +29,20 @@ _INSTALL_S = 3600.0
 
 
 def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-    """Install what a script needs beside its Python's own packages; None if this Python has all of it."""
+    """Install what a script needs beside its Python's own packages; None if this Python has all of it.
+
+    By hand the script would have this Python's packages and no others: where uv can add none, it has these.
+    """
     folder = locks.own_folder(cache_folder() / "environments")
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
-    target = _bring(place, needs, folder, console, script.sent(run_dir))
+    try:
+        target = _bring(place, needs, folder, console, script.sent(run_dir))
+    except ToolFailed as fault:
+        if not needs.by_itself:
+            raise
+        has = f"the script has what {script.python()} has ({FLAG.requirements} {needs.path} insists on the file)"
+        console.warn(f"packages: nothing is installed, {has}: {fault.message}")
+        return None
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None
 
 

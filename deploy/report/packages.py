@@ -43,7 +43,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
         return None
     if by_itself:
         console.note(f"packages: {path} of the folder ({FLAG.requirements} no leaves them out)")
-    needs = requirements.read(folder, path, sent)
+    needs = replace(requirements.read(folder, path, sent), by_itself=by_itself)
     own = settings.of_user(far=False).indexes if needs.indexes else []
     consent.require(folder, needs.wishes(own), path)
     console.data({"kind": "requirements", "path": path, "found": by_itself})

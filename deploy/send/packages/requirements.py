@@ -63,7 +63,7 @@ class Requirements:
     `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
     project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
     this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
-    `archives`: those of the folder that are installed, by path, mapped from the disk.
+    `archives`: those of the folder that are installed, by path, mapped from the disk. `by_itself`: nobody asked for it.
     """
 
     path: str
@@ -75,6 +75,7 @@ class Requirements:
     indexes: tuple[str, ...] = ()
     digests: tuple[tuple[str, str], ...] = ()
     archives: tuple[tuple[str, mmap.mmap], ...] = ()
+    by_itself: bool = False
 
     def wishes(self, own: Collection[str]) -> list[Wish]:
         """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
