@@ -86,6 +86,11 @@ class Explanation:
     left_out: tuple[str, ...] = ()
     hint: str = ""
 
+    @property
+    def says_more(self) -> bool:
+        """Whether more is known than that a script failed, which its exception says itself."""
+        return self.cause not in ("", "script-error")
+
     def json(self) -> dict[str, Any]:
         """For `--json`. group: the cause of the closed list that `cause` belongs to."""
         return {**asdict(self), "group": end_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NoReturn
@@ -16,8 +17,8 @@ RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
     "mpirun": "Muster starts the ranks itself, without MPI",
     "mpiexec": "Muster starts the ranks itself, without MPI",
-    "lightning": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
-    "fabric": "Muster starts the ranks itself; the script says Trainer(num_nodes=N), or Fabric(num_nodes=N)",
+    "lightning": "Muster starts the ranks itself; Fabric() reads these variables",
+    "fabric": "Muster starts the ranks itself; Fabric() reads these variables",
     "nohup": "a run continues without its terminal anyway",
     "uv": "Muster installs the folder's packages itself",
     "poetry": "Muster installs the folder's packages itself",
@@ -49,6 +50,14 @@ _STYLES = {"mpirun": "mpi", "mpiexec": "mpi", "srun": "slurm"}
 _PER_NODE = ("--ntasks-per-node", "-npernode", "--npernode", "-ppn", "--ppn", "-perhost")
 _OF_MPI, _OF_SLURM = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
 _NODES = ("-N", "--nodes")
+# Options of `fabric run`, and the variables as which lightning/fabric/cli.py (2.6) hands them to the script.
+_OF_FABRIC = {
+    "--accelerator": "LT_ACCELERATOR",
+    "--strategy": "LT_STRATEGY",
+    "--devices": "LT_DEVICES",
+    "--num-nodes": "LT_NUM_NODES",
+    "--precision": "LT_PRECISION",
+}
 
 
 def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
@@ -57,6 +66,8 @@ def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
     Both are empty where there are none.
     """
     style = _STYLES.get(runner)
+    if runner in ("fabric", "lightning") and COMMAND in ("up", "deploy"):
+        return _of_fabric(words), ""
     if style is None:
         return "", ""
     nodes = _number(words, _NODES) if style == "slurm" else 0
@@ -67,6 +78,18 @@ def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
         options.append(f"{FLAG.style} {style}")
     several = COMMAND == "deploy" and count and not (per_node or nodes)
     return " ".join(options), f"({FLAG.nproc} counts the ranks of each host)" if several else ""
+
+
+def _of_fabric(words: Sequence[str]) -> str:
+    given = {}
+    for word, following in pairwise((*words, "")):
+        name, equals, value = word.partition("=")
+        if (name := name.replace("_", "-")) in _OF_FABRIC:
+            given[name] = value if equals else following
+    count = given.get("--devices", "")
+    variables = {"LT_CLI_USED": "1", **{_OF_FABRIC[name]: value for name, value in given.items()}}
+    ranks = [f"{FLAG.nproc} {count}"] if count.isdecimal() else []
+    return " ".join([*ranks, *(f"{FLAG.env} {shlex.quote(f'{name}={value}')}" for name, value in variables.items())])
 
 
 def _number(words: Sequence[str], names: Collection[str]) -> int:

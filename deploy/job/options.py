@@ -328,7 +328,7 @@ class Options:
     )
     env: tuple[str, ...] = option(
         "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
-        "deploy ray export",
+        "deploy ray up export",
         (),
         key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
         letter="e",

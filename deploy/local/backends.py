@@ -305,7 +305,7 @@ class ComposeBackend(LocalBackend):
         # Not in the run folder, where its containers can write: this file says what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
-            if paths or own.keep or own.packages or own.cache or own.secret_files or own.data:
+            if paths or own.keep or own.packages or own.cache or own.secret_files or own.data or own.own:
                 files.append(Path(scratch) / "compose.paths.json")
                 files[-1].write_text(json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}")))
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)

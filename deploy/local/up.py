@@ -26,6 +26,7 @@ from ..job.allowed import stranger
 from ..job.cluster import Cluster
 from ..job.consent import Wish
 from ..job.load import (
+    environment_of,
     folder_to_send,
     job_of,
     read_run,
@@ -70,6 +71,7 @@ _OF_A_SCRIPT = (
     "env_file",
     "secret_file",
     "data",
+    "env",
 )
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
@@ -368,7 +370,9 @@ def _read(options: Options) -> tuple[Options, _Request]:
     command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
     own = environment.asked_style(options.style)
-    own |= {environment.SEPARATE: "1"} if options.separate else {}
+    given = environment_of(options)
+    secrets.refuse_named_like_secrets(given, FLAG.env)
+    own |= given | ({environment.SEPARATE: "1"} if options.separate else {})
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     asked = environment.Script(
         "",

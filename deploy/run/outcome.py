@@ -172,7 +172,7 @@ def _with_meaning(result: Result) -> Result:
     if result.cause != Cause.EXCEPTION or not result.from_ranks:
         return result
     words = by_words(Finding(Cause.EXCEPTION, result.message, result.node, result.rank))
-    if words.cause in ("", "script-error"):  # its own line says as much
+    if not words.says_more:
         return result
     return replace(result, hint="; ".join(filter(None, (f"{words.what}: {READ} {words.cause}", result.hint))))
 

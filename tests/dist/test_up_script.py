@@ -81,6 +81,17 @@ def test_data_is_where_the_variable_says_and_stays_where_it_is(project, tmp_path
     assert "there is no folder none" in missing.stderr
 
 
+def test_variables_are_typed_as_for_a_deploy_and_a_resume_repeats_them(project):
+    (project.folder / "train.py").write_text("import os; print(os.environ.get('A'), os.environ.get('B'))\n")
+    typed = project("-e", "A=1", "-e", "B=two words", "--run", "vars", "--script", "train.py")
+    assert typed.stdout.splitlines()[0] == "1 two words", typed.stderr
+    again = json.loads((project.runs / "vars/record.json").read_text())["again"]
+    assert project("--resume", "vars", *shlex.split(again)).stdout.splitlines()[0] == "1 two words"
+    refused = project("-e", "WANDB_API_KEY=0123456789", "--script", "train.py")
+    assert refused.returncode == 2
+    assert "--secret WANDB_API_KEY" in refused.stderr
+
+
 WATCHED = """
 import os, torch, time
 from tensorboardX import SummaryWriter

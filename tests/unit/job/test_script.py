@@ -195,6 +195,13 @@ def test_braces_of_the_script_s_own_are_left_alone(words):
         ("srun --ntasks-per-node 8 -c 4 python sl.py", "up", "--nproc 8 --style slurm -- python sl.py"),
         ("srun -n4 python sl.py -n 9", "agent", "--nproc 4 -- python sl.py -n 9"),
         ("nohup python sl.py -n 9", "up", "-- python sl.py -n 9"),
+        (
+            "fabric run --devices 2 --num_nodes=3 sl.py",
+            "deploy",
+            "--nproc 2 --env LT_CLI_USED=1 --env LT_DEVICES=2 --env LT_NUM_NODES=3 -- sl.py",
+        ),
+        ("lightning run model --strategy ddp sl.py", "up", "--env LT_CLI_USED=1 --env LT_STRATEGY=ddp -- sl.py"),
+        ("fabric run sl.py", "agent", "-- sl.py"),
     ],
 )
 def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_their_variables(
