@@ -230,7 +230,9 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
         """Return the script with its folder as containers see it. Their image has torch for the CPU."""
-        return replace(asked, sent=f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}")
+        sent = f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}"
+        data = {DATA: ":".join(asked.data)} if asked.data else {}
+        return replace(asked, sent=sent, own={**asked.own, **data})
 
     @classmethod
     def refuse_roles(cls, given: Sequence[str]) -> None:

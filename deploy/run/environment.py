@@ -439,10 +439,7 @@ def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str
     mounts += [(f"{keep}{path}", path, False) for path in script.keep]
     mounts += [(script.cache, CACHE, False)] * bool(script.cache)
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    node: dict[str, Any] = {
-        "volumes": volumes,
-        "environment": script.own | ({DATA: ":".join(script.data)} if script.data else {}),
-    }
+    node: dict[str, Any] = {"volumes": volumes, "environment": dict(script.own)}
     if script.secret_files:
         node["tmpfs"] = [secrets_folder(user)]
     services = {"services": dict.fromkeys(("master", "worker"), node)}
