@@ -195,10 +195,8 @@ def _own_run(whats: Sequence[str]) -> OwnRun | None:
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
             folder = record.find(folders.RUNS, whats[0])
             if (folder / "record.json").is_file():
-                starts = record.facts(folder).get("starts") or [{}]
-                since = starts[-1].get("t", 0.0) if len(starts) > 1 else 0.0
                 outcome = record.read_json(folder / "outcome.json")
-                return OwnRun(folder.name, outcome, record.story_since(folder, since))
+                return OwnRun(folder.name, outcome, record.story_since(folder))
     return None
 
 

@@ -55,10 +55,15 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
 def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanation:
     """A person or a scheduler ended the run: what it did before that may be why."""
     words = str(run.outcome.get("message") or "stopped").partition("\n")[0]
-    before = _trouble(run.story, lasting=True)
+    before = trouble_before(run.story)
     tail = f"; before that: {before.message}" if before else ""
     what = f"somebody ended the run: {words} (the run's own verdict){tail}"
     return Explanation("stopped", what, next=page, first=_who(before) if before else "", story=shown.story)
+
+
+def trouble_before(story: Sequence[Happening]) -> Finding | None:
+    """What was wrong when somebody ended a run: the last trouble that no restart had mended."""
+    return _trouble(story, lasting=True)
 
 
 def _verdict(outcome: Mapping[str, Any]) -> Finding:

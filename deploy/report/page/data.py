@@ -19,6 +19,8 @@ from ...core.fields import json_object
 from ...core.text import amount
 from ...run import events as run_events
 from ...run.files import apart, own_files
+from ...run.files.record import story_since
+from ...run.state.story import Happening
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
@@ -69,7 +71,8 @@ class StepTime:
 class RunData:
     """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
 
-    `script`: the run of a user's script, which has no config.json, and no metrics if the watcher saw no loss.
+    `script`: the run of a user's script, which has no config.json, and no metrics if the watcher saw no loss. `story`:
+    of its last start.
     """
 
     folder: Path
@@ -87,6 +90,7 @@ class RunData:
     script: bool = False
     telemetry: dict[str, list[Fields]] = field(default_factory=dict)
     scalars: dict[str, list[Fields]] = field(default_factory=dict)
+    story: list[Happening] = field(default_factory=list)
 
 
 def number(value: object) -> float | None:
@@ -144,6 +148,7 @@ def load(folder: Path, own: Fields | None = None, most: int = MOST_READ, quick: 
         script=script,
         telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes, share),
         scalars=_by_node(folder, "scalars", run_events.of_scalars, notes, share),
+        story=story_since(folder),
     )
 
 

@@ -12,13 +12,14 @@ from textwrap import dedent
 from typing import Any
 
 from ...causes.ends import Cause
-from ...causes.table import READ, ROWS
+from ...causes.table import READ
 from ...core import text as words
 from ...job.again import command_of, words_of
 from ...job.options import FLAG, Options
 from ...job.script import as_given, as_option, as_typed
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
+from ...run.own_run import trouble_before
 from .data import Fields, RunData, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
@@ -57,7 +58,7 @@ def summary(run: RunData) -> Summary:
     start = _start(run)
     return Summary(
         verdict=str(end.get("verdict") or ""),
-        message=_set_left(str(end.get("message") or "")),
+        message=_set_left(str(end.get("message") or "")) + _before(run, end),
         hint=str(end.get("hint") or ""),
         culprit=_culprit(end),
         accuracy=_first(end.get("accuracy"), values.get("accuracy")),
@@ -71,6 +72,12 @@ def summary(run: RunData) -> Summary:
         nodes=_nodes(run),
         start=start,
     )
+
+
+def _before(run: RunData, end: Fields) -> str:
+    """What was wrong when somebody stopped the run, as `muster explain` says it."""
+    before = trouble_before(run.story) if end.get("verdict") == "stopped" else None
+    return f"; before that: {before.message}" if before else ""
 
 
 def _set_left(message: str) -> str:
@@ -126,13 +133,13 @@ def _nodes(run: RunData) -> list[str]:
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """What to type next, each with what it is for; nothing where this machine did not record the run."""
-    rank, slug, rows = number(run.outcome.get("rank")), str(run.outcome.get("cause") or ""), []
+    rank, cause, rows = number(run.outcome.get("rank")), Cause.of_slug(run.outcome.get("cause")), []
     if run.own and end.verdict == "failed" and rank is not None:
         where: dict[str, Any] = {"run": run.folder.name, "rank": f"{rank:.0f}"}
         where |= {"hosts": ",".join(map(str, run.own["hosts"]))} if run.own.get("hosts") else {}
         rows.append((f"Log of rank {rank:.0f}", command_of("logs", **where)))
-    if run.own and slug in ROWS and slug != Cause.EXCEPTION:
-        rows.append(("What that means", f"{READ} {slug}"))
+    if run.own and end.verdict == "failed" and cause and cause.entry:
+        rows.append(("What that means", f"{READ} {cause.entry}"))
     return [*rows, *([("Run again", typed)] if (typed := again(run.own)) else [])]
 
 

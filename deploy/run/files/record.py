@@ -279,9 +279,9 @@ def keep_story(run_dir: Path, story: Story) -> None:
         story.written = len(story)
 
 
-def story_since(run_dir: Path, since: float) -> list[Happening]:
-    """The lines of the story in timeline.jsonl since then. Of a very long one the last, below one that says so."""
-    lines, rows, is_cut = list[Happening](), [b""], False
+def story_since(run_dir: Path, since: float | None = None) -> list[Happening]:
+    """The story in timeline.jsonl since then, or of the last start. Of a very long one the end, below such a line."""
+    lines, rows, is_cut, starts = list[Happening](), [b""], False, facts(run_dir).get("starts") or []
     with suppress(OSError):
         content, before = own_files.read_end(run_dir, "timeline.jsonl", MOST_DOCUMENT)
         rows, is_cut = content.rsplit(b"\n", _MOST_STORY), before > 0
@@ -290,12 +290,12 @@ def story_since(run_dir: Path, since: float) -> list[Happening]:
         with suppress(BadAnswer):
             line = _LINE(document(row, "timeline.jsonl"), "timeline.jsonl")
             if (trouble := line.get("trouble")) is not None:
-                cause = Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN
-                line["trouble"] = Finding(**{**trouble, "cause": cause})
+                line["trouble"] = Finding(**{**trouble, "cause": Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN})
             lines.append(Happening(**line))
     if is_cut:
         lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
-    return [line for line in lines if line.t >= since]
+    last = [0.0, *(start.get("t", 0.0) for start in starts[1:])][-1]
+    return [line for line in lines if line.t >= (last if since is None else since)]
 
 
 def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from deploy.causes.ends import Cause
 from deploy.report.page import data, head, run
 from deploy.run.files import code
 from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines
@@ -252,3 +253,31 @@ def test_a_failed_run_says_first_what_failed_first_and_what_to_type(tmp_path):
     assert "muster logs" not in Page(run.build(tmp_path)).text
     on_hosts = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "gpu-b"]}
     assert f"muster logs --hosts gpu-a,gpu-b --run {tmp_path.name} --rank 1" in Page(run.build(tmp_path, on_hosts)).text
+
+
+@pytest.mark.parametrize("cause", [cause for cause in Cause if cause.entry])
+def test_a_cause_of_the_closed_list_is_explained_by_the_entry_that_explain_takes(tmp_path, cause):
+    plain_run(tmp_path, code=1)
+    end = json.loads((tmp_path / "outcome.json").read_text())
+    write(tmp_path / "outcome.json", {**end, "cause": cause})
+    assert f"muster explain {cause.entry}" in Page(run.build(tmp_path, recorded(tmp_path))).text
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_run_that_somebody_stopped_says_what_was_wrong_before(tmp_path, moved):
+    plain_run(tmp_path)
+    write(tmp_path / "outcome.json", {"verdict": "stopped", "message": "train.py was asked to stop"})
+    trouble = {
+        "cause": "locked-up",
+        "message": "rank 1 is stuck in train.py:3",
+        "node": "worker-1",
+        "rank": 1,
+        "t": 5.0,
+    }
+    trouble |= {"other": "", "lasting": False}
+    line = {"t": START + 5, "text": trouble["message"], "grave": True, "trouble": trouble, "restart": False}
+    again = {"t": START + 6, "text": "rank 1 moves again", "grave": False, "trouble": None, "restart": False}
+    rows = [{**line, "moves": False}, *[{**again, "moves": True}] * moved]
+    write_lines(tmp_path / "timeline.jsonl", rows)
+    shown = Page(run.build(tmp_path, recorded(tmp_path))).text
+    assert ("asked to stop; before that: rank 1 is stuck in train.py:3" in shown) != moved
