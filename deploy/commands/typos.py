@@ -128,7 +128,7 @@ def refusal(
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
         task = next((each for each in typed if each in tasks), "deploy")
         rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
-        return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
+        return UsageError(f"no command comes before {name}", shlex.join(["muster", task, *rest]))
     return _no_option(word, task, options, typed)
 
 
@@ -166,7 +166,7 @@ def _of_a_launcher(
         return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
     if name in _NODES and task == "up" and value.isdecimal():
         workers = [FLAG.workers, str(int(value) - 1)] if int(value) > 1 else []
-        return "here, workers stand beside a master", shlex.join(["muster", *before, *workers, *after])
+        return "here, the master is a node too, beside its workers", shlex.join(["muster", *before, *workers, *after])
     if name in _LAUNCHERS and task == "deploy" and FLAG.slurm not in before:
         return _LAUNCHERS[name], shlex.join(["muster", *before, *after])
     return None
@@ -192,13 +192,13 @@ def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
         if at and flag in (FLAG.hosts, "-H", "--host") and (value or program[at + 1 :]):
             hosts, behind = (value, program[at + 1 :]) if equals else (program[at + 1], program[at + 2 :])
             words = shlex.join([*again, hosts, *program[:at], *behind])
-            raise UsageError(f"{word}: it stands behind {first}, which would get it", words)
+            raise UsageError(f"{word}: it comes after {first}, which would get it", words)
     start = next((at for at, word in enumerate(program) if _SCRIPT.fullmatch(word)), 0)
     names = [word.strip(",") for word in program[: start or 1]]
     known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
     if not known and ("," in first or (start and all(map(values.destination, names)))):
         words = shlex.join([*again, ",".join(names), *program[start or 1 :]])
-        raise UsageError(f"{' '.join(program[: start or 1])}: hosts stand behind {FLAG.hosts}", words)
+        raise UsageError(f"{' '.join(program[: start or 1])}: hosts come after {FLAG.hosts}", words)
 
 
 def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[str]:

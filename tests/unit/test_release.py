@@ -7,6 +7,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from release import renew, sbom
 
@@ -20,6 +22,7 @@ def test_the_sbom_has_each_pin_of_each_lock_with_its_hashes():
         pins = re.findall(r"^([\w.-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
         assert pins, lock
         assert not [pin for pin in pins if (pin[0].lower().replace("_", "-"), pin[1]) not in parts]
+    assert f'version = "{listed["metadata"]["component"]["version"]}"\n' in (HOME / "pyproject.toml").read_text()
     click = next(part for (name, _), part in parts.items() if name == "click")
     assert click["scope"] == "required"
     assert all(re.fullmatch(r"[0-9a-f]{64}", each["value"]) for each in click["properties"])
@@ -75,3 +78,13 @@ def test_pins_that_cannot_be_renewed_are_as_before_and_the_command_says_so(monke
     assert renew.main() == 1
     assert {file: file.read_text() for file in tmp_path.rglob("*.txt")} == before
     assert "all pins are as before" in capsys.readouterr().err
+
+
+def test_a_wheel_asks_for_ranges_and_the_lock_is_within_them():
+    """A pin there would fight with the packages of the environment that `muster up` shares with a script."""
+    locked = {name: version for name, version, _ in sbom.read_lock((HOME / "requirements/control.txt").read_text())}
+    lines = (HOME / "requirements/control.in").read_text().splitlines()
+    asked = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert len(asked) > 5
+    assert not [str(need) for need in asked if any(each.operator == "==" for each in need.specifier)]
+    assert not [str(need) for need in asked if locked[canonicalize_name(need.name)] not in need.specifier]

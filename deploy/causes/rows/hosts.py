@@ -248,7 +248,7 @@ SECTIONS = (
             Row(
                 "docker-wrapped",
                 (
-                    "`docker` there is a script or a function that prints words of its own on standard output, "
+                    "`docker` there is a script or a function that prints lines of its own on standard output, "
                     "among the engine's answers. Muster would read them as answers."
                 ),
                 by_hand=(
@@ -258,7 +258,7 @@ SECTIONS = (
                 fix="let the script print to standard error (`>&2`), or remove it.",
                 source="measured on a rack (lab/machines)",
                 what=(
-                    "`docker` there is a script that prints words of its own on standard output, among the "
+                    "`docker` there is a script that prints lines of its own on standard output, among the "
                     "engine's answers"
                 ),
                 command="on {host}: type docker; let the script print to standard error (>&2)",

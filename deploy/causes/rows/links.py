@@ -190,7 +190,7 @@ SECTIONS = (
             Row(
                 "arp-wrong",
                 (
-                    "A host's table of neighbours has a hardware address for its peer that the peer does not have: "
+                    "A host's neighbour table has a hardware address for its peer that the peer does not have: "
                     "an entry that somebody wrote, or that another machine gave. Its packets do not arrive."
                 ),
                 by_hand="`ip neigh show ADDRESS` here, `ip link` there",
