@@ -366,7 +366,7 @@ SECTIONS = (
             ),
             Row(
                 "mtu-differs",
-                "Nothing happens as long as large payloads pass.",
+                "Harmless as long as large payloads pass.",
                 by_hand="`ip link`",
                 fix="Set one MTU on all hosts.",
                 command="set one MTU on all hosts",
