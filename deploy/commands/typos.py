@@ -23,7 +23,7 @@ _WITH_SCRIPT = ("deploy", "up")
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
-    **dict.fromkeys(("ls", "list", "history"), "runs"),
+    **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
     **dict.fromkeys(("log", "tail", "output"), "logs"),
     **dict.fromkeys(("kill", "cancel", "abort", "terminate", "scancel"), "stop"),
     **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
@@ -31,11 +31,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
     **dict.fromkeys(("pull", "get", "download", "results", "cp", "scp", "rsync"), "fetch"),
     **dict.fromkeys(("upload", "sync", "copy"), "push"),
-    **dict.fromkeys(("follow", "watch", "wait", "connect"), "attach"),
+    **dict.fromkeys(("follow", "watch", "monitor", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
     **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
     **dict.fromkeys(("ui", "dashboard", "web", "open", "serve"), "board"),
     **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
+    **dict.fromkeys(("man", "manual", "guide", "howto"), "docs"),
     **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
        "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip

@@ -39,7 +39,7 @@ SECTIONS = (
                 ),
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
-                command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and configures Docker for it)",
+                command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and sets Docker up for it)",
                 group="gpus",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
