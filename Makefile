@@ -139,8 +139,9 @@ reference: $(READY_DEV) ## docs/reference and the tables of figures, from the co
 dist: $(READY_DEV) ## wheel, source archive and SBOM into build/dist, built twice and compared
 	@$(BIN)/python -m release.dist --check
 
-pins: $(READY_DEV) ## take the newest of everything that is pinned, and say what changed (needs uv)
-	@$(BIN)/python -m release.renew
+pins: $(READY_DEV) ## take the newest of everything that is pinned, and say what changed
+	@$(PIP) install --require-hashes -r requirements/uv.txt
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m release.renew
 
 docs: .venv-docs/.ready ## the site of docs/, with its links checked: build/docs/site
 	@.venv-docs/bin/python docs/site.py build/docs

@@ -150,7 +150,9 @@ class HostConnection(Connection):  # type: ignore[misc]
     def _place(self, path: str) -> str:
         """The absolute path, seen from the home, or from the folder of `cd`."""
         if not path or "\0" in path:
-            raise UsageError("a path on the host is empty, or has a letter that no path has", 'put("run.sh", "jobs/")')
+            raise UsageError(
+                "a path on the host is empty, or has a character that no path can have", 'put("run.sh", "jobs/")'
+            )
         path = path.removeprefix("~/")
         # `home` is Muster's own folder in it.
         return posixpath.join(posixpath.dirname(self._session().home), *self.command_cwds, path)

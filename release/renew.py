@@ -15,6 +15,8 @@ from release.sbom import read_lock
 
 HOME = Path(__file__).resolve().parents[1]
 REQUIREMENTS = HOME / "requirements"
+# What lock.sh copies, for an installed Muster.
+HOSTS_LOCK = HOME / "deploy/send/packages/uv.txt"
 # Each has the pins of images by digest, `name:tag@sha256:...`.
 IMAGES = ("Dockerfile",)
 _EXACT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
@@ -52,7 +54,7 @@ def _locked() -> dict[str, str]:
 def renew_packages() -> list[str]:
     """Lock with the newest, then pin that. Raises subprocess.CalledProcessError; the files are as before then."""
     inputs = {file: file.read_text() for file in REQUIREMENTS.glob("*.in")}
-    locks = {file: file.read_text() for file in REQUIREMENTS.glob("*.txt")}
+    locks = {file: file.read_text() for file in (*REQUIREMENTS.glob("*.txt"), HOSTS_LOCK)}
     before = _locked()
     try:
         for file, text in inputs.items():
@@ -94,7 +96,13 @@ def renew_images() -> list[str]:
 
 def main() -> int:
     """Renew all pins, and print what changed."""
-    lines = [*renew_packages(), *renew_images()]
+    try:
+        packages = renew_packages()
+    except subprocess.CalledProcessError as fault:
+        print(f"error: lock.sh ended with code {fault.returncode}; all pins are as before", file=sys.stderr)
+        print("hint: what it says is above; again: requirements/lock.sh", file=sys.stderr)
+        return 1
+    lines = [*packages, *renew_images()]
     print("\n".join(lines) or "everything is the newest already")
     print("by hand: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
     return 0

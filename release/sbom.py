@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-LOCKS = Path(__file__).resolve().parents[1] / "requirements"
+HOME = Path(__file__).resolve().parents[1]
+LOCKS = HOME / "requirements"
 # What an installation has; the tools of a checkout are marked as such.
 SHIPPED = ("control", "trainer", "torch", "uv")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
@@ -39,13 +41,14 @@ def list_parts(moment: int) -> str:
             # A lock has the hash of each file of a version; a part may be any of them.
             files = [{"name": "sha256", "value": each} for each in sorted(hashes)]
             parts.setdefault(address, {**part, "properties": files})
+    version = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["version"]
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
         "metadata": {
             "timestamp": datetime.fromtimestamp(moment, UTC).isoformat(),
-            "component": {"type": "application", "name": "muster-train", "bom-ref": "muster-train"},
+            "component": {"type": "application", "name": "muster-train", "version": version, "bom-ref": "muster-train"},
         },
         "components": [parts[address] for address in sorted(parts)],
     }

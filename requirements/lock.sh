@@ -5,16 +5,18 @@
 # CUDA packages a build needs is for that build to say. So the lock of what stands beside it leaves those out.
 set -eu
 cd "$(dirname "$0")"
+trap 'rm -f ./*.new' EXIT
 
 # lock NAME [INPUT...]: NAME.txt from NAME.in and the others
 lock() {
     name=$1
     shift
     command="uv pip compile --universal --fork-strategy fewest --python-version 3.11 --no-annotate --no-header"
+    # Not through a pipe, which would hide that uv failed.
+    $command --quiet --generate-hashes "$name.in" "$@" >"$name.all.new"
     {
         echo "# Locked from $name.in by requirements/lock.sh"
-        $command --quiet --generate-hashes "$name.in" "$@" |
-            awk '/^[a-z]/ { skip = /^(torch==|triton==|nvidia-(cu|nccl|nv)|cuda-)/ } !skip && !/^--/'
+        awk '/^[a-z]/ { skip = /^(torch==|triton==|nvidia-(cu|nccl|nv)|cuda-)/ } !skip && !/^--/' "$name.all.new"
     } >"$name.txt.new"
     mv "$name.txt.new" "$name.txt"
 }

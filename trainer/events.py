@@ -14,7 +14,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
         "",
         (
             "`attempt` (0, 1, ...), `pid`, `host`, `world`, `device`, `backend`; of a script that was started "
-            "before `step`: the last one told of earlier"
+            "before `step`: the last one reported earlier"
         ),
     ),
     "plan": (
@@ -32,8 +32,8 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "continues": (
         "watcher",
         (
-            "this start begins after `step`; `before`: the last step told of. `known`: by the optimizer's state or "
-            "the checkpoint, so steps after it that were told of are repeated, and readers leave those out. "
+            "this start begins after `step`; `before`: the last step reported. `known`: by the optimizer's state or "
+            "the checkpoint, so reported steps after it are repeated, and readers leave those out. "
             "`anew`: it loaded nothing of the run's, and its optimizer had no state. `empty`: it loaded something, "
             "and its optimizer had none. `another`: the script's next program, in the same start"
         ),

@@ -26,8 +26,9 @@ _MENDS = "and its node ended it"
 _ON_END = 'echo "$MUSTER_END" >>ended'
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
-    r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|other weights|"
-    r"clock of|no rank has made|step \d+ failed|alone|does not answer|is gone|is full"
+    r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|"
+    r"cannot be reached|(?:other|different) weights|clock of|no rank has made|"
+    r"step \d+ failed|alone|does not answer|is gone|is full"
 )
 _QUIET = re.compile(
     r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"

@@ -156,7 +156,7 @@ CAUSES = (
     ),
     _sign("docker-silent", r"no answer within \d+ s", only=_NOTHING),
     _sign("podman-command", r"this docker is Podman's own command"),
-    _sign("docker-wrapped", r"this docker prints words of its own"),
+    _sign("docker-wrapped", r"this docker prints lines of its own"),
     _sign("engine-rootless", r"this engine is rootless"),
     _sign("docker-missing", r"docker: (?:command )?not found|command not found: docker"),
     _sign(

@@ -19,14 +19,14 @@ class Cause(StrEnum):
     LEFT_EARLY = "left-early"  # left before the others, without an exception
     STOPPED = "stopped"  # is stopped: by SIGSTOP, or because its container is paused
     LOCKED_UP = "locked-up"  # is alive but no longer moves: it waits for something of its own, or computes forever
-    MISMATCH = "mismatched-collectives"  # called another collective than the others, or one of another size
+    MISMATCH = "mismatched-collectives"  # called a different collective from the others, or one of a different size
     NODE_LOST = "node-lost"  # is gone: the host, its engine or the node's container
     CUT_OFF = "cut-off"  # cannot be reached from one of the others, or cannot reach it
     DISK_FULL = "disk-full"  # has no room left on its disk, or in its quota
     DISK_SILENT = "disk-silent"  # waits for a disk or a network file system that does not answer
     ALONE = "trained-alone"  # trained alone: no process group joined it to the others
     SLOW = "slow"  # holds up all others: the rank, its host or its link
-    CORRUPT_WEIGHTS = "corrupt-weights"  # has other weights than the other replicas
+    CORRUPT_WEIGHTS = "corrupt-weights"  # has different weights from the other replicas
     CLOCK = "clock"  # has a clock that jumped, or differs from the others'
     GPU_LOST = "gpu-lost"  # lost its GPU, or its GPU failed
     # could not start or go on: its host, image, packages, network settings or access are not fit for it

@@ -27,7 +27,7 @@ def attach(options: Options, console: Console) -> int:
     """Follow a run to its end, and show what it prints.
 
     Ctrl-C leaves the run, which continues. If nodes wait for their
-    secrets, attach hands them in again. If the run has
+    secrets, attach provides them again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
     from ..hosts import recorded
@@ -93,7 +93,7 @@ def fetch(options: Options, console: Console) -> int:
         command_of("down", hosts="gpu-a", run="ID", delete=True),
     ),
     codes={
-        DONE: "nothing of the runs is left running",
+        DONE: "no process of the runs is left",
         USAGE: f"nothing was changed: with {FLAG.delete}, the run still runs",
     },
 )
@@ -135,7 +135,7 @@ def leave(options: Options, console: Console) -> int:
     """Take hosts out of a run with --min-nodes; the others keep training.
 
     The others agree at once, and continue from the newest checkpoint;
-    a spare takes the place. The host's GPUs are free then, its files
+    a spare takes its place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
     from ..hosts import recorded

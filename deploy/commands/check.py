@@ -37,7 +37,7 @@ class _OneObject(Command):
     },
 )
 def preflight(options: Options, console: Console) -> int:
-    """Say whether training would start; if not, name the one cause and its fix."""
+    """Check whether training would start; if not, name the cause and its fix."""
     from . import preflight as looking
 
     return looking.preflight(options, console)
@@ -55,8 +55,8 @@ def explain(options: Options, console: Console, what: tuple[str, ...]) -> int:
     """Name the cause of a failed run, from its output, or what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
-    input. The output may come from Muster or from any torchrun. A cause that
-    Muster names, as gpu-xid, may stand there too: its meaning and its fix.
+    input. The output may come from Muster or from any torchrun. Of a
+    cause that Muster names, such as gpu-xid, it prints meaning and fix.
     """
     from .explain import tell
 

@@ -268,8 +268,15 @@ def _argument(word: str, text: str) -> click.Argument:
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
     """The docstring with the example and the exit codes below it."""
     shown = [f"  {example}" for example in examples]
+    wide = len(str(max(codes)))
     ends = [
-        textwrap.fill(meaning, 76, initial_indent=f"  {code:>2}  ", subsequent_indent=" " * 6, break_on_hyphens=False)
+        textwrap.fill(
+            meaning,
+            76,
+            initial_indent=f"  {code:>{wide}}  ",
+            subsequent_indent=" " * (4 + wide),
+            break_on_hyphens=False,
+        )
         for code, meaning in sorted(codes.items())
     ]
     return "\n".join([inspect.cleandoc(doc), "", "Example:", *shown, "", "Exit codes:", *ends])

@@ -135,7 +135,7 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
         names = [*explanation.silent[:_MOST_NAMED], *([f"{more:,} more"] if more > 0 else [])]
         lines.append(f"silent    {visible(', '.join(names))}{_SILENT}")
     if explanation.victims:
-        lines.append(f"left out  words of ranks that lost a peer: {several(explanation.victims, 'line')}")
+        lines.append(f"left out  lines of ranks that lost a peer: {several(explanation.victims, 'line')}")
     lines += _unread(explanation, files or {})
     if explanation.hint:
         lines.append(f"hint      {visible(explanation.hint)}")

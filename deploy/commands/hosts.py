@@ -70,7 +70,7 @@ def login(options: Options, console: Console) -> int:
     example=command_of("trust", hosts=_HOSTS),
     codes={
         DONE: "each host's keys were known already, or you have answered the question with yes or no",
-        FAILED: "a host does not answer, or shows another key than the known one",
+        FAILED: "a host does not answer, or shows a key that is not the known one",
     },
 )
 def trust(options: Options, console: Console) -> int:
@@ -139,7 +139,7 @@ def unlock(options: Options, console: Console) -> int:
     },
 )
 def clean(options: Options, console: Console) -> int:
-    """Show what Muster keeps on hosts, with age and size; remove what is named.
+    """Show what Muster keeps on hosts, with age and size; remove what you name.
 
     Nothing that a run uses is removed, and nothing of another user.
     """

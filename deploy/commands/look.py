@@ -57,7 +57,7 @@ def gpus(options: Options, console: Console) -> int:
     },
 )
 def logs(options: Options, console: Console) -> int:
-    """Print what a run's nodes wrote, in the order of time, with host and rank.
+    """Print what a run's nodes wrote, in time order, with host and rank.
 
     Without hosts: what the ranks of a run on this machine wrote.
     """
@@ -127,11 +127,11 @@ class _Optional(Command):
     klass=_Optional,
 )
 def board(options: Options, console: Console, folder: str | None) -> int:
-    """Open a page of all runs in the browser: live, to compare, with curves.
+    """Show all runs in the browser, live, with curves to compare.
 
     It listens on 127.0.0.1 alone, at an address that nobody can guess,
-    changes nothing, and ends with this command. With hosts, their runs are
-    listed too, and those that go on are followed.
+    changes nothing, and ends with this command. With hosts, it lists
+    their runs too, and follows those that are running.
     """
     from ..report.board import server
     from ..run.files import folders
@@ -168,7 +168,7 @@ def report(options: Options, console: Console) -> int:
 def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     """Compare two to eight runs: what differs, their curves, their numbers.
 
-    `muster board` draws the curves over each other.
+    `muster board` overlays the curves.
     """
     from ..report import compare as comparing
     from ..run.files import folders, record
@@ -188,7 +188,7 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     klass=_Optional,
 )
 def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
-    """Print a page of the tutorial or the how-to guides, without a network.
+    """Print a page of the tutorial or the how-to guides, offline.
 
     Without a name, it lists the pages.
     """

@@ -62,7 +62,8 @@ class Tree(click.Group):
         for title, group in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:{wide}}", known[name]) for names in group.values() for name in names])
-        formatter.write("\n`muster COMMAND --help` shows its options; `muster --version` shows the version.\n")
+        formatter.write("\n`muster COMMAND --help` shows its options, `muster docs` lists the how-to pages,\n")
+        formatter.write("`muster --version` shows the version.\n")
 
 
 def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:

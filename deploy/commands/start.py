@@ -170,14 +170,14 @@ def demo(options: Options, console: Console) -> int:
     codes={
         DONE: "the node's ranks are done",
         FAILED: "a rank failed: the error names it",
-        USAGE: "an option, or what the launcher says of the nodes, was refused",
+        USAGE: "an option, or what the launcher says about the nodes, was refused",
         STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
     },
 )
 def agent(options: Options, console: Console) -> int:
-    """Be one node of a run that srun, or another launcher, starts.
+    """Act as one node of a run that srun, or another launcher, starts.
 
-    Below Slurm: srun --ntasks-per-node=1 muster agent train.py
+    In Slurm: srun --ntasks-per-node=1 muster agent train.py
     It reads SLURM_* where there is no PET_*. It needs torch in the
     Python that Muster is installed in, and no Docker.
     """

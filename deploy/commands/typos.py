@@ -23,7 +23,7 @@ _WITH_SCRIPT = ("deploy", "up")
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
-    **dict.fromkeys(("ls", "list", "history"), "runs"),
+    **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
     **dict.fromkeys(("log", "tail", "output"), "logs"),
     **dict.fromkeys(("kill", "cancel", "abort", "terminate", "scancel"), "stop"),
     **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
@@ -31,11 +31,12 @@ _ELSEWHERE = {
     **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
     **dict.fromkeys(("pull", "get", "download", "results", "cp", "scp", "rsync"), "fetch"),
     **dict.fromkeys(("upload", "sync", "copy"), "push"),
-    **dict.fromkeys(("follow", "watch", "wait", "connect"), "attach"),
+    **dict.fromkeys(("follow", "watch", "monitor", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
     **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
     **dict.fromkeys(("ui", "dashboard", "web", "open", "serve"), "board"),
     **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
+    **dict.fromkeys(("man", "manual", "guide", "howto"), "docs"),
     **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
        "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip
@@ -128,7 +129,7 @@ def refusal(
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
         task = next((each for each in typed if each in tasks), "deploy")
         rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
-        return UsageError(f"no command stands before {name}", shlex.join(["muster", task, *rest]))
+        return UsageError(f"no command comes before {name}", shlex.join(["muster", task, *rest]))
     return _no_option(word, task, options, typed)
 
 
@@ -166,7 +167,7 @@ def _of_a_launcher(
         return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
     if name in _NODES and task == "up" and value.isdecimal():
         workers = [FLAG.workers, str(int(value) - 1)] if int(value) > 1 else []
-        return "here, workers stand beside a master", shlex.join(["muster", *before, *workers, *after])
+        return "here, the master is a node too, beside its workers", shlex.join(["muster", *before, *workers, *after])
     if name in _LAUNCHERS and task == "deploy" and FLAG.slurm not in before:
         return _LAUNCHERS[name], shlex.join(["muster", *before, *after])
     return None
@@ -192,13 +193,13 @@ def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
         if at and flag in (FLAG.hosts, "-H", "--host") and (value or program[at + 1 :]):
             hosts, behind = (value, program[at + 1 :]) if equals else (program[at + 1], program[at + 2 :])
             words = shlex.join([*again, hosts, *program[:at], *behind])
-            raise UsageError(f"{word}: it stands behind {first}, which would get it", words)
+            raise UsageError(f"{word}: it comes after {first}, which would get it", words)
     start = next((at for at, word in enumerate(program) if _SCRIPT.fullmatch(word)), 0)
     names = [word.strip(",") for word in program[: start or 1]]
     known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
     if not known and ("," in first or (start and all(map(values.destination, names)))):
         words = shlex.join([*again, ",".join(names), *program[start or 1 :]])
-        raise UsageError(f"{' '.join(program[: start or 1])}: hosts stand behind {FLAG.hosts}", words)
+        raise UsageError(f"{' '.join(program[: start or 1])}: hosts come after {FLAG.hosts}", words)
 
 
 def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[str]:

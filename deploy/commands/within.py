@@ -72,10 +72,10 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
         DONE: "you ended the command by Ctrl-C, or the run's container has ended",
         STOPPED: "Ctrl-C before the port was open",
     },
-    words={"number": "the port in the container, or HERE:THERE if it should be another one here (required)"},
+    words={"number": "the port in the container, or HERE:THERE to choose the port here (required)"},
 )
 def port(options: Options, console: Console, number: str) -> int:
-    """Make a port of a run's container a port of this machine.
+    """Forward a port of this machine to a run's container.
 
     It listens on 127.0.0.1 alone, and ends with this command.
     """

@@ -62,7 +62,7 @@ class BadAnswer(DeployError):
 def _shortened(got: object, most: int = 60) -> str:
     """A value in a few words. Control characters show as escapes; a list or an object shows only its kind."""
     if isinstance(got, str):
-        more = f"... ({len(got)} letters)" if len(got) > most else ""
+        more = f"... ({len(got)} characters)" if len(got) > most else ""
         return repr(got[:most]) + more
     if got is None or isinstance(got, float):
         return repr(got) if got is not None else "nothing"

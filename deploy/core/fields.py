@@ -20,7 +20,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 Reader = Callable[[object, str], T]
 
-MOST_DOCUMENT = 4 << 20  # letters of JSON
+MOST_DOCUMENT = 4 << 20  # characters of JSON
 MOST_WHOLE = (1 << 63) - 1
 MOST_WORDS = 2000
 _INTERFACE = r"[^\s/'\"`$;&|<>()\\%\x00-\x1f\x7f]+"
@@ -32,7 +32,7 @@ def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: i
     """The JSON value that a text holds. Raises BadAnswer if it is none, too long, too deep, or of too many parts."""
     expected = "JSON"
     if len(source) > most:
-        expected = f"at most {most} letters of JSON"
+        expected = f"at most {most} characters of JSON"
     elif len(source) > parts and _parts(source) > parts:
         expected = f"JSON of at most {parts} parts"
     else:
@@ -129,7 +129,7 @@ def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
     def read(value: object, what: str) -> str:
         if isinstance(value, str) and len(value) <= most and (pattern is None or pattern.fullmatch(value)):
             return _whole_letters(value)
-        raise BadAnswer(what, f"text{f' like {like}' if like else ''} of at most {most} letters", value)
+        raise BadAnswer(what, f"text{f' like {like}' if like else ''} of at most {most} characters", value)
 
     return read
 

@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _ID = re.compile(r"[0-9a-f]{12,64}")
 # runs/latest is a link to the newest run.
 _RESERVED = ("latest",)
-_RULE = f"at most {LONGEST} letters, digits, . _ and -, a letter or digit first, no .."
+_RULE = f"at most {LONGEST} letters, digits, . _ and -, starting with a letter or digit, no .."
 
 
 def run_id(text: object, what: str = "a run's name") -> RunId:

@@ -17,7 +17,7 @@ def open_plain(path: str | Path) -> int:
     descriptor = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
     return descriptor
 
 

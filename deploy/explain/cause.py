@@ -264,7 +264,7 @@ def _of_little(
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = _look_at(readings, silent) or "the output of all ranks is needed"
-        what = f"these are words of ranks that lost a peer, not of the one that failed; {where}"
+        what = f"these are lines of ranks that lost a peer, not of the one that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "muster logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:

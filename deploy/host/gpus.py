@@ -131,7 +131,7 @@ def parse(lines: Iterable[str]) -> Gpus:
     rows: dict[str, list[str]] = {}
     for number, line in enumerate(lines):
         if len(line) > _MOST_LINE or number == _MOST_LINES:
-            expected = f"at most {_MOST_LINES} lines of {_MOST_LINE} letters"
+            expected = f"at most {_MOST_LINES} lines of {_MOST_LINE} characters"
             raise BadAnswer("an answer about GPUs", expected, line[:_MOST_TEXT])
         word, _, value = line.partition(" ")
         rows.setdefault(word, []).append(value.strip())

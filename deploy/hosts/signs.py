@@ -70,5 +70,5 @@ def engine_words(signs: Signs, rank: int | None) -> str:
     text = "the Docker engine there does not answer"
     if not signs.lives_on:
         return f"{text}; asking again"
-    who = "its node lives on" if rank is None else f"rank {rank} keeps training"
+    who = "its node keeps running" if rank is None else f"rank {rank} keeps training"
     return f"{text}; {who}, but if it ends, nothing starts it again until somebody starts the engine"

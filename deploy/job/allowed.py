@@ -76,7 +76,7 @@ def keep(place: FolderIdentity, keys: Collection[str]) -> str:
     try:
         path = file_of(place)
         if _is_planted(path, place):
-            return f"{path.parent} lies in the folder that asks"
+            return f"{path.parent} is in the folder that asks"
         _make(path.parent)
         with closing(_Folder(path.parent, tighten=True)) as folder:
             both = sorted({*allowed(place), *keys})
@@ -112,7 +112,7 @@ class _Folder:
             facts = os.fstat(number)
             _refuse_others(facts, self._path / name)
             if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST:
-                raise OSError(f"{name} is no file of answers")
+                raise OSError(f"{name} is not a file of answers")
             document = json.loads(file.read(_MOST))
         return document if isinstance(document, dict) else {}
 

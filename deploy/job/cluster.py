@@ -124,7 +124,7 @@ def _listed(top: Table) -> Sequence[Host]:
     items = top.items("hosts", values.destination, 'a host: "user@gpu-a:2222"; user and port may be left out')
     hosts, twin = named_hosts(items)
     if twin:
-        top.refuse(f"{twin} stands there twice", "name each host once", "hosts")
+        top.refuse(f"{twin} is listed twice", "name each host once", "hosts")
     return hosts
 
 
@@ -171,7 +171,7 @@ def _data(table: Table) -> Data:
     """The data of a table [[data]]."""
     source = table.get("folder", None, values.path_from(table.path.parent), "the path of a folder")
     target = table.get("target", None, values.data_target, values.DATA)
-    digest = table.get("digest", "", values.matching(values.DIGEST), "a digest of 64 small hexadecimal digits")
+    digest = table.get("digest", "", values.matching(values.DIGEST), "a digest of 64 lowercase hexadecimal digits")
     table.done()
     if not source or not target:
         table.refuse("a folder and its target belong together", 'folder = "corpus" and target = "/data"')
@@ -200,7 +200,7 @@ def _one_or_several(read: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ..
 def _variables(table: Table, key: Key) -> dict[str, str]:
     for name in table.names:
         if not values.VARIABLE.fullmatch(name):
-            table.refuse("not the name of a variable", "letters, digits and _, no digit first", name)
+            table.refuse("not the name of a variable", "letters, digits and _, not starting with a digit", name)
     return {name: table.get(name, "", key.read, key.wanted) for name in table.names}
 
 

@@ -77,7 +77,7 @@ def _cut(text: str, most: int = MOST_LETTERS) -> str:
     if len(text) <= most:
         return text
     end = most // 3
-    return f"{text[: most - end]} [...{len(text) - most:,} letters...] {text[-end:]}"
+    return f"{text[: most - end]} [...{len(text) - most:,} characters...] {text[-end:]}"
 
 
 T = TypeVar("T")

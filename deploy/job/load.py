@@ -314,7 +314,7 @@ def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
 def _words(option: str, text: str) -> tuple[str, ...]:
     try:
         if not values.is_text(text):
-            raise ValueError("it has a letter that no command line can hold")
+            raise ValueError("it has a character that no command line can hold")
         return tuple(shlex.split(text))
     except ValueError as fault:
         raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault

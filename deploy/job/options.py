@@ -76,8 +76,7 @@ class Options:
             "report": "latest, an id or a path (default: latest)",
             "status": "show this run only, or the latest (default: all runs)",
             "stop": "the run's id, or latest (default: the only run on these hosts; without hosts, the only one "
-            "here that has "
-            "no end yet)",
+            "here that has not ended)",
             "fetch": "the run's id, or latest (default: the only run on these hosts; without hosts, the latest "
             "on hosts)",
             "join leave": "the run's id, or latest (default: the only run that has not ended there)",
@@ -88,7 +87,7 @@ class Options:
             "attach exec logs port shell": "the run's id, or latest (default: the only run that has not ended; "
             "without hosts, the latest on "
             "hosts)",
-            "agent": "the run folder's name in runs/ (default: slurm-JOB below Slurm)",
+            "agent": "the run folder's name in runs/ (default: slurm-JOB under Slurm)",
             "export": "the run's name (default: the script's, or muster-trainer)",
         },
     )
@@ -181,33 +180,33 @@ class Options:
         python="arguments",
     )
     folder: str = option(
-        "the folder to send (default: this folder with --script, else none)",
+        "the folder to send (default: this folder if there is a script, else none)",
         "deploy ray",
         of={
-            "up": "the folder that holds your script (default: this folder with --script)",
+            "up": "the folder that holds your script (default: this folder)",
             "push": "the folder to send (default: cluster.toml's, or none)",
         },
         key=Key("folder", values.path_from, "the path of a folder", FREE, relative=True, exists="folder", typed=True),
     )
     image: str = option(
-        "the image to run in (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+        "the image to run in (default: muster-trainer where it was built, else PyTorch's own)",
         "deploy ray",
         of={
             "preflight": "look from inside this image (default: the one muster deploy would take)",
-            "push": "the image to send (default: muster-trainer:cpu, or :gpu where there are GPUs)",
+            "push": "the image to send (default: muster-trainer where it was built, else PyTorch's own)",
             "export": "the image, made from Muster's own (default: no container; pods need one)",
         },
         key=Key("image", values.word, "the name of an image"),
     )
     dockerfile: str = option(
-        "build the image here first, from this file and the folder it lies in (default: none)",
+        "build the image here first, from this file and the folder that it is in (default: none)",
         "deploy ray push",
         slurm="build the image first: --container apptainer --image train.sif",
         key=Key(
             "dockerfile",
             values.path_from,
             "the path of a Dockerfile",
-            "{} is built on this machine, with the folder it lies in",
+            "{} is built on this machine, with the folder that it is in",
             relative=True,
             exists="file",
         ),
@@ -347,7 +346,7 @@ class Options:
         key=Key(
             "secrets",
             values.secret_from,
-            '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; a value never stands here',
+            '"NAME" or { name = "NAME", file = "path" }, with as_file = true for a file; never the value itself',
             relative=True,
             secret=True,
         ),
@@ -528,8 +527,8 @@ class Options:
         of={
             "compare explain": "write one JSON object",
             "preflight": "write the verdict as one JSON object to standard output",
-            "down": "write one JSON object a host; without --hosts, of what was deleted",
-            "runs": "write one JSON object a run",
+            "down": "write one JSON object per host; without --hosts, of what was deleted",
+            "runs": "write one JSON object per run",
             "up resume demo": "write events and the result as JSON lines to standard output",
         },
         python=None,
@@ -577,8 +576,8 @@ class Options:
         (),
         again=False,
     )
-    images: bool = option("remove the images that your pushes brought", "clean", False, again=False)
-    folders: bool = option("remove the folders that your pushes brought", "clean", False, again=False)
+    images: bool = option("remove the images that your pushes sent", "clean", False, again=False)
+    folders: bool = option("remove the folders that your pushes sent", "clean", False, again=False)
     packages: bool = option("remove the installed packages", "clean", False, again=False)
     caches: bool = option(
         "remove what scripts and installations have downloaded and compiled", "clean", False, again=False
@@ -604,7 +603,7 @@ class Options:
         again=False,
     )
     state: str = option(
-        "afterwards join the newest checkpoint, whose parts several hosts have, into one file: state.pt, or "
+        "afterwards join the newest checkpoint, whose shards are on several hosts, into one file: state.pt, or "
         "model.safetensors for the weights alone (default: none)",
         "fetch",
         again=False,

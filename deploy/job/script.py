@@ -128,7 +128,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     """
     try:
         if not values.is_text(command):
-            raise ValueError("it has a letter that no command line can hold")
+            raise ValueError("it has a character that no command line can hold")
         words = tuple(shlex.split(command))
     except ValueError as fault:
         raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault

@@ -62,7 +62,7 @@ def refuse_outside(path: str, folder: Path) -> None:
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
         hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above, and there the script is {name}"
-        raise UsageError(f"{path}: it lies outside of {folder.resolve()}, which is sent", hint)
+        raise UsageError(f"{path}: it is outside {folder.resolve()}, the folder that is sent", hint)
 
 
 def refuse_no_script(folder: str) -> NoReturn:

@@ -179,7 +179,7 @@ def _variables(path: Path) -> tuple[dict[str, str], list[str]]:
             texts = [part.resolve(known) for part in parts]
             size += sum(map(len, texts))
             if size > _FILE_OF_VARIABLES_MOST:
-                most = f"{_FILE_OF_VARIABLES_MOST} letters"
+                most = f"{_FILE_OF_VARIABLES_MOST} characters"
                 raise UsageError(f"{path}: its values have more than {most}", "name fewer variables in others")
             value = "".join(texts)
         read[binding.key] = known[binding.key] = value

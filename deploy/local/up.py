@@ -268,7 +268,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         backend.clean()
         if shutil.disk_usage(run.run_dir).free < _FULL:
             where = display_path(run.run_dir)
-            console.warn(f"the disk of {where} is full: words of ranks may be missing in its logs")
+            console.warn(f"the disk of {where} is full: output of ranks may be missing from its logs")
         if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)

@@ -92,7 +92,7 @@ WORDS = {
     "late": "no answer in 2.2 s, one later",
     "at-times": "no answer in time, where others are answered",
     "no-arp": "no answer: no host answers ARP",
-    "wrong-card": "no answer: the table of neighbours has another card than its own",
+    "wrong-card": "no answer: the neighbour table has a card that is not its own",
 }
 
 

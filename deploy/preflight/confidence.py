@@ -235,7 +235,7 @@ _HOW = {
     "no-family": "find no route",
     "no-scope": "find no route",
     "no-arp": "get no answer, nor does ARP",
-    "wrong-card": "get no answer, and go to another card than the host's own",
+    "wrong-card": "get no answer, and go to a card that is not the host's own",
     "no-address": "get no local port or address",
     "silent": "connect, but nothing answers",
     "mute": "connect, and nothing that is sent then arrives",

@@ -44,9 +44,20 @@ def read_page(words: tuple[str, ...]) -> str:
     named = {path.stem: path for paths in find_pages().values() for path in paths}
     name = "-".join(words).lower().removesuffix(".md").rpartition("/")[2]
     if name not in named:
-        close = near(name, named, 0.5) or next((each for each in named if name in each.split("-")), "")
+        close = _meant(name, named)
         raise UsageError(f"{name}: no such page", f"muster docs {close}" if close else "muster docs lists them")
     return plain_links(named[name].read_text(encoding="utf-8"), named)
+
+
+def _meant(name: str, named: Mapping[str, Path]) -> str:
+    """The page with a name like this one, else the one that speaks most of it; empty if none does."""
+    if close := near(name, named):
+        return close
+    words = name.replace("-", " ")
+    spoken = {page: path.read_text(encoding="utf-8").lower().count(words) for page, path in named.items()}
+    titled = [page for page in named if name in page.split("-")]
+    page = max(titled or named, key=lambda page: spoken[page])
+    return page if spoken[page] else ""
 
 
 def plain_links(text: str, named: Mapping[str, object]) -> str:

@@ -143,7 +143,7 @@ def final(state: State) -> Result:
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
     by_signal = result.verdict == "stopped" and result.cause == Cause.ENDED
     if by_signal and result.node and state.script and len(asked) == 1 < len(state.names):
-        where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node tells of one)"
+        where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node reports one)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
@@ -281,7 +281,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     if code == USAGE:
         return Result("refused", f"{name} refused to start", f"logs/{name}.log says why", name)
     if node.state == "lost":
-        why = f"{who} is out of sight{at}, and the run cannot continue without it"
+        why = f"{who} cannot be reached{at}, and the run cannot continue without it"
         return _failed(state, name, why, f"is its host up? logs/{name}.log has its last words", Cause.NODE_LOST)
     if not _killed(node) and (blame := state.blame()):
         return _blamed(blame, state)

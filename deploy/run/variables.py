@@ -117,8 +117,8 @@ VARIABLES: Mapping[str, str] = {
     ),
     "MUSTER_CODE_DIGEST": "the same of the packages at `/muster/code`, where the image lacks them",
     "MUSTER_DATA": (
-        "where the folders of `--data` are, with a colon between two. Without a container these are other paths than "
-        "were named"
+        "where the folders of `--data` are, with a colon between two. Without a container these are not the "
+        "paths that were named"
     ),
     "MUSTER_SAVE_CHANGES=1": (
         "no folder was sent, and the script's own goes with the container: at the end the agent copies what "

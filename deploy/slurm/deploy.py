@@ -71,7 +71,7 @@ class _OnSlurm(Start[SlurmBackend]):
             if not continues and (seen.taken or taken):
                 raise UsageError(f"--run {self._name}: a run of this name exists already", "choose another name")
             login.shared, self._login = seen.shared, login
-            self._console.note(f"{options.slurm}: {seen.version}; runs lie in {seen.shared}/.muster/runs")
+            self._console.note(f"{options.slurm}: {seen.version}; runs are in {seen.shared}/.muster/runs")
             if continues:
                 self._order = replace(self._order, after=_ended(continues, login, self._console))
             yield

@@ -229,14 +229,16 @@ def name_of(text: str, roles: Sequence[str] = ()) -> str:
     most = min(_LONGEST_NAME, _LONGEST_HOST - max(map(len, roles), default=0))
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", f"small letters, digits and -: {FLAG.run} train")
+        raise UsageError(
+            f"{FLAG.run} {text}: no name of a JobSet", f"lowercase letters, digits and -: {FLAG.run} train"
+        )
     return name
 
 
 def object_of(flag: str, text: str) -> str:
     """The name of an object of the cluster. Raises UsageError."""
     if not _OBJECT.fullmatch(text):
-        raise UsageError(f"{flag} {text}: not the name of an object of a cluster", "small letters, digits, - and .")
+        raise UsageError(f"{flag} {text}: not the name of an object of a cluster", "lowercase letters, digits, - and .")
     return text
 
 

@@ -36,11 +36,11 @@ _REASONS = {
 }
 _LIMITS = re.compile(r"(Assoc|QOS|Max|Grp)\w*(Limit|PerUser|PerAccount|PerJob|PU|Jobs|Cpu|GRES|Node|Memory)\w*")
 _ENDS = {
-    "TIMEOUT": "ran out of its time limit",
+    "TIMEOUT": "reached its time limit",
     "NODE_FAIL": "lost a node",
     "BOOT_FAIL": "did not start: a node did not boot",
     "PREEMPTED": "was preempted, and Slurm did not requeue it",
-    "DEADLINE": "ran into its deadline",
+    "DEADLINE": "reached its deadline",
     "OUT_OF_MEMORY": "used more memory than it asked for",
     "REVOKED": "was taken to another cluster",
 }

@@ -304,7 +304,7 @@ def read_back(temporary: Path, name: str, facts: File) -> None:
         with verified(temporary, name, facts):
             pass
     except CheckpointError as error:
-        raise TrainError(f"the disk returned other data than Muster wrote: {error.message}") from error
+        raise TrainError(f"the disk returned different data from what Muster wrote: {error.message}") from error
     torch.load(temporary / name, map_location="cpu", weights_only=True, mmap=True)
 
 

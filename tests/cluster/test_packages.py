@@ -135,8 +135,8 @@ DYNAMIC = index._PROJECT.format(name="odd", version="1.0").replace('version = "1
 @pytest.mark.parametrize(
     ("order", "answer", "words"),
     [
-        ("describe", BASE_LIE, "the image's packages are others than on"),
-        ("build", {"built": [{**BUILD_LIE, "requires": ["evil"]}]}, "its build of libs/odd needs something else"),
+        ("describe", BASE_LIE, "the image's packages differ from those on"),
+        ("build", {"built": [{**BUILD_LIE, "requires": ["evil"]}]}, "its build of libs/odd needs something other"),
         ("build", {"built": [BUILD_LIE]}, ": odd-1.0-py3-none-any.whl: it is not what was built"),
     ],
 )

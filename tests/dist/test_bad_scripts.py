@@ -161,7 +161,7 @@ def test_a_script_that_fills_the_disk_keeps_its_files_and_the_end_says_so(up, tm
         assert done.returncode == code, done.stderr
         assert (up.work / "ckpt.pt").read_text() == "weights"
         assert "runs/r/work" in done.stdout
-        assert "is full: words of ranks may be missing" in done.stderr
+        assert "is full: output of ranks may be missing" in done.stderr
         assert code == 0 or "No space left on device" in done.stderr
         assert (up.run_dir / "outcome.json").stat().st_size > 0
         assert (up.run_dir / "report.html").exists()

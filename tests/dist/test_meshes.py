@@ -257,7 +257,7 @@ def test_what_a_mesh_cannot_do_is_refused_by_name(trained):
 
 
 def test_every_command_of_the_page_is_a_mesh_that_these_tests_run(trained):
-    page = (HOME / "docs" / "parallel.md").read_text()
+    page = (HOME / "docs/how-to/which-mesh.md").read_text()
     named = {str(parse(text, 4)) for text in re.findall(r"-m muster.trainer --recipe text(?: --mesh (\S+))?`", page)}
     assert len(named) >= 5
     assert named <= {str(parse(mesh, 4)) for mesh in MESHES}

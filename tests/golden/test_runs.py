@@ -33,7 +33,7 @@ ENDS = {
     "disk-silent": "waits for a disk that does not answer: /data, nfs4",
     "trained-alone": "trained alone: no process group joined it to the others",
     "slow": "holds up all others: its steps take 5 times as long",
-    "corrupt-weights": "has other weights than the other replicas since step 20",
+    "corrupt-weights": "has different weights from the other replicas since step 20",
     "clock": "has a clock that jumped by 3600 s",
     "gpu-lost": "ended with code 1: CUDA error: device-side assert triggered",
     "set-up": "ended with code 1: ModuleNotFoundError: No module named 'yaml'",

@@ -63,7 +63,7 @@ def test_what_was_written_comes_and_downloads_and_unchanged_sent_files_stay(rig)
         "work/outputs/ckpt.pt",
         "work/outputs/deep/er/a b'$(x) \\n[*].txt",
     ]
-    assert "13 B that can be had again stays there (home/.cache/huggingface, work/__pycache__)" in done.err
+    assert "13 B that can be downloaded again stays there (home/.cache/huggingface, work/__pycache__)" in done.err
     assert "--only home/.cache/huggingface brings it" in done.err
 
 
@@ -101,7 +101,7 @@ def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
     server.answers = {**server.answers, "take-home": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
     done = fetch(rig)
     assert done.code == 1
-    assert "go on with it: muster fetch" in done.err
+    assert "continue it: muster fetch" in done.err
     assert files(rig) == ["work/outputs/ckpt.pt"]  # the file that was cut is not there in part
     del server.answers["take-home"]
     done = fetch(rig)

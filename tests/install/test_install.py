@@ -199,7 +199,7 @@ def test_a_host_whose_base_is_another_is_named_and_nothing_is_installed(bring):
     lie = json.loads(json.dumps(DESCRIBED))
     lie["base"][1]["requires"] = ["evil"]
     a, b, c = Place("a"), Place("b", described=lie), Place("c")
-    with pytest.raises(DeployError, match="b: the image's packages are others than on a, c: there says"):
+    with pytest.raises(DeployError, match="b: the image's packages differ from those on a, c: there says"):
         bring("plain", a, b, c)
     assert a.orders == ["describe"]
 
@@ -244,7 +244,7 @@ def test_a_build_is_used_on_the_host_that_made_it_alone(bring):
 @pytest.mark.holds("nobody-decides")
 def test_hosts_that_say_different_needs_of_a_build_are_named(bring):
     a, b, c = Place("a"), Place("b", needs=["evil"]), Place("c")
-    with pytest.raises(DeployError, match=r"b: its build of libs/odd needs something else than that of a, c"):
+    with pytest.raises(DeployError, match=r"b: its build of libs/odd needs something other than that of a, c"):
         bring("./libs/odd", a, b, c, more={"libs/odd/pyproject.toml": DYNAMIC})
     assert [place.orders for place in (a, b, c)] == [["describe", "build", "forget"]] * 3
 
@@ -283,7 +283,7 @@ def test_what_builds_say_alike_is_resolved(bring):
 @pytest.mark.parametrize("name", ["plain", "sourced"])
 def test_an_index_that_has_other_files_than_the_user_pinned_is_refused(bring, name):
     a = Place("a")
-    with pytest.raises(DeployError, match=rf"{name}==.*other hashes than your file pins"):
+    with pytest.raises(DeployError, match=rf"{name}==.*hashes that your file does not pin"):
         bring(f"{name} --hash=sha256:{'0' * 64}", a)
     assert a.orders == ["describe"]
 
@@ -331,7 +331,7 @@ def test_a_uv_lock_is_obeyed_with_its_hashes_and_the_packages_of_the_folder(brin
     assert [line.split()[0] for line in a.locks[0][0]] == ["other==1.0", "plain==1.0"]
     assert sorted(row["wheel"] for row in a.locks[0][1]) == ["mine-1.0-py3-none-any.whl", "odd-1.0-py3-none-any.whl"]
     swapped = hashlib.sha256(FILES["plain-1.0-py3-none-any.whl"]).hexdigest()
-    with pytest.raises(DeployError, match=r"plain==1.0: the index has it with other hashes than your file pins"):
+    with pytest.raises(DeployError, match=r"plain==1.0: the index has it with hashes that your file does not pin"):
         bring(lock.replace(swapped, "0" * 64), Place("a"), more=more, first="uv.lock")
 
 
@@ -506,7 +506,7 @@ def test_a_host_without_an_index_gets_also_what_was_fetched_by_address(bring, el
 def test_another_file_than_the_pinned_one_is_refused(bring, elsewhere, line):
     place, files = elsewhere
     name, _ = added(files, "trc")
-    with pytest.raises(DeployError, match="another hash"):
+    with pytest.raises(DeployError, match="does not have the hash"):
         bring(line.format(at=f"{place}/{name}", zero="0" * 64), Place("a"))
 
 
@@ -699,7 +699,7 @@ wheels = [{{ url = "{place}/{name}", hash = "sha256:{digest}" }}]
     bring(lock, a := Place("a"), more={"pyproject.toml": project}, first="uv.lock")
     assert names(a) == ["trc==1.0"]
     swapped = lock.replace(digest, "0" * 64)
-    with pytest.raises(DeployError, match="another hash"):
+    with pytest.raises(DeployError, match="does not have the hash"):
         bring(swapped, Place("a"), more={"pyproject.toml": project}, first="uv.lock")
 
 

@@ -81,3 +81,11 @@ def test_every_cause_is_held_or_named_as_one_that_is_not():
     _, _, section = HELD.partition("\n## Causes\n")
     held |= spans(section.partition("\n## ")[0]) & causes
     assert causes - held == spans(UNHELD) & causes
+
+
+def test_each_score_of_the_readme_is_one_of_the_evidence():
+    _, _, rest = (HOME / "README.md").read_text().partition("## Measured\n")
+    scores = set(re.findall(r"\b\d+ of \d+\b", rest.partition("\n## ")[0]))
+    evidence = "\n".join(file.read_text() for file in (HOME / "docs/evidence").iterdir())
+    assert len(scores) > 3
+    assert not {score for score in scores if not re.search(rf"\b{score}\b", evidence)}

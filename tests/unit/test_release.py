@@ -2,7 +2,13 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from release import renew, sbom
 
@@ -16,6 +22,7 @@ def test_the_sbom_has_each_pin_of_each_lock_with_its_hashes():
         pins = re.findall(r"^([\w.-]+)==([^\s;\\]+)", lock.read_text(), re.MULTILINE)
         assert pins, lock
         assert not [pin for pin in pins if (pin[0].lower().replace("_", "-"), pin[1]) not in parts]
+    assert f'version = "{listed["metadata"]["component"]["version"]}"\n' in (HOME / "pyproject.toml").read_text()
     click = next(part for (name, _), part in parts.items() if name == "click")
     assert click["scope"] == "required"
     assert all(re.fullmatch(r"[0-9a-f]{64}", each["value"]) for each in click["properties"])
@@ -42,3 +49,42 @@ def test_what_changed_is_told_a_line_each():
 def test_what_is_renewed_is_pinned_by_digest():
     for name in renew.IMAGES:
         assert len(renew._IMAGE.findall((HOME / name).read_text())) >= 2
+
+
+@pytest.mark.parametrize("uv", ["echo click==9.0; exit 2", None], ids=["fails", "is not there"])
+def test_a_lock_that_cannot_be_made_leaves_the_one_before(tmp_path, uv):
+    """An empty lock would be taken: all hashes would be gone, without a word."""
+    requirements = shutil.copytree(HOME / "requirements", tmp_path / "requirements")
+    shutil.copytree(HOME / "deploy/send/packages", tmp_path / "deploy/send/packages")
+    before = {file: file.read_text() for file in tmp_path.rglob("*.txt")}
+    if uv:
+        (tmp_path / "uv").write_text(f"#!/bin/sh\n{uv}\n")
+        (tmp_path / "uv").chmod(0o755)
+    done = subprocess.run([requirements / "lock.sh"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True)
+    assert done.returncode != 0
+    assert {file: file.read_text() for file in tmp_path.rglob("*.txt")} == before
+    assert not list(requirements.glob("*.new"))
+
+
+def test_pins_that_cannot_be_renewed_are_as_before_and_the_command_says_so(monkeypatch, capsys, tmp_path):
+    for name in ("requirements", "deploy/send/packages"):
+        shutil.copytree(HOME / name, tmp_path / name)
+    monkeypatch.setattr(renew, "REQUIREMENTS", tmp_path / "requirements")
+    monkeypatch.setattr(renew, "HOSTS_LOCK", tmp_path / "deploy/send/packages/uv.txt")
+    (tmp_path / "requirements/lock.sh").write_text(
+        '#!/bin/sh\ncd "$(dirname "$0")"\n: >dev.txt\n: >../deploy/send/packages/uv.txt\nexit 2\n'
+    )
+    before = {file: file.read_text() for file in tmp_path.rglob("*.txt")}
+    assert renew.main() == 1
+    assert {file: file.read_text() for file in tmp_path.rglob("*.txt")} == before
+    assert "all pins are as before" in capsys.readouterr().err
+
+
+def test_a_wheel_asks_for_ranges_and_the_lock_is_within_them():
+    """A pin there would fight with the packages of the environment that `muster up` shares with a script."""
+    locked = {name: version for name, version, _ in sbom.read_lock((HOME / "requirements/control.txt").read_text())}
+    lines = (HOME / "requirements/control.in").read_text().splitlines()
+    asked = [Requirement(line) for line in lines if line and not line.startswith("#")]
+    assert len(asked) > 5
+    assert not [str(need) for need in asked if any(each.operator == "==" for each in need.specifier)]
+    assert not [str(need) for need in asked if locked[canonicalize_name(need.name)] not in need.specifier]

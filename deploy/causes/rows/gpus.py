@@ -39,7 +39,7 @@ SECTIONS = (
                 ),
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
-                command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and tells Docker of it)",
+                command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and sets Docker up for it)",
                 group="gpus",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
@@ -66,8 +66,8 @@ SECTIONS = (
                 "gpu-faulty",
                 (
                     "`uncorrectable ECC error`, `unspecified launch failure`, hangs; losses that jump. "
-                    "`dcgmi diag -r 3` and gpu-burn load the GPU: they find memory that changes by itself and products "
-                    "that come out differently."
+                    "`dcgmi diag -r 3` and gpu-burn load the GPU: they find faulty memory and wrong "
+                    "products."
                 ),
                 by_hand="`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep Xid`",
                 fix="Reset the GPU (`nvidia-smi -r`). If the errors return, take it out of use and replace it.",

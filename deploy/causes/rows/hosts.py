@@ -107,7 +107,7 @@ SECTIONS = (
                 ),
                 by_hand="`ssh HOST true`, `echo words | ssh HOST cat`, `getent passwd USER` there",
                 fix=(
-                    "Do what its words say. Run `sudo chsh -s /bin/sh USER` there, or log in as another user; or "
+                    "Do what the message says. Run `sudo chsh -s /bin/sh USER` there, or log in as another user; or "
                     "put `[ -t 0 ] || return` before what the start-up file prints or reads. A library: `ldd "
                     "$(command -v bash)`, and reinstall its package."
                 ),
@@ -184,14 +184,14 @@ SECTIONS = (
             Row(
                 "no-iproute2",
                 (
-                    "The host has no `ip` command, or it lists no addresses: its words say why. Muster asks it for "
+                    "The host has no `ip` command, or it lists no addresses: its message says why. Muster asks it for "
                     "the addresses and the routes of the host. Another program called `ip` may come first in the "
                     "`PATH`: the text has its path."
                 ),
                 by_hand="`ip -j addr` and `type -a ip` there",
                 fix=(
                     "Install the package iproute2 (Debian, Ubuntu) or iproute (Fedora, RHEL); if it is there, "
-                    "repair what its words name (a library, a `PATH`), or give the other program another name."
+                    "repair what the message names (a library, a `PATH`), or give the other program another name."
                 ),
                 symptom="the run does not start there",
                 group="hosts",
@@ -248,7 +248,7 @@ SECTIONS = (
             Row(
                 "docker-wrapped",
                 (
-                    "`docker` there is a script or a function that prints words of its own on standard output, "
+                    "`docker` there is a script or a function that prints lines of its own on standard output, "
                     "among the engine's answers. Muster would read them as answers."
                 ),
                 by_hand=(
@@ -258,7 +258,7 @@ SECTIONS = (
                 fix="let the script print to standard error (`>&2`), or remove it.",
                 source="measured on a rack (lab/machines)",
                 what=(
-                    "`docker` there is a script that prints words of its own on standard output, among the "
+                    "`docker` there is a script that prints lines of its own on standard output, among the "
                     "engine's answers"
                 ),
                 command="on {host}: type docker; let the script print to standard error (>&2)",
@@ -357,7 +357,7 @@ SECTIONS = (
                 "docker-down",
                 (
                     "`Cannot connect to the Docker daemon`: it does not run, or the client looks for it elsewhere "
-                    "(the words name the address)."
+                    "(the message names the address)."
                 ),
                 by_hand=(
                     "`ssh HOST systemctl status docker`, `ssh HOST docker context ls`, `ssh HOST 'echo $DOCKER_HOST'`"

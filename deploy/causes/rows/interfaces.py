@@ -135,7 +135,7 @@ SECTIONS = (
             Row(
                 "address-overlap",
                 (
-                    "A route sends what is for a peer into a network of containers (`docker0`, `br-...`, `virbr0`) "
+                    "A route sends traffic for a peer into a network of containers (`docker0`, `br-...`, `virbr0`) "
                     "or into a tunnel, because that network holds the peer's address too."
                 ),
                 by_hand="`ip route get ADDRESS` on that host: it names the wrong interface; `docker network ls`",

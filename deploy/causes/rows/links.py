@@ -190,7 +190,7 @@ SECTIONS = (
             Row(
                 "arp-wrong",
                 (
-                    "A host's table of neighbours has a hardware address for its peer that the peer does not have: "
+                    "A host's neighbour table has a hardware address for its peer that the peer does not have: "
                     "an entry that somebody wrote, or that another machine gave. Its packets do not arrive."
                 ),
                 by_hand="`ip neigh show ADDRESS` here, `ip link` there",
@@ -366,7 +366,7 @@ SECTIONS = (
             ),
             Row(
                 "mtu-differs",
-                "Nothing happens as long as large payloads pass.",
+                "Harmless as long as large payloads pass.",
                 by_hand="`ip link`",
                 fix="Set one MTU on all hosts.",
                 command="set one MTU on all hosts",

@@ -44,7 +44,7 @@ _OUTSIDE = (
             r"incomplete|invalid header|bad magic|unexpected end).{0,100}(?:checkpoint|safetensors|weights|"
             r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
             "truncated|incomplete|invalid header|malformed|not a valid)",
-            "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+            "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
     general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
             "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
             "the script was given wrong arguments", "python SCRIPT --help"),

@@ -18,7 +18,7 @@ SCRIPT = (
            r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
-    several(r"Message truncated : received", "a rank sent NCCL another size than its peer expects", NCCL_DEBUG,
+    several(r"Message truncated : received", "a rank sent NCCL a size that its peer does not expect", NCCL_DEBUG,
             "collectives-differ", "nccl-differs"),
     script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
            r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
@@ -52,10 +52,10 @@ SCRIPT = (
            r"Error while deserializing header(?!.{0,9}(?i:header ?too ?large))|MetadataIncompleteBuffer|"
            r"invalid header or archive|"
            r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
-           "a checkpoint cannot be read: cut off, still being written, or no checkpoint", "ls -l FILE"),
+           "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
     sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image",
-         "a file of the data set is no image that can be read, or is cut off ({0})", "ls -l FILE"),
+         "a file of the data set is not a readable image, or is truncated ({0})", "ls -l FILE"),
     several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
             "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",

@@ -175,7 +175,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         tell(host, total, total)
     except DeployError as failed:
         words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"go on with it: {command_of('fetch', hosts=host, run=run)}"
+        hint = failed.hint or f"continue it: {command_of('fetch', hosts=host, run=run)}"
         fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()
@@ -212,7 +212,9 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     words += [f"{here} were here already"] if here else []
     if left := sorted(order.left, key=lambda folder: -order.left[folder]):
         size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
-        words.append(f"{size} that can be had again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it")
+        words.append(
+            f"{size} that can be downloaded again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it"
+        )
     listener.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
         listener.warn(f"{host}: not copied: {name}")

@@ -196,7 +196,9 @@ class Unpacker:
 def parts_of(name: str) -> Path:
     """A member's path as its parts; empty for the archive's root. Raises BadAnswer if it leads out or is too long."""
     if name.startswith("/") or len(name) > LONGEST_PATH:
-        raise BadAnswer("a file's name", f"a path of at most {LONGEST_PATH} letters that does not begin with /", name)
+        raise BadAnswer(
+            "a file's name", f"a path of at most {LONGEST_PATH} characters that does not begin with /", name
+        )
     parts = tuple(file_name(part) for part in name.split("/") if part not in ("", "."))
     if len(parts) > DEEPEST:
         raise BadAnswer("a file's name", f"at most {DEEPEST} folders deep", name)

@@ -114,7 +114,7 @@ case $engine in *'"Server":'*) ;; *) echo "engine-error this docker is Podman's 
 }
 case $about in
     *name=rootless*) echo "engine-error this engine is rootless"; exit 0 ;;
-    [!/]*) echo "engine-error this docker prints words of its own: ${about%%"$newline"*}"; exit 0 ;;
+    [!/]*) echo "engine-error this docker prints lines of its own: ${about%%"$newline"*}"; exit 0 ;;
 esac
 printf '%s\n' "engine ${engine##*"$newline"}"
 case $about in *name=bare*) about_bare=${engine##*'"Version":"'}; echo "bare ${about_bare%%'"'*}" ;; esac

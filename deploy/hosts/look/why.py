@@ -124,7 +124,7 @@ def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: 
     elif holds_up:
         console.text(holds_up)
     elif any(map(hang.is_unlooked, ranks)):
-        console.text("what these ranks do is not known, and none is to blame: nothing looks at them")
+        console.text("what these ranks do is not known, and none is to blame: they are not observed")
 
 
 def _progress(rank: RankDoing) -> list[str]:

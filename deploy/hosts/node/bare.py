@@ -53,7 +53,7 @@ def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], con
         )
     console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
     if cluster.job.data:
-        console.note(f"{', '.join(bare)}: the data lies at other paths there: your script finds them in {DATA}")
+        console.note(f"{', '.join(bare)}: the data is at other paths there, which your script finds in {DATA}")
     if elsewhere := [host for host in bare if facts[host].home == "/workspace"]:
         console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
     console.data({"kind": "bare", "hosts": bare})

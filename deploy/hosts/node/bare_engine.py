@@ -67,7 +67,7 @@ class _Bringing:
 
     def bring_same(self, session: Session) -> None:
         """Bring the Python that all hosts get, and the engine once more, for it."""
-        self._bring_python(session, session.run(("uname", "-m")).out.strip(), "another Python than the other hosts")
+        self._bring_python(session, session.run(("uname", "-m")).out.strip(), "a different Python from the other hosts")
         bringing.bring(session, uv.PYTHON)
 
     def _bring_python(self, session: Session, machine: str, has: str) -> None:
@@ -77,7 +77,7 @@ class _Bringing:
         if failed or not archive:
             reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
             raise DeployError(
-                f"{host}: it has {has}; Python {uv.PYTHON} cannot be brought: {'; '.join(filter(None, reasons))}",
+                f"{host}: it has {has}; Python {uv.PYTHON} cannot be installed: {'; '.join(filter(None, reasons))}",
                 f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or name a mirror of uv's here: "
                 "export UV_PYTHON_INSTALL_MIRROR=URL",
             )
@@ -104,7 +104,7 @@ class _Bringing:
 
 def _bring_nothing(session: Session) -> str:
     raise DeployError(
-        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a program of 40 kB "
-        "that is not there, and a dry run brings nothing",
-        f"muster preflight --hosts {session.host.name} brings it; or leave out {FLAG.dry_run}",
+        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
+        "that is not there yet, and a dry run sends nothing",
+        f"muster preflight --hosts {session.host.name} sends it; or leave out {FLAG.dry_run}",
     )

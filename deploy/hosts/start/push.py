@@ -197,7 +197,7 @@ def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str
         host: official.Machine(fact.architecture, fact.driver, fact.capabilities) for host, fact in facts.items()
     }
     image, why = official.choose(machines)
-    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image names another; {own} is nowhere)")
+    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image names another; no machine has {own})")
     console.data({"kind": "image", "image": image.reference, "tag": image.tag, "why": why})
     return image.reference
 

@@ -108,7 +108,11 @@ def of_table(table: Table) -> Role:
 def _checked(name: Any, command: Any, given: dict[str, Any], refuse: Any) -> Role:
     """The role with these values, each of the right kind."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        refuse(f"{name!r} is no name of a role", "small letters, digits and -, at most 31, a letter first", "name")
+        refuse(
+            f"{name!r} is not a name for a role",
+            "lowercase letters, digits and -, at most 31, starting with a letter",
+            "name",
+        )
     if name in _RESERVED:
         refuse(f"{name}: Muster's own variables have this name", f"another one: {name}-1", "name")
     if not isinstance(command, str) or not command.isprintable() or not command.strip():

@@ -79,7 +79,7 @@ def _is_askable(name: str) -> bool:
 
 def _not_askable(host: str, name: str) -> Finding:
     """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
-    limits = f"it takes 1 to {MOST_LABEL} letters between two dots"
+    limits = f"it takes 1 to {MOST_LABEL} characters between two dots"
     return find(
         "name-unresolvable",
         host,

@@ -179,7 +179,7 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
         yield find(
             "rdma-differs",
             odd,
-            f"{subject(odd, 'has', 'have')} another link layer than the others",
+            f"{subject(odd, 'has', 'have')} a different link layer from the others",
             "choose the same network on all by NCCL_IB_HCA",
             evidence=shown,
         )

@@ -99,7 +99,7 @@ def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
 def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn:
     """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
-    instead = f"; or go on with {described(scripts)}" if scripts else ""
+    instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
         f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {runs}",
         f"leave it out to start a new one{instead}",
@@ -142,7 +142,9 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
     if not _is_of(known, words):
         return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
     if not _lies(known, sent_from(folder, run_dir.parent)):
-        return f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} goes on"
+        return (
+            f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} continues"
+        )
     return ""
 
 

@@ -67,7 +67,7 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
             return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]
         node = evidence.ranks.began[odd[0]]
         text = (
-            f"{node} (rank {odd[0]}) has other weights than the other replicas at step {step}: they were changed "
+            f"{node} (rank {odd[0]}) has different weights from the other replicas at step {step}: they were changed "
             "outside training, by a fault of its memory or by code that runs on this rank alone"
         )
         return [Finding(Cause.CORRUPT_WEIGHTS, text, node, odd[0], lasting=True)]

@@ -116,7 +116,7 @@ def well_words(node: NodeState, who: str, trouble: str, since_s: float) -> str:
         return f"{who} is no longer paused, after {in_seconds(since_s)}"
     if trouble == "closed":
         return f"{who} may write into the run's folder again"
-    return f"{who} answers again" if trouble == "unseen" else f"{who} shows life again"
+    return f"{who} answers again"
 
 
 def _named(names: Sequence[str], singular: str, plural: str) -> str:

@@ -130,7 +130,7 @@ def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
         return real, real
     text = _text(real)
     if not text.startswith("gitdir: "):
-        raise Unread("its .git is no repository")
+        raise Unread("its .git is not a repository")
     folder = (top / text.removeprefix("gitdir: ")).resolve(strict=True)
     if os.path.lexists(folder / "commondir"):
         # git's own work trees: what the file leads to leads back to it.

@@ -222,13 +222,13 @@ def _environment(place: Path) -> dict[str, str]:
 def _check(folder: Path, deep: int = 0) -> None:
     """Raise OSError unless a folder of objects has only files and folders, and names no other one."""
     if os.path.lexists(folder / "info/alternates") and not deep:
-        raise OSError("its objects lie elsewhere too (objects/info/alternates)")
+        raise OSError("its objects are elsewhere too (objects/info/alternates)")
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             if deep < 3:
                 _check(Path(entry.path), deep + 1)
         elif not entry.is_file(follow_symlinks=False):
-            raise OSError(f"{entry.path} is no plain file")
+            raise OSError(f"{entry.path} is not a plain file")
 
 
 def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
@@ -236,7 +236,7 @@ def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
     for folder in {str(PurePosixPath(path).parent) for path in kinds} | {"."}:
         for name in _OPENED:
             if _mode(f"{top}/{folder}/{name}") not in (0, stat.S_IFREG):
-                raise OSError(f"{folder}/{name} is no plain file")
+                raise OSError(f"{folder}/{name} is not a plain file")
     for path, kind in kinds.items():
         if kind != _GITLINK and _mode(f"{top}/{path}") == stat.S_IFDIR and _mode(f"{top}/{path}/.git"):
             raise OSError(f"{path} is a repository, and was a file")

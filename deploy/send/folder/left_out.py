@@ -48,8 +48,8 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; --include {free} sends it" if free else ""
     settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
-    handed = "--env-file hands the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
-    handed = handed if settings else "--secret NAME or NAME=FILE hands a value to the ranks"
+    handed = "--env-file gives the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
+    handed = handed if settings else "--secret NAME or NAME=FILE gives the ranks a value"
     return f"not sent: {', '.join(words)}{how}; {handed}"
 
 

@@ -42,7 +42,7 @@ class Selection:
         files = [name for name in hidden if name != ".env"]
         for names, how in (
             (plain, "--include NAME sends one"),
-            (files, "--secret-file NAME=FILE hands one to the ranks"),
+            (files, "--secret-file NAME=FILE gives one to the ranks"),
         ):
             if names:
                 more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
@@ -105,11 +105,11 @@ def _refuse_link(folder: Path, asked: str) -> None:
     """Raise UsageError for a path that leads through a link, or out of the folder."""
     top, above = folder.resolve(), PurePosixPath(asked).parent
     if asked.startswith("/") or ".." in PurePosixPath(asked).parts:
-        raise UsageError(f"--include {asked}: it lies outside of {top}", "name a path as seen from the folder")
+        raise UsageError(f"--include {asked}: it is outside {top}", "name a path as seen from the folder")
     if os.path.realpath(top / above) != str(top / above):
         real = os.path.realpath(top / asked)
         inner = os.path.relpath(real, top)
-        hint = "a file that lies elsewhere: --mount, or copy it into the folder"
+        hint = "a file that is elsewhere: --mount, or copy it into the folder"
         hint = hint if inner.startswith("..") else f"--include {inner}"
         raise UsageError(f"--include {asked}: it leads through a link to {real}", hint)
 

@@ -82,7 +82,7 @@ def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
     gpus = sorted({gpu for machine in machines.values() for gpu in machine.gpus})
     drivers_known = all(machine.driver for machine in machines.values() if machine.gpus)
     if not drivers and not gpus:
-        return USUAL, "the usual one: no host told of a GPU's driver"
+        return USUAL, "the usual one: no host reported a GPU driver"
     for image in IMAGES if drivers_known else (USUAL, IMAGES[2]):
         if all(driver >= image.driver for driver in drivers) and all(map(image.knows, gpus)):
             return image, f"for {_words(drivers, gpus)}"

@@ -126,7 +126,7 @@ def same(described: Mapping[str, Base]) -> Base:
     if odd := [name for name in described if digests[name] != usual]:
         others = [name for name in described if name not in odd]
         raise DeployError(
-            f"{', '.join(odd)}: the image's packages are others than on {', '.join(others)}: "
+            f"{', '.join(odd)}: the image's packages differ from those on {', '.join(others)}: "
             f"{_difference(base, described[odd[0]])}",
             f"docker image inspect on both; leave the host out, or give all one image: --hosts {','.join(others)}",
         )

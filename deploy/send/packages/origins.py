@@ -192,7 +192,7 @@ class Origins:
         file = shlex.quote(where.partition(":")[0])
         if " @ file:" in where and ".toml" not in file:
             # Of conda: where it built the package, which exists nowhere now. sed leaves the name, and any version does.
-            gone = "a path of the machine that built it, which is nowhere now"
+            gone = "a path of the machine that built it, which does not exist now"
             return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
         if posixpath.isabs(text) or text.startswith("~"):
             return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"

@@ -287,7 +287,7 @@ def _decode_lines(content: bytes, path: str) -> bytes:
         whole = " ".join(f"{begun}{stripped}".split())
         count += bool(whole)
         if count > _MOST_LINES or len(whole) > _LONGEST:
-            most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} letters"
+            most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} characters"
             raise UsageError(f"{path}:{number - waiting}: more than {most}", "put less into the file")
         if variable := _VARIABLE.search(whole):
             raise UsageError(

@@ -288,7 +288,7 @@ class Resolving:
     def _checked(self, line: str) -> str:
         """The line, with those of the index's hashes that the user's own pins allow. Raises UsageError."""
         if not re.fullmatch(LINE, line):
-            raise UsageError(f"{line[:200]!r} of the index is no package with a hash", "pip config list")
+            raise UsageError(f"{line[:200]!r} of the index is not a package with a hash", "pip config list")
         return pinned(line, self._pins)
 
     @cached_property
@@ -370,7 +370,7 @@ def pinned(line: str, pins: dict[str, set[str]]) -> str:
         raise UsageError(f"{head}: your file pins no sha256 of it, and the index names no other hash", "pin its sha256")
     if not fit:
         raise UsageError(
-            f"{head}: the index has it with other hashes than your file pins: it serves another file under that name",
+            f"{head}: the index has it with hashes that your file does not pin: it serves another file under that name",
             "ask who runs the index; an old pin is written anew by: uv pip compile --generate-hashes",
         )
     return " --hash=".join([head, *fit])

@@ -291,7 +291,7 @@ class Guide:
         detail = f": {shortened(one_line(words), _MOST_WORDS)}" if words.strip() else ""
         host = delivery.stop.host
         if delivery.is_ready:
-            delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it goes on from there"))
+            delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it continues from there"))
         else:
             delivery.fail(NoRoad(f"{host}: nothing can be passed on there{detail}", "push again"))
         delivery.stop.serves = False

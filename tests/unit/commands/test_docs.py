@@ -29,6 +29,11 @@ def test_every_page_is_listed_with_its_title():
     assert "Resume a run" in listed
 
 
+def test_no_two_pages_have_one_name():
+    names = [path.stem for paths in pages.find_pages().values() for path in paths]
+    assert len(set(names)) == len(names)
+
+
 def test_every_page_is_printed_and_no_link_of_it_leads_nowhere():
     for paths in pages.find_pages().values():
         for path in paths:
@@ -51,8 +56,13 @@ def test_a_page_is_found_by_what_people_type(typed):
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"), [("resumee", "resume"), ("jump", "users-ports-jump-hosts"), ("wandb", "secrets-and-wandb")]
-)
+    ("typed", "meant"),
+    [
+        ("resumee", "resume"), ("jump", "users-ports-jump-hosts"), ("wandb", "secrets-and-wandb"),
+        ("secrets", "secrets-and-wandb"), ("gpus", "choose-gpus-and-wait"), ("proxy", "offline-and-proxies"),
+        ("dockerfile", "my-own-image"), ("conda", "conda-pip-uv"), ("nfs", "data-on-nfs-or-host-disks"),
+    ],
+)  # fmt: skip
 def test_another_word_is_answered_by_the_page_that_is_meant(typed, meant):
     with pytest.raises(UsageError) as fault:
         said(typed)

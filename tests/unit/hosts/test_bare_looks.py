@@ -35,7 +35,7 @@ def hosts(**answers):
 
 
 def test_a_dry_run_brings_nothing_and_says_what_does(brought):
-    with pytest.raises(HostsFailed, match="a dry run brings nothing") as failed:
+    with pytest.raises(HostsFailed, match="a dry run sends nothing") as failed:
         observe.facts(hosts(a=NO_ENGINE), bring=True, may_write=False).all()
     assert "muster preflight --hosts a" in failed.value.hint
     assert brought == []
@@ -89,7 +89,7 @@ def test_where_neither_side_gets_a_python_the_host_is_refused_with_what_to_type(
     assert "apt-get install python3 (3.11 or later)" in fault.hint
     monkeypatch.setattr(uv, "python_getter", nothing)
     words = observe.facts(hosts(a=NO_ENGINE), bring=True).faults["a"].message
-    assert words.endswith("cannot be brought: this machine: no route to it")
+    assert words.endswith("cannot be installed: this machine: no route to it")
 
 
 def test_hosts_with_different_pythons_all_get_the_same(monkeypatch, brought, pythons):

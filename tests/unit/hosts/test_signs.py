@@ -58,7 +58,7 @@ def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_nev
 
 def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
     assert engine_words(TRAINS_ON, 1).startswith("the Docker engine there does not answer; rank 1 keeps training")
-    assert "its node lives on" in engine_words(TRAINS_ON, None)
+    assert "its node keeps running" in engine_words(TRAINS_ON, None)
     assert engine_words(STANDS, 1) == "the Docker engine there does not answer; asking again"
     assert engine_words(Signs(0.3, 5.0, LIVES_S + 1), 1) == engine_words(STANDS, 1)
 
@@ -83,7 +83,7 @@ def test_of_a_rank_it_is_said_that_it_trains_on_only_once_it_has_stepped_without
     for kind, t in (("began", now - 60), ("step", now - 9)):
         state.apply({"kind": kind, "t": t, "rank": 1, "node": "b", "step": 7, "attempt": 0, "world": 2, "pid": 1})
     assert backend._trains_since(state, "b", signs) is None
-    assert "its node lives on" in engine_words(signs, None)
+    assert "its node keeps running" in engine_words(signs, None)
     state.apply({"kind": "step", "t": now - 1, "rank": 1, "node": "b", "step": 8})
     assert backend._trains_since(state, "b", signs) == 1
     state.apply({"kind": "verdict", "t": now, "verdict": "stopped", "node": "b", "rank": 1, "message": ""})

@@ -171,7 +171,7 @@ def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
         ("hosts = ['a', '-oProxyCommand=x']", "cluster.toml: hosts[1]: '-oProxyCommand=x' is not a host", ""),
         ("hosts = ['a,b']", "cluster.toml: hosts[0]: 'a,b' is not a host", ""),
         ("hosts = ['a', {name = 'b'}]", "cluster.toml: hosts[1]: {'name': 'b'} is not a host", ""),
-        ("hosts = ['a', 'me@a']", "cluster.toml: hosts: a stands there twice", "name each host once"),
+        ("hosts = ['a', 'me@a']", "cluster.toml: hosts: a is listed twice", "name each host once"),
         ("hosts = []", "cluster.toml: no hosts", "[[hosts]]"),
         ("hosts = 'a'", "cluster.toml: hosts: 'a' is not an array of tables", ""),
         ("[hosts]\nname = 'a'", "cluster.toml: hosts: {'name': 'a'} is not an array of tables", ""),

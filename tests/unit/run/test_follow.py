@@ -80,7 +80,7 @@ def test_a_host_that_is_lost_is_named_before_those_that_missed_it() -> None:
     result = judge(run_of(*training(), exited("worker-1", -9), lost), 0.0, 15.0)
     assert result is not None
     assert (result.verdict, result.node) == ("failed", "worker-2")
-    assert "out of sight" in result.message
+    assert "cannot be reached" in result.message
 
 
 @pytest.mark.parametrize(("kind", "code"), [("done", 0), ("failed", 1), ("refused", 2), ("stopped", 75)])
@@ -289,7 +289,7 @@ def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host
     }
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
     state.ranks.script = True
-    assert "by a signal on worker-1; no other node tells of one" in final(state).message
+    assert "by a signal on worker-1; no other node reports one" in final(state).message
 
 
 def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signal() -> None:

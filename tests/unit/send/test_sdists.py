@@ -75,7 +75,7 @@ def test_a_redirect_takes_no_login_along():
 
 def test_what_is_another_file_or_endless_or_of_this_machine_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(sdists, "MOST", 1 << 20)
-    with answering(200, pieces=[DATA]) as (url, _), pytest.raises(DeployError, match="another hash"):
+    with answering(200, pieces=[DATA]) as (url, _), pytest.raises(DeployError, match="does not have the hash"):
         sdists.fetch(f"{url}/{NAME}", ["0" * 64], Settings({}))
     endless = (bytes(1 << 16) for _ in range(1000))
     with answering(200, pieces=endless) as (url, _), pytest.raises(DeployError, match="more than"):

@@ -336,7 +336,7 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
             program.refuse_missing(words[1:])
         words = [str(Path(__file__).resolve().parents[1] / "launch" / "launcher.py"), *words[1:]]
     if not words:
-        raise Refused("no script", "name it behind --script: train.py --lr 3e-4")
+        raise Refused("no script", "name it after --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not Path(words[0]).is_file():
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # A word of the script's may be the beginning of torchrun's own options: `--run` of --run-path.
@@ -389,7 +389,7 @@ def torchrun_environment(
     if not number and "is_host" in conf:  # a scaled worker of compose
         number = "".join(re.findall(r"\d+$", name))
     if number and not (number.isdecimal() and (not nodes.isdecimal() or int(number) < int(nodes))):
-        raise Refused(f"{name}: {number} is no place among {nodes} nodes", "number them from 0: PET_NODE_RANK")
+        raise Refused(f"{name}: {number} is not one of {nodes} nodes", "number them from 0: PET_NODE_RANK")
     made |= {"PET_NODE_RANK": str(int(number))} if number else {}
     try:
         own = address if number and int(number) == 0 else meeting.this_end(address, int(port))

@@ -73,7 +73,7 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
         while (secrets := _read(reading, due)) is None:
             if not waits and time.monotonic() > tell_at:
                 run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
-                words = f"muster attach --hosts ... --run {run} hands them in"
+                words = f"muster attach --hosts ... --run {run} gives them"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
     finally:

@@ -51,7 +51,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     if "SLURM_STEP_ID" in given and tasks != nodes:
         raise Refused(
             f"srun started {tasks} tasks on {nodes} hosts: Muster starts the ranks of a host itself",
-            f"one task a host: srun --ntasks={nodes} --ntasks-per-node=1 muster agent --nproc N -- train.py",
+            f"one task per host: srun --ntasks={nodes} --ntasks-per-node=1 muster agent --nproc N -- train.py",
         )
     place, ranks = number(given, "SLURM_NODEID", 0), ranks_of(given)
     step = (given["SLURM_JOB_ID"], given.get("SLURM_STEP_ID", "0"), given.get("SLURM_RESTART_COUNT", "0"))

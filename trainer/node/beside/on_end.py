@@ -244,9 +244,7 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
             return "" if reply.status < 300 else f"{url} answered {reply.status}"
     except urllib.error.HTTPError as fault:
         if 300 <= fault.code < 400:
-            return (
-                f"the server answered {fault.code}, and sends us elsewhere: nothing was posted there; give its own URL"
-            )
+            return f"the server answered {fault.code}, and redirects: nothing was posted there; give the final URL"
         raise
 
 

@@ -127,7 +127,7 @@ class Sharing:
         try:
             for path in work.set_aside(self._folder, order["torn"]):
                 names = " and ".join(order["lost"])
-                print(f"muster: {path} lacks what {names} had of it: it lies aside now", file=sys.stderr, flush=True)
+                print(f"muster: {path} lacks what {names} had of it: it is set aside now", file=sys.stderr, flush=True)
         except OSError as fault:
             return f"{self._node} cannot set {order['torn']} aside: {fault.strerror or fault}"
         for node, where, files in order["get"]:

@@ -121,7 +121,7 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
         os.execvpe(command[0], command, environment)
     except OSError as fault:
         print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
-        print("hint: is its package in the image, and has the file its x bit?", file=sys.stderr)
+        print("hint: is its package in the image, and is the file executable?", file=sys.stderr)
         sys.exit(_NOT_FOUND if isinstance(fault, FileNotFoundError) else _NOT_EXECUTABLE)
 
 

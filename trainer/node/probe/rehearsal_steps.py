@@ -76,7 +76,7 @@ def try_script(folder):
             file.write(text)
         with open(path) as file:
             if file.read() != text:
-                raise RuntimeError("a Python file there has other text than was written into it")
+                raise RuntimeError("a Python file there has different text from what was written to it")
     finally:
         if os.path.lexists(path):
             os.unlink(path)
@@ -89,7 +89,7 @@ def try_loader():
     loader = DataLoader(Batches(), batch_size=1, num_workers=WORKERS, multiprocessing_context="fork", timeout=30)
     total = sum(float(batch[0, 0]) for batch in loader)
     if total != sum(range(len(Batches()))):
-        raise RuntimeError("the data loader's workers handed over other numbers than they read")
+        raise RuntimeError("the data loader's workers returned different numbers from those they read")
 
 
 def try_layer():

@@ -108,7 +108,7 @@ def _file_is_there(path: Path, shown: str, began: float) -> str:
         # A file system may count time in whole seconds.
         if stat.S_ISREG(status.st_mode) and status.st_mtime >= int(began):
             return ""
-        return f"{shown} is from before it started, or is no file"
+        return f"{shown} is from before it started, or is not a file"
     return f"there is no file {shown}"
 
 

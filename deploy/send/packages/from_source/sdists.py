@@ -55,7 +55,8 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
         raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "muster docs offline-and-proxies") from fault
     if sha256s and digest not in sha256s:
         raise DeployError(
-            f"{shown[:300]}: it has another hash than its index, or your file, says", "deploy again; ask who runs it"
+            f"{shown[:300]}: it does not have the hash that its index, or your file, names",
+            "deploy again; ask who runs it",
         )
     return content
 

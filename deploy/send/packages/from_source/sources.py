@@ -169,7 +169,7 @@ class Differ(DeployError):
 
     def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:
         super().__init__(
-            f"{', '.join(odd)}: its build of {what} needs something else than that of {', '.join(others)}",
+            f"{', '.join(odd)}: its build of {what} needs something other than that of {', '.join(others)}",
             f"leave the host out: --hosts {','.join(others)}; or let the package's pyproject.toml say what it needs",
         )
 
@@ -197,12 +197,12 @@ def _described(source: Source, content: bytes, where: str) -> Source:
     ):
         return source
     if not re.fullmatch(NAME, name) or not re.fullmatch(VERSION, version):
-        raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is no name and version of a package")
+        raise UsageError(f"{where}: {name[:100]!r} {version[:100]!r} is not the name and version of a package")
     optional = project.get("optional-dependencies", {})
     needs = [*_needs(project.get("dependencies", []), where)]
     for extra, rows in optional.items() if isinstance(optional, dict) else ():
         if not re.fullmatch(NAME, extra):
-            raise UsageError(f"{where}: {extra[:100]!r} is no name of an extra")
+            raise UsageError(f"{where}: {extra[:100]!r} is not the name of an extra")
         for need in _needs(rows, where):
             head, _, marker = need.partition(";" if "@" not in need else " ;")
             needs.append(f"{head.strip()} ; {f'({marker.strip()}) and ' if marker else ''}extra == '{normal(extra)}'")
@@ -216,7 +216,7 @@ def _needs(rows: object, where: str) -> Iterable[str]:
     for row in rows:
         need = drop_logins(" ".join(row.split()))
         if not is_need(need):
-            raise UsageError(f"{where}: {need[:200]!r} is no requirement that Muster can install")
+            raise UsageError(f"{where}: {need[:200]!r} is not a requirement that Muster can install")
         yield need
 
 

@@ -79,7 +79,7 @@ class Building(Work):
         archive = self.scratch / source["tar"] if source.get("tar") else None
         pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
         if archive and pins and digest(archive) not in pins:
-            raise Stop(FAILED, "its source has another hash than the lock says")
+            raise Stop(FAILED, "its source does not have the hash of the lock")
         return archive
 
     def _kept_name(self, source: dict[str, Any], content: str) -> str:
@@ -187,7 +187,7 @@ class Building(Work):
 
     def _needs(self, asked: Any) -> list[str]:
         if not isinstance(asked, list) or len(asked) > _MOST_ASKED:
-            raise Stop(FAILED, f"its build asks for something else than a list of at most {_MOST_ASKED} requirements")
+            raise Stop(FAILED, f"its build asks for something other than a list of at most {_MOST_ASKED} requirements")
         needs = [str(need).strip() for need in asked]
         for need in needs:
             if len(need) > 1000 or not _NEED.fullmatch(need):

@@ -56,7 +56,7 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
     """
     named = _WHEEL.fullmatch(built.name)
     if not named or len(built.name) > _LONGEST_NAME:
-        raise Stop(FAILED, f"its build made {built.name[:200]!r}, which is no wheel's name")
+        raise Stop(FAILED, f"its build made {built.name[:200]!r}, which is not a wheel's name")
     try:
         with _open(built) as file, zipfile.ZipFile(file) as whole:
             most = min(_MOST_UNPACKED, _ALWAYS_UNPACKED + _MOST_TIMES * os.fstat(file.fileno()).st_size)
@@ -75,7 +75,7 @@ def described(file: str, content: IO[bytes], size: int) -> dict[str, Any]:
     """What the wheel with that file name says of itself: its METADATA alone is read. Raises Stop, or as zipfile."""
     named = _WHEEL.fullmatch(file)
     if not named or len(file) > 250:
-        raise Stop(FAILED, f"{file[:200]!r} is no wheel's name")
+        raise Stop(FAILED, f"{file[:200]!r} is not a wheel's name")
     _bound_directory(content, size)
     with zipfile.ZipFile(content) as whole:
         heads = [info for info in whole.infolist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", info.filename)]
@@ -99,7 +99,7 @@ def _open(path: Path) -> IO[bytes]:
     facts = os.fstat(file.fileno())
     if not stat.S_ISREG(facts.st_mode) or facts.st_size > _MOST_PACKED:
         file.close()
-        raise Stop(FAILED, f"its build left {path.name}, which is no file of at most 2 GiB")
+        raise Stop(FAILED, f"its build left {path.name}, which is not a file of at most 2 GiB")
     _bound_directory(file, facts.st_size)
     return file
 
@@ -133,7 +133,7 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list
         # Other ways of packing take as much memory as the archive says; a place before its start is none.
         is_odd = info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.header_offset < 0
         if kind not in (0, stat.S_IFREG) or info.flag_bits & 1 or is_odd:
-            raise Stop(FAILED, f"its build made a wheel with {path[:200]!r}, which is no plain file")
+            raise Stop(FAILED, f"its build made a wheel with {path[:200]!r}, which is not a plain file")
         if path in seen:
             raise Stop(FAILED, f"its build made a wheel with two files {path[:200]!r}")
         seen.add(path)
@@ -213,7 +213,7 @@ def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Wheel:
                     size += len(piece)
                     target.write(piece)
             if size != info.file_size:
-                raise zipfile.BadZipFile(f"{info.filename[:200]!r} has another size than it says")
+                raise zipfile.BadZipFile(f"{info.filename[:200]!r} is not of the size that it states")
             row = '"{}"'.format(info.filename.replace('"', '""')) if re.search('[",]', info.filename) else info.filename
             rows.append(f"{row},sha256={base64.urlsafe_b64encode(sha.digest()).rstrip(b'=').decode()},{size}\n")
         made.writestr(zipfile.ZipInfo(record, _THEN), "".join(sorted(rows)) + f"{record},,\n")

@@ -218,7 +218,7 @@ def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path):
     assert ask(now) == ""
     path.unlink()
     path.symlink_to("/etc/hosts")
-    assert "no file" in ask(0.0)
+    assert "not a file" in ask(0.0)
 
 
 def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):

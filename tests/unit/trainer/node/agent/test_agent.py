@@ -39,7 +39,7 @@ def test_torchs_own_torchrun_sorts_the_nodes_by_their_addresses_as_text():
 def test_a_scaled_workers_number_comes_from_its_name():
     shared = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8", "PET_RDZV_CONF": "is_host=0"}
     assert torchrun_environment(shared, "worker-7")["PET_NODE_RANK"] == "7"
-    with pytest.raises(Refused, match="worker-8: 8 is no place among 8 nodes"):
+    with pytest.raises(Refused, match="worker-8: 8 is not one of 8 nodes"):
         torchrun_environment(shared, "worker-8")
 
 

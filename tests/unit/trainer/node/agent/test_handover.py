@@ -94,9 +94,7 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
     pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
     command = [sys.executable, "-c", WAITS, pipe, waited_on]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
-        assert (
-            waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 hands them in\n"
-        )
+        assert waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 gives them\n"
         waiting.until(waited_on.exists, "ten looks at the pipe")
         assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
         assert waits.stdout.read() == "has its secrets\n"

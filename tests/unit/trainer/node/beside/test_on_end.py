@@ -154,4 +154,4 @@ def test_a_server_that_sends_us_elsewhere_gets_nothing_posted_there(tmp_path, co
         on_end.act(plan(tmp_path, f"http://127.0.0.1:{port}/hook"), {"end": "done", "lost": []}, {})
         server.shutdown()
     assert asked == [("POST", "/hook")]
-    assert f"answered {code}, and sends us elsewhere" in notes(tmp_path)[0]["error"]
+    assert f"answered {code}, and redirects" in notes(tmp_path)[0]["error"]
