@@ -134,11 +134,14 @@ def _nodes(run: RunData) -> list[str]:
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """What to type next, each with what it is for; nothing where this machine did not record the run."""
     rank, cause, rows = number(run.outcome.get("rank")), Cause.of_slug(run.outcome.get("cause")), []
-    if run.own and end.verdict == "failed" and rank is not None:
+    if end.verdict == "stopped":
+        before = trouble_before(run.story)
+        rank, cause = (before.rank, before.cause) if before else (None, None)
+    if run.own and rank is not None:
         where: dict[str, Any] = {"run": run.folder.name, "rank": f"{rank:.0f}"}
         where |= {"hosts": ",".join(map(str, run.own["hosts"]))} if run.own.get("hosts") else {}
         rows.append((f"Log of rank {rank:.0f}", command_of("logs", **where)))
-    if run.own and end.verdict == "failed" and cause and cause.entry:
+    if run.own and cause and cause.entry:
         rows.append(("What that means", f"{READ} {cause.entry}"))
     return [*rows, *([("Run again", typed)] if (typed := again(run.own)) else [])]
 

@@ -281,3 +281,4 @@ def test_a_run_that_somebody_stopped_says_what_was_wrong_before(tmp_path, moved)
     write_lines(tmp_path / "timeline.jsonl", rows)
     shown = Page(run.build(tmp_path, recorded(tmp_path))).text
     assert ("asked to stop; before that: rank 1 is stuck in train.py:3" in shown) != moved
+    assert ("muster explain locked-up" in shown) == (f"logs --run {tmp_path.name} --rank 1" in shown) == (not moved)

@@ -37,6 +37,8 @@ _WITHOUT_A_LOOK_SECONDS = 12.0
 # So many looks in a row a rank is met in a loop of its script's own before it is told of.
 _LOOPS = 10
 _KERNEL_SHARE, _RUNS_SHARE = 0.2, 0.5
+# So many processes stand at most between a rank and one that works for it.
+_DEEPEST = 40
 
 
 @dataclass(frozen=True)
@@ -301,17 +303,17 @@ def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
 
 
 def _busy(pids: Sequence[int]) -> dict[int, Busy]:
-    """By rank's pid what all processes of its session have used: each rank leads one."""
+    """By rank's pid what all processes of its session have used, and those that they started: each rank leads one."""
     by_pid: dict[int, list[Busy]] = {pid: [] for pid in pids}
-    for path in Path("/proc").glob("[0-9]*") if pids else ():
+    stats = {int(path.name): _stat(path) for path in Path("/proc").glob("[0-9]*")} if pids else {}
+    for pid, fields in stats.items():
+        path, session = Path(f"/proc/{pid}"), _rank_of(pid, stats, by_pid)
         with suppress(OSError, ValueError, IndexError):
-            # The name in parentheses may hold blanks.
-            fields = (path / "stat").read_text().rpartition(")")[2].split()
-            state, session = fields[0], int(fields[3])
             if session in by_pid:
+                state = fields[0]
                 # With those of children that have ended: a child's end would make a rank look idle.
                 user_s, kernel_s = ((int(fields[at]) + int(fields[at + 2])) / _TICKS for at in (11, 12))
-                own = int(path.name) == session
+                own = pid == session
                 stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
                 tracer = _tracer(path) if own and state == "t" else ""
                 runs_s = _runs_s(path) if own else None
@@ -334,6 +336,24 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
         for pid, of in by_pid.items()
         if of
     }
+
+
+def _stat(process: Path) -> list[str]:
+    """What /proc says of a process, from its state on; nothing where it has ended."""
+    with suppress(OSError):  # the name in parentheses may hold blanks
+        return (process / "stat").read_text().rpartition(")")[2].split()
+    return []
+
+
+def _rank_of(pid: int, stats: Mapping[int, Sequence[str]], ranks: Mapping[int, Any]) -> int:
+    """The rank that a process works for; 0: none. torchrun below a launcher gives each worker a session of its own."""
+    for _ in range(_DEEPEST):
+        if len(fields := stats.get(pid, ())) < 4:
+            return 0
+        if int(fields[3]) in ranks:
+            return int(fields[3])
+        pid = int(fields[1])
+    return 0
 
 
 def _program(pid: int) -> str:

@@ -340,3 +340,16 @@ def test_what_a_child_has_computed_counts_after_its_end():
         rank.stdout.readline()
         assert stillness._busy([rank.pid])[rank.pid].cpu_s >= 0.3
         rank.communicate(b"\n")
+
+
+def test_what_a_worker_in_a_session_of_its_own_computes_is_the_rank_s():
+    """torchrun below a launcher gives each worker one: the launcher's evaluation is work, and no wait."""
+    burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint(flush=True)"
+    burn += "; input()"
+    words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}], start_new_session=True)"
+    line = [sys.executable, "-c", words]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
+        rank.stdout.readline()
+        used = stillness._busy([rank.pid, os.getpid()])
+        assert used[rank.pid].cpu_s >= 0.3
+        rank.communicate(b"\n")
