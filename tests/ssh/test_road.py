@@ -170,6 +170,7 @@ def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
 
 # The command waits, and keeps what it took.
 SLOW = ["sh", "-c", "sleep 4; sha256sum | cut -c -64 >$HOME/sum.new; mv $HOME/sum.new $HOME/sum"]
+WHOLE = hashlib.sha256(some(PIECES * MB)).hexdigest()
 
 
 @pytest.fixture
@@ -188,10 +189,9 @@ def stays(folder):
 
 def test_hosts_finish_alone_once_the_first_copy_is_up(hosts, all_up):
     all_up.kill()
-    digest = hashlib.sha256(some(PIECES * MB)).hexdigest()
     for host in hosts:
         until((host.home / "sum").exists, f"the end of the command on {host.name}", 30)
-        assert (host.home / "sum").read_text().strip() == digest
+        assert (host.home / "sum").read_text().strip() == WHOLE
     until(lambda: not any(map(pieces, hosts)), "no piece: nothing is missing", 30)
 
 
@@ -199,7 +199,9 @@ def test_after_ctrl_c_no_host_goes_on_alone(hosts, all_up):
     all_up.send_signal(signal.SIGINT)
     all_up.wait(20)
     until(lambda: not keys(hosts), "no key of a push", 3)
-    assert not [host for host in hosts if (host.home / "sum").exists()]
+    for host in hosts:
+        until((host.home / "sum").exists, f"the end of what the command gets on {host.name}", 30)
+        assert (host.home / "sum").read_text().strip() != WHOLE
 
 
 def test_a_push_takes_over_from_one_that_goes_on_alone(hosts, all_up):
