@@ -275,7 +275,7 @@ class Guide:
     def _leave(self, delivery: Delivery, why: str, words: str) -> None:
         """A host gets no more from its source: it gets the rest elsewhere."""
         source = self._deliveries.get(delivery.stop.source)
-        if not source or not delivery.stop.lacks():
+        if not source or not delivery.stop.lacks() or delivery.ended.done():
             return
         delivery.stop.avoids.add(source.stop.name)
         if why == "wrong":

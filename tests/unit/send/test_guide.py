@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from deploy.send.road import routes
 from deploy.send.road.cargo import Cargo, of_bytes
 from deploy.send.road.guide import Delivery, Guide
 from deploy.send.road.rates import Rates
@@ -44,8 +45,8 @@ class Pushed:
     """A guide, and its hosts by name."""
 
     def __init__(self):
-        self.told = []
-        self.guide = Guide(lambda host, *_: self.told.append(host), lambda _: None, Rates())
+        self.told, self.notes = [], []
+        self.guide = Guide(lambda host, *_: self.told.append(host), self.notes.append, Rates())
 
     def host(self, name, offers=False):
         delivery = Delivery(name, SimpleNamespace(host=SimpleNamespace(name=name)), CARGO, offers)
@@ -112,3 +113,16 @@ def test_a_host_that_offers_nothing_is_asked_for_nothing(push):
     push.ready(lacking)
     assert lacking.stop.source == "this machine"
     assert not whole.line.orders
+
+
+def test_nothing_more_is_said_of_a_host_that_is_lost(push, monkeypatch):
+    first, second = push.host("first"), push.host("second")
+    push.ready(first)
+    push.ready(second)
+    push.got(first, DIGESTS)
+    push.guide.hear(second, "gone", "")
+    monkeypatch.setattr(routes, "SILENT_S", 0.0)
+    push.guide.look()
+    push.guide.look()
+    assert second.ended.done()
+    assert push.notes == []
