@@ -50,7 +50,8 @@ take() {
     dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
     if [ "$(sha256sum <"$part")" = "$1  -" ]; then
         : >"$own/beat"
-        mv -f -- "$part" "pieces/$1" && { echo "got $1" || [ -e "$own/stay" ]; }
+        # Said before COMMAND may have it, and end.
+        { echo "got $1" || [ -e "$own/stay" ]; } && mv -f -- "$part" "pieces/$1"
         return
     fi
     fault=1; [ "$(wc -c <"$part")" -ne "$2" ] || fault=2
