@@ -244,7 +244,9 @@ def registry(lab: Lab, folder: Path, hosts: Sequence[network.Host]) -> float:
     here, url = lab.hosts[0], f"http://{lab.hosts[0].address}:5000/v2/image/blobs/"
     with (folder / "cargo").open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    server = here.start("docker-registry", "serve", str(folder / "registry.yml"), stderr=subprocess.DEVNULL)
+    server = here.start(
+        "docker-registry", "serve", str(folder / "registry.yml"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     until(lambda: here.run("curl", "-sf", url.rpartition("image")[0]).returncode == 0, "a registry", 20)
     begun = here.run("curl", "-si", "-X", "POST", f"{url}uploads/").stdout
     place = next(line.split()[1] for line in begun.splitlines() if line.lower().startswith("location:"))

@@ -198,10 +198,11 @@ def attempts(folder: Path, ours: Sequence[Host], theirs: Sequence[Host], count: 
     servers = [(host, place) for host in ours for place in keys(host) if (place / "pid-sshd").exists()]
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "stranger"], check=True)
     own = [(host, key) for host in ours for place in keys(host) if (key := place / "me").exists()]
-    there = {path.name for path in folder.glob(f"{servers[0][0].name}/.muster/road/*/pieces/[0-9a-f]*")}
-    wanted = [line for line in (servers[0][1] / "list").read_text().splitlines() if line.split()[0] in there]
     host, place = servers[0]
-    if not any(ask(asker, place, host, key, wanted[0]) > _GREETING for asker, key in own if asker is not host):
+    pieces = lambda: list(folder.glob(f"{host.name}/.muster/road/*/pieces/[0-9a-f]*"))  # noqa: E731
+    there = until(pieces, "a piece", 60)[0].name
+    words = next(line for line in (place / "list").read_text().splitlines() if line.startswith(there))
+    if not any(ask(asker, place, host, key, words) > _GREETING for asker, key in own if asker is not host):
         raise RuntimeError("nobody gets a piece: refusals would show nothing")
     given = []
     for number in range(count):

@@ -168,8 +168,9 @@ def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
     assert done.from_here <= 5 * MB + 0.15 * len(data)
 
 
-# The command waits, and keeps what it took.
-SLOW = ["sh", "-c", "sleep 4; sha256sum | cut -c -64 >$HOME/sum.new; mv $HOME/sum.new $HOME/sum"]
+# The command waits until a test lets it go, and keeps the sum of what it took.
+SLOW = ["sh", "-c", "until [ -e $HOME/go ]; do sleep 0.1; done; "
+        "sha256sum | cut -c -64 >$HOME/sum.new; mv $HOME/sum.new $HOME/sum"]  # fmt: skip
 WHOLE = hashlib.sha256(some(PIECES * MB)).hexdigest()
 
 
@@ -181,6 +182,16 @@ def all_up(hosts, tmp_path):
     yield sending
     sending.kill()
     sending.wait()
+    sums(hosts)
+
+
+def sums(hosts):
+    """Let the commands go; the sums of what they took."""
+    for host in hosts:
+        (host.home / "go").touch()
+    for host in hosts:
+        until((host.home / "sum").exists, f"the end of the command on {host.name}", 30)
+    return [(host.home / "sum").read_text().strip() for host in hosts]
 
 
 def stays(folder):
@@ -189,9 +200,8 @@ def stays(folder):
 
 def test_hosts_finish_alone_once_the_first_copy_is_up(hosts, all_up):
     all_up.kill()
-    for host in hosts:
-        until((host.home / "sum").exists, f"the end of the command on {host.name}", 30)
-        assert (host.home / "sum").read_text().strip() == WHOLE
+    all_up.wait()
+    assert sums(hosts) == [WHOLE] * 3
     until(lambda: not any(map(pieces, hosts)), "no piece: nothing is missing", 30)
 
 
@@ -199,9 +209,7 @@ def test_after_ctrl_c_no_host_goes_on_alone(hosts, all_up):
     all_up.send_signal(signal.SIGINT)
     all_up.wait(20)
     until(lambda: not keys(hosts), "no key of a push", 3)
-    for host in hosts:
-        until((host.home / "sum").exists, f"the end of what the command gets on {host.name}", 30)
-        assert (host.home / "sum").read_text().strip() != WHOLE
+    assert WHOLE not in sums(hosts)
 
 
 def test_a_push_takes_over_from_one_that_goes_on_alone(hosts, all_up):

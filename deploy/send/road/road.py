@@ -25,7 +25,7 @@ from .routes import HERE
 
 # Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
 SHARED = 768 << 10
-_TICK_S, _BEAT_S, _CLOSE_S, _MOST_OFFERS = 0.1, 30.0, 5.0, 4
+_TICK_S, _BEAT_S, _CLOSE_S, _OVER_S, _MOST_OFFERS = 0.1, 30.0, 5.0, 1.0, 4
 
 
 class Road:
@@ -51,7 +51,7 @@ class Road:
             lines = [delivery.line for delivery in self._deliveries if delivery.line]
             # Where a host lacks some of it, the others keep it: the next push gets it there.
             is_cut = any(delivery.is_cut for delivery in self._deliveries)
-        until = time.monotonic() + _CLOSE_S
+        until = time.monotonic() + (_OVER_S if is_cut else _CLOSE_S)
         hearing = [line for line in lines if line.stays or not is_cut]
         for line in hearing:
             line.order("over" if is_cut else "done")
