@@ -186,7 +186,7 @@ def measure_cuts(rounds: int, kinds: Sequence[str] = CUTS) -> dict[str, Any]:
 
 def ask(asker: Host, place: Path, host: Host, key: Path, words: str) -> int:
     """Ask the server of a push on a host, with its keys in `place`; returns how many bytes come."""
-    port = (place / "log").read_text().rpartition("port ")[2].split(".")[0]
+    port = (place / "log").read_text().partition(" port ")[2].split(".")[0]
     options = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
     line = ["ssh", "-F", "none", "-p", port, "-i", str(key), *(word for each in options for word in ("-o", each))]
     script = f"printf '%s\\n' '{words}' | \"$@\" | wc -c"

@@ -215,6 +215,7 @@ class Guide:
             _check_space(delivery)
             # What was there says nothing of how fast it gets the rest.
             delivery.stop.marks, delivery.stop.peak = [], 0.0
+            self._lend(delivery)
             self._route(delivery)
 
     def _offer(self, delivery: Delivery) -> None:
@@ -226,8 +227,14 @@ class Guide:
         delivery.is_ready, stop.serves = True, stop.bytes >= routes.WORTH
         with suppress(InvalidStateError):
             delivery.ended.set_result(Delivered(Done(0, "", ""), Counter()))
+        self._lend(delivery)
+
+    def _lend(self, delivery: Delivery) -> None:
+        """What lies there goes to no other from here: those that answered sooner get it there."""
+        got = delivery.stop.got
         for other in [*self._deliveries.values()]:
-            if other.is_ready and other.stop.source == HERE and other.stop.lacks() & stop.got:
+            lent = sum(other.stop.sizes[digest] for digest in other.stop.lacks() & got)
+            if other.is_ready and other.stop.source == HERE and lent >= routes.WORTH:
                 self._route(other)
 
     def _route(self, delivery: Delivery) -> None:

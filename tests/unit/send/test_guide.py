@@ -126,3 +126,13 @@ def test_nothing_more_is_said_of_a_host_that_is_lost(push, monkeypatch):
     push.guide.look()
     assert second.ended.done()
     assert push.notes == []
+
+
+def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
+    early, late = push.host("early"), push.host("late")
+    push.ready(early, had=DIGESTS[:2])
+    push.ready(late, had=DIGESTS[:15])
+    assert early.stop.source == "late"
+    assert early.line.pieces == []
+    assert late.stop.source == "this machine"
+    assert late.line.pieces == DIGESTS[15:]

@@ -61,7 +61,7 @@ words() { sed -n 's/^dd: //p' "$own/words-$1" 2>/dev/null | tail -n 1; }
 # The pieces in their order, as they come.
 feed() {
     while read -r digest _ <&4; do
-        until [ -f "pieces/$digest" ]; do alive && [ ! -e "$own/over" ] || return; sleep 0.05; done
+        until alive && [ ! -e "$own/over" ] || return; [ -f "pieces/$digest" ]; do sleep 0.05; done
         cat "pieces/$digest" || return
     done 4<"$own/list"
     : >"$own/fed"
