@@ -25,7 +25,7 @@ from .routes import HERE
 
 # Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
 SHARED = 768 << 10
-_TICK_S, _BEAT_S, _CLOSE_S, _OVER_S, _MOST_OFFERS = 0.1, 30.0, 5.0, 1.0, 4
+_TICK_S, _BEAT_S, _CLOSE_S, _OVER_S = 0.1, 30.0, 5.0, 1.0
 
 
 class Road:
@@ -64,7 +64,7 @@ class Road:
 
     def offer(self, sessions: Sequence[Session]) -> None:
         """These hosts lack nothing: what lies there of a push that was cut they pass on."""
-        self._offering = [*sessions][:_MOST_OFFERS]
+        self._offering = [*sessions]
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road where that is worth it.
@@ -85,14 +85,14 @@ class Road:
 
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
-        digests = {piece.digest for piece in cargo.pieces}
+        delivery, digests = self._begin(session, argv, cargo), {piece.digest for piece in cargo.pieces}
         with self._lock:
-            offering = [] if digests <= self._offered else self._offering
+            is_asked = cargo.size <= SMALL or digests <= self._offered
             self._offered |= digests
-        for other in offering:
+        for other in () if is_asked else self._offering:
             with suppress(DeployError):
                 self._begin(other, (), cargo)
-        return self._begin(session, argv, cargo).ended.result()
+        return delivery.ended.result()
 
     def _begin(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivery:
         with self._lock:
