@@ -48,7 +48,17 @@ def rig(count: int) -> Iterator[tuple[Lab, Path]]:
         folder = Path(scratch)
         folder.chmod(0o755)
         with field(count, folder) as lab:
+            sweep(lab)
             yield lab, folder
+        sweep(lab)
+
+
+def sweep(lab: Lab) -> None:
+    """Remove what a laboratory leaves whose every process was killed; the next push on such a host would."""
+    for host in lab.hosts[1:]:
+        for place in keys(host):
+            if not psutil.pid_exists(int((place / "main").read_text())):
+                shutil.rmtree(place)
 
 
 def running(folder: Path, host: Host) -> list[list[str]]:
