@@ -9,8 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DONE, UsageError
-from ..job import cluster
-from ..job.load import environment_of, gpus_of_each_node, read_run, read_text, read_what_runs, value_of
+from ..job.load import (
+    environment_of,
+    gpus_of_each_node,
+    read_run,
+    read_text,
+    read_what_runs,
+    value_of,
+    with_roles_of_file,
+)
 from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import first_of
 from ..job.roles.role import MAIN
@@ -45,7 +52,7 @@ _OF_PODS = {
 
 def export(options: Options, console: Console) -> int:
     """Print the file. Raises UsageError for an option that is refused."""
-    options = _with_roles_of_file(options)
+    options = with_roles_of_file(options)
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
     if read_text("to", options.to or SBATCH) != SBATCH:
@@ -77,14 +84,6 @@ def export(options: Options, console: Console) -> int:
     if few := sbatch_options.note_of_cpus(FLAG.slurm, sbatch):
         console.note(few)
     return DONE
-
-
-def _with_roles_of_file(options: Options) -> Options:
-    """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
-    has_file = options.cluster or Path("cluster.toml").is_file()
-    if options.script or options.each or options.args or options.role or not has_file:
-        return options
-    return replace(options, role=cluster.find_cluster("", options.cluster).job.roles)
 
 
 def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:
