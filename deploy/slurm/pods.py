@@ -36,7 +36,6 @@ KINDS = ("jobset", "trainjob")
 ONLY = "node"
 # A pod's host name has the run's name, the Job's, two numbers, and at most 63 letters.
 _LONGEST_NAME, _LONGEST_HOST = 40, 63 - len("--0-9999")
-_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 # The number of a pod among those of its Job.
 _INDEX = "valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}"
@@ -203,6 +202,10 @@ $mounts\
 $volumes""")
 
 
+_MOUNT = Template("        - {name: mount-$number, mountPath: $target, readOnly: $read_only}\n")
+_VOLUME = Template("      - {name: mount-$number, hostPath: {path: $source, type: $kind}}\n")
+
+
 def manifest(kind: str, pods: PodSet) -> str:
     """The text of a JobSet, or of a TrainJob with its runtime. Raises UsageError for what a TrainJob cannot have."""
     main = next(group for group in pods.groups if group.name == pods.main)
@@ -239,7 +242,7 @@ def name_of(text: str, roles: Sequence[str] = ()) -> str:
     """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
     most = min(_LONGEST_NAME, _LONGEST_HOST - max(map(len, roles), default=0))
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
-    if not _NAME.fullmatch(name):
+    if not name:
         raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", f"small letters, digits and -: {FLAG.run} train")
     return name
 
@@ -260,7 +263,6 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
     given |= {ROLE_INDEX: _INDEX} if group.has_role else {}
     given |= {} if by_policy else _place(pods, group)
     command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *group.words]
-    mounts, volumes = zip(*map(_volume, range(len(pods.mounts)), pods.mounts), strict=True) if pods.mounts else ("", "")
     return _JOB.substitute(
         nodes=group.nodes,
         restarts=group.restarts,
@@ -273,8 +275,8 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
         resources=f'        resources: {{limits: {{nvidia.com/gpu: "{group.gpus}"}}}}\n' if group.gpus else "",
         runs=RUNS_IN_CONTAINER,
         place=f"persistentVolumeClaim: {{claimName: {pods.claim}}}" if pods.claim else "emptyDir: {}",
-        mounts="".join(mounts),
-        volumes="".join(volumes),
+        mounts=_of_mounts(pods.mounts, _MOUNT),
+        volumes=_of_mounts(pods.mounts, _VOLUME),
     )
 
 
@@ -295,13 +297,18 @@ def _place(pods: PodSet, group: Group) -> dict[str, str]:
     }
 
 
-def _volume(number: int, mount: Mount) -> tuple[str, str]:
-    """A folder of --mount, in the container and as a volume."""
-    where = f"mountPath: {_text(mount.target, expands=False)}, readOnly: {str(mount.read_only).lower()}"
-    kind = "DirectoryOrCreate" if mount.create else "Directory"
-    source = f"hostPath: {{path: {_text(mount.source, expands=False)}, type: {kind}}}"
-    name = f"name: mount-{number}"
-    return f"        - {{{name}, {where}}}\n", f"      - {{{name}, {source}}}\n"
+def _of_mounts(mounts: Sequence[Mount], row: Template) -> str:
+    """A row for each folder of --mount."""
+    return "".join(
+        row.substitute(
+            number=number,
+            target=_text(mount.target, expands=False),
+            source=_text(mount.source, expands=False),
+            read_only=str(mount.read_only).lower(),
+            kind="DirectoryOrCreate" if mount.create else "Directory",
+        )
+        for number, mount in enumerate(mounts)
+    )
 
 
 def _text(value: str, expands: bool = True) -> str:
