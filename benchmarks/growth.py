@@ -24,7 +24,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import docker
@@ -130,16 +130,17 @@ def one_run(field: Field, hosts: int, folder: Path) -> dict[str, Cost]:
     own = follows = 0.0
     try:
         for line in iter(process.stdout.readline, "") if process.stdout else ():
-            now, step = time.time(), _STEP.search(line)
-            if "idle" in line:
-                break
+            now, step, is_idle = time.time(), _STEP.search(line), line.strip() == "idle"
             if step and "deploy" not in made:
                 made["deploy"] = _since(field, hosts, (busy, theirs, 0.0), process.pid, float(step[1]) - began)
                 busy, theirs, own, follows = busy_seconds(), field.theirs(hosts), of_tree(process.pid), time.time()
             elif step and now - follows < FOLLOWED_S:
                 late.append(now - float(step[1]))
-            elif step and "follow" not in made:
-                made["follow"] = _since(field, hosts, (busy, theirs, own), process.pid, statistics.median(late))
+            elif (step or is_idle) and "follow" not in made:
+                cost = _since(field, hosts, (busy, theirs, own), process.pid, statistics.median(late))
+                made["follow"] = replace(cost, own=cost.own / (now - follows))
+            if is_idle:
+                break
         made["status"] = field.cost(["status", "--run", run], hosts, folder)
     finally:
         for task in ("stop", "down"):
@@ -228,7 +229,7 @@ def rows_of(found: Found, cores: int) -> list[Row]:
             _row("... CPU of all hosts", "s", {n: cost.theirs for n, cost in costs.items()}, model.theirs.at),
             Row(f"... {far} hosts with cores of their own", f"{_shown(map(model.apart, FAR))} s (model)"),
         ]
-    shares = {n: 100 * cost.own / FOLLOWED_S for n, cost in found["follow"].items()}
+    shares = {n: 100 * cost.own for n, cost in found["follow"].items()}
     line = line_of(shares)
     rows.append(_row(f"following, {sizes} hosts: of a core", "%", shares, line.at))
     rows.append(Row(f"... {far} hosts", f"{_shown(map(line.at, FAR))} % (model)"))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -26,7 +27,7 @@ from benchmarks.growth import BASE, FAB, rack
 from benchmarks.venv import HOME
 from lab.rack import Rack
 
-UP_S, ROUNDS, RIVALS = 180.0, "3", 3
+UP_S, ROUNDS, RIVALS = 120.0, "3", 3
 _LEFT = "pgrep -c 'raylet|gcs_server' || true"
 
 
@@ -67,7 +68,8 @@ def rival(rack: Rack, hosts: Sequence[str], folder: Path) -> tuple[float, int]:
     while joined < len(hosts) and time.monotonic() - began < UP_S:
         time.sleep(1)
         shown = rack.ssh(hosts[0], "ray status", timeout=60).stdout
-        joined = shown.partition("Active:")[2].partition("Pending:")[0].count("1 ")
+        alive = shown.partition("Active:")[2].partition("Pending:")[0]  # those that are idle included
+        joined = sum(int(count) for count in re.findall(r"^ (\d+) \S+$", alive, re.MULTILINE))
     seconds = time.monotonic() - began
     _ray("down", "--yes", str(path))
     return seconds, joined

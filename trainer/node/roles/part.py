@@ -233,13 +233,13 @@ class Part:
         self._hear(question, question.get("node"))
         return self._words()
 
-    def _ask(self, node: str) -> bool:
-        """Ask another node; whether it has heard what this one says, or is gone."""
+    def _ask(self, node: str) -> bool | None:
+        """Ask another node; whether it has heard what this one says, or None: its host answers, and it is not there."""
         address, port, _ = next(role.nodes[node] for role in self.plan.roles if node in role.nodes)
         answer = peers.ask(address, port, self.plan.key, self._words())
         if answer:
             self._hear(answer, node)
-        return answer is not None
+        return None if answer == {} else answer is not None
 
     def _others(self) -> list[str]:
         with self._lock:
@@ -264,7 +264,9 @@ class Part:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while left and time.monotonic() < end:
                 heard = list(pool.map(self._ask, left))
-                left = [node for node, has in zip(left, heard, strict=True) if not has]
+                # A node that is not there has ended, or, where this one could not start, has not begun.
+                waits = (False, None) if tell_s == _TELL_LATER_S else (False,)
+                left = [node for node, has in zip(left, heard, strict=True) if has in waits]
                 time.sleep(_LOOK_S if left else 0.0)
 
 
