@@ -20,6 +20,7 @@ from ..job.load import (
     refuse_open_secrets,
     script_words,
     value_of,
+    with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read
@@ -37,7 +38,7 @@ from ..slurm.planned import COMMAND, agent_of, planned
 
 def deploy(options: Options, console: Console) -> int:
     """Submit a job for the options of `muster deploy`. Raises UsageError for those that a job does not have."""
-    refuse_on_slurm(options)
+    refuse_on_slurm(with_roles_of_file(options))
     options, resumed = continued(options)
     if Path("cluster.toml").is_file():
         console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")

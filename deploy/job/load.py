@@ -87,6 +87,14 @@ def read_command(options: Options) -> tuple[Options, ScriptCommand]:
     return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
 
 
+def with_roles_of_file(options: Options) -> Options:
+    """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
+    has_file = options.cluster or Path("cluster.toml").is_file()
+    if options.script or options.each or options.args or options.role or options.resume or not has_file:
+        return options
+    return replace(options, role=find_cluster("", options.cluster).job.roles)
+
+
 def read_what_runs(options: Options, demo: bool = False) -> Options:
     """The options with --each as a script. Raises UsageError where two things shall run, or nothing and no `demo`."""
     asked = script.once_a_node(options.each, options.script)

@@ -169,7 +169,7 @@ class Options:
         "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
         "deploy up export",
         (),
-        slurm="roles need nodes whose addresses are known before: leave it out",
+        slurm="let a script of yours choose each node's part: --each 'bash part.sh {node_rank} {nodes} {master}'",
     )
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",

@@ -36,6 +36,7 @@ from ..job.load import (
     refuse_no_folder,
     refuse_without_script,
     value_of,
+    with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
 from ..job.values import Gpus
@@ -121,7 +122,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             typed_as = replace(options, script=shlex.join(script_words))
             self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
             for each in asked.acted:
-                folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
+                with roles.named(each.role.name):
+                    folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
@@ -348,7 +350,7 @@ def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[
 def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
     # In the checkout, `make up` alone shows Muster's own trainer.
-    options = read_what_runs(options, demo=folders.IN_CHECKOUT and not options.folder)
+    options = read_what_runs(with_roles_of_file(options), demo=folders.IN_CHECKOUT and not options.folder)
     command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command)
     if choice.run_dir and choice.script and not options.script and not options.folder:

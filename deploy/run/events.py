@@ -119,7 +119,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     ),
     "role": (
         {**_OF_RANK, "role": text(31, "[a-z][a-z0-9-]*"), "phase": text(20, "[a-z]+")},
-        {"why": words(300), "again": flag},
+        {"why": words(300), "again": flag, "restarts": _STEP},
     ),
     "apart": ({**_OF_RANK, "left_out": node_name, "others": array(node_name, _MOST_NODES)}, {}),
     "kept": (

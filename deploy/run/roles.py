@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +27,14 @@ ROLE, ROLE_INDEX, ROLE_HOST, ROLE_PORT = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MU
 ROLE_GPUS = "MUSTER_ROLE_GPUS"
 # What a pod makes its variables of (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
 POD_ROLES, POD_KEY = "MUSTER_POD_ROLES", "MUSTER_ROLES_KEY"
+# What a run with roles lacks, and what does the same there.
+_ALONE = "`separate = true` and `restart = 3` let each node of a role start again without the others"
+_BESIDE = {
+    **dict.fromkeys(("min_nodes", "spare", "arbiter"), _ALONE),
+    "wait": "`muster gpus` shows who has the hosts: start it once they are free",
+    "on_end": "let the command of the role that ends the run do it: bash run.sh",
+    "args": "a role needs a script: Muster's own trainer runs alone",
+}
 # Pods are placed one by one, and each fetches its image first.
 _PODS_WITHIN_S = 3600
 
@@ -76,11 +85,20 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     return tuple(acted)
 
 
+@contextmanager
+def named(role: str) -> Iterator[None]:
+    """What is wrong with the command of a role is said with the role's name."""
+    try:
+        yield
+    except UsageError as fault:
+        raise UsageError(f"role {role}: {fault.message}", fault.hint) from fault
+
+
 def refuse_beside(options: Options) -> None:
     """Raise UsageError for an option that a run with roles does not have."""
-    for name in ("min_nodes", "spare", "arbiter", "wait", "on_end", "args"):
-        if getattr(options, name):
-            raise UsageError(f"{FLAG.role} with {flag_of(name)}: Muster cannot do both yet", "leave out one of the two")
+    for name, instead in _BESIDE.items():
+        if options.role and getattr(options, name):
+            raise UsageError(f"{flag_of(name)}: not in a run of several roles", instead)
 
 
 def with_ports(acted: Sequence[Acted], choose: Callable[[Role], int]) -> tuple[Acted, ...]:

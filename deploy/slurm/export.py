@@ -9,8 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DONE, UsageError
-from ..job import cluster
-from ..job.load import environment_of, gpus_of_each_node, read_run, read_text, read_what_runs, value_of
+from ..job.load import (
+    environment_of,
+    gpus_of_each_node,
+    read_run,
+    read_text,
+    read_what_runs,
+    value_of,
+    with_roles_of_file,
+)
 from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import first_of
 from ..job.roles.role import MAIN
@@ -45,7 +52,7 @@ _OF_PODS = {
 
 def export(options: Options, console: Console) -> int:
     """Print the file. Raises UsageError for an option that is refused."""
-    options = _with_roles_of_file(options)
+    options = with_roles_of_file(options)
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
     if read_text("to", options.to or SBATCH) != SBATCH:
@@ -79,14 +86,6 @@ def export(options: Options, console: Console) -> int:
     return DONE
 
 
-def _with_roles_of_file(options: Options) -> Options:
-    """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
-    has_file = options.cluster or Path("cluster.toml").is_file()
-    if options.script or options.each or options.args or options.role or not has_file:
-        return options
-    return replace(options, role=cluster.find_cluster("", options.cluster).job.roles)
-
-
 def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:
     """Raise UsageError for an option that this engine has no such thing for."""
     for name, instead in names.items():
@@ -99,65 +98,52 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
     if not options.image:
         hint = f"{FLAG.image} registry.example/team/train:1, which has Muster's own image below it, and the folder"
         raise UsageError(f"{FLAG.to} {options.to}: the cluster has to be told which image", hint)
-    _refuse_absent(words)
     gpus, nodes = gpus_of_each_node(options), read_text("nodes", options.nodes or "1")
-    variables = {name: value for name, value in own.items() if name != _RANKS}
-    made = pods.PodSet(
-        pods.name_of(read_run(options.run) or _name(words)),
+    acted = roles.read(read_what_runs(options), ())
+    name = pods.name_of(read_run(options.run) or _name(words), [each.role.name for each in acted])
+    if acted:
+        groups, main = _of_roles(name, acted, nodes, gpus), first_of([each.role for each in acted]).name
+    else:
+        restarts = int(own.get(environment.MAX_RESTARTS_NAME) or 0)
+        groups, main = (pods.Group(tuple(words), nodes, int(own.get(_RANKS) or gpus or 1), gpus, restarts),), pods.ONLY
+    for group in groups:
+        _refuse_absent(group.words)
+    # A role has its own number of ranks, and says itself whether it is one rank alone.
+    of_one = (_RANKS, environment.BARE_RANK) if acted else (_RANKS,)
+    return pods.PodSet(
+        name,
         options.image,
-        (
-            pods.Group(
-                tuple(words),
-                nodes,
-                int(own.get(_RANKS) or gpus or 1),
-                gpus,
-                int(own.get(environment.MAX_RESTARTS_NAME) or 0),
-            ),
-        ),
-        variables=variables,
+        groups,
+        main,
+        variables={name: value for name, value in own.items() if name not in of_one},
         secrets=pods.secrets_of(options.secret),
         mounts=value_of(options, "mount"),
         claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
         made_by=shlex.join(["muster", *sys.argv[1:]]),
     )
-    acted = roles.read(read_what_runs(options), ())
-    return _with_roles(made, acted, nodes, gpus) if acted else made
 
 
-def _with_roles(made: pods.PodSet, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> pods.PodSet:
+def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
     free = iter(_FREE_PORTS)
     acted = roles.with_ports(acted, lambda role: next(free))
-    acted = [replace(each, role=replace(each.role, nodes=nodes)) if each.role.name == MAIN else each for each in acted]
-    name = pods.name_of(made.name, [each.role.name for each in acted])
     groups, where = list[pods.Group](), dict[str, list[roles.Where]]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
+        count = nodes if role.name == MAIN else role.nodes
+        ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
+        names = [role.name] if count == 1 else [f"{role.name}-{index}" for index in range(count)]
+        where[role.name] = [
+            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
+            for index, node in enumerate(names)
+        ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}
         own |= {environment.BARE_RANK: "1"} if each.bare else {}
-        ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
-        where[role.name] = [
-            roles.Where(
-                role.name if role.nodes == 1 else f"{role.name}-{index}",
-                pods.pod_name(name, role.name, index),
-                _ROLES_PORT,
-                ranks,
-                own_gpus,
-            )
-            for index in range(role.nodes)
-        ]
         words = (environment.SCRIPT, *each.words)
-        _refuse_absent(words)
-        groups.append(
-            pods.Group(words, role.nodes, ranks, own_gpus, each.restarts, role.name, role.separate, variables=own)
-        )
+        groups.append(pods.Group(words, count, ranks, own_gpus, each.restarts, role.name, role.separate, own))
     known = roles.of_pods(acted, where)
-    groups = [replace(each, variables={**each.variables, **known[each.name]}) for each in groups]
-    of_one = (environment.MAX_RESTARTS_NAME, environment.BARE_RANK)
-    common = {name: value for name, value in made.variables.items() if name not in of_one}
-    main = first_of([each.role for each in acted]).name
-    return replace(made, name=name, groups=tuple(groups), main=main, variables=common)
+    return tuple(replace(each, variables={**each.variables, **known[each.name]}) for each in groups)
 
 
 def _name(words: Sequence[str]) -> str:

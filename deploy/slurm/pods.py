@@ -32,9 +32,10 @@ from ..run.roles import POD_KEY, ROLE, ROLE_INDEX
 from ..send.folder.content import WORKSPACE
 
 KINDS = ("jobset", "trainjob")
+# The pods of a run that has one command.
+ONLY = "node"
 # A pod's host name has the run's name, the Job's, two numbers, and at most 63 letters.
 _LONGEST_NAME, _LONGEST_HOST = 40, 63 - len("--0-9999")
-_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 # The number of a pod among those of its Job.
 _INDEX = "valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}"
@@ -54,9 +55,14 @@ class Group:
     ranks: int = 1
     gpus: int = 0
     restarts: int = 0
-    name: str = "node"
+    name: str = ONLY
     separate: bool = False
     variables: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @property
+    def has_role(self) -> bool:
+        """Whether its pods are those of one role among several."""
+        return ROLE in self.variables
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class PodSet:
     name: str
     image: str
     groups: tuple[Group, ...]
-    main: str = "node"
+    main: str = ONLY
     variables: Mapping[str, str] = field(default_factory=dict, hash=False)
     secrets: Mapping[str, str] = field(default_factory=dict, hash=False)
     mounts: tuple[Mount, ...] = ()
@@ -84,10 +90,10 @@ _HEAD = Template("""\
 $folder
 # Stop it with: kubectl delete $kind $name
 # Namespace, queue, CPUs, memory and RDMA devices are your cluster's to name.
-$key""")
+""")
 _KEY = f"""\
 # First, the key by which the roles of this run know each other:
-#   kubectl create secret generic {{}} --from-literal={POD_KEY}="$(openssl rand -hex 16)"
+#   kubectl create secret generic $secret --from-literal={POD_KEY}="$$(openssl rand -hex 16)"
 """
 _FOLDER = f"""\
 # The image has the folder: FROM muster-trainer:gpu, then COPY --chown={IMAGE_USER} . {WORKSPACE}
@@ -107,7 +113,8 @@ spec:
     # Its Job replaces pods; a run that has failed for good would only fail again.
     maxRestarts: 0
   replicatedJobs:
-$jobs""")
+$jobs
+""")
 _TRAINJOB = Template("""\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
@@ -144,8 +151,8 @@ _REPLICATED = Template("""\
 - name: $group
   replicas: 1
   template:
-$labels$job
-""")
+$labels\
+$job""")
 _TRAINER_LABEL = """\
     metadata:
       labels:
@@ -186,10 +193,17 @@ spec:
 $env
 $resources\
         volumeMounts:
-$mounts
+        - {name: shm, mountPath: /dev/shm}
+        - {name: runs, mountPath: $runs}
+$mounts\
       volumes:
-$volumes
-""")
+      - {name: shm, emptyDir: {medium: Memory}}
+      - {name: runs, $place}
+$volumes""")
+
+
+_MOUNT = Template("        - {name: mount-$number, mountPath: $target, readOnly: $read_only}\n")
+_VOLUME = Template("      - {name: mount-$number, hostPath: {path: $source, type: $kind}}\n")
 
 
 def manifest(kind: str, pods: PodSet) -> str:
@@ -198,25 +212,25 @@ def manifest(kind: str, pods: PodSet) -> str:
     if kind == "trainjob" and main.separate and main.nodes > 1:
         what = f"role {main.name}: a TrainJob's {main.nodes} nodes train together, and these are separate"
         raise UsageError(what, f"{FLAG.to} jobset")
-    values = {
-        "name": pods.name,
-        "nodes": main.nodes,
-        "ranks": main.ranks,
-        "made_by": "".join(letter if letter.isprintable() else " " for letter in pods.made_by),
-        "kind": kind,
-        "folder": _FOLDER if pods.sent else _TRAINER,
-        "key": _KEY.format(_key_of(pods)) if any(ROLE in group.variables for group in pods.groups) else "",
-    }
-    body, deep = (_JOBSET, 2) if kind == "jobset" else (_TRAINJOB, 6)
-    jobs = (_replicated(kind, pods, group) for group in pods.groups)
-    text = body.substitute(values, jobs=indent("".join(jobs), " " * deep).rstrip("\n"))
-    return _HEAD.substitute(values) + text.rstrip("\n") + "\n"
+    body, deep, trainer = (_JOBSET, 2, None) if kind == "jobset" else (_TRAINJOB, 6, main)
+    jobs = "".join(_replicated(pods, group, group is trainer) for group in pods.groups)
+    head = _HEAD.template + (_KEY if main.has_role else "")
+    return Template(head + body.template).substitute(
+        name=pods.name,
+        nodes=main.nodes,
+        ranks=main.ranks,
+        made_by="".join(letter if letter.isprintable() else " " for letter in pods.made_by),
+        kind=kind,
+        folder=_FOLDER if pods.sent else _TRAINER,
+        secret=_key_of(pods),
+        jobs=indent(jobs, " " * deep).rstrip("\n"),
+    )
 
 
-def _replicated(kind: str, pods: PodSet, group: Group) -> str:
-    trains = kind == "trainjob" and group.name == pods.main
-    job = indent(_job(pods, group, by_policy=trains), " " * 4).rstrip("\n")
-    return _REPLICATED.substitute(group=group.name, labels=_TRAINER_LABEL if trains else "", job=job)
+def _replicated(pods: PodSet, group: Group, by_policy: bool) -> str:
+    """One indexed Job. `by_policy`: a TrainJob's torch policy gives its pods their places."""
+    job = indent(_job(pods, group, by_policy), " " * 4)
+    return _REPLICATED.substitute(group=group.name, labels=_TRAINER_LABEL if by_policy else "", job=job)
 
 
 def _key_of(pods: PodSet) -> str:
@@ -228,10 +242,9 @@ def name_of(text: str, roles: Sequence[str] = ()) -> str:
     """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
     most = min(_LONGEST_NAME, _LONGEST_HOST - max(map(len, roles), default=0))
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{FLAG.run} {text}: no name of a JobSet", f"lowercase letters, digits and -: {FLAG.run} train"
-        )
+    if not name:
+        hint = f"lowercase letters, digits and -: {FLAG.run} train"
+        raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", hint)
     return name
 
 
@@ -243,19 +256,13 @@ def object_of(flag: str, text: str) -> str:
 
 
 def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
-    """One indexed Job. `by_policy`: a TrainJob's torch policy gives its pods their places."""
-    sent = {SENT: WORKSPACE} if pods.sent else {}
-    hidden = {SECRETS_PRESENT: ",".join(sorted(pods.secrets))} if pods.secrets else {}
-    own = {RUN_ID: pods.name, RUN_DIR: f"{RUNS_IN_CONTAINER}/{pods.name}"}
-    variables = {**pods.variables, **group.variables, **sent, **hidden, **own}
-    rows = [f"- {{name: {name}, value: {_text(value)}}}" for name, value in sorted(variables.items())]
-    secrets = {**pods.secrets, **({POD_KEY: _key_of(pods)} if ROLE in group.variables else {})}
-    rows += [
-        f"- {{name: {name}, valueFrom: {{secretKeyRef: {{name: {secret}, key: {name}}}}}}}"
-        for name, secret in sorted(secrets.items())
-    ]
-    rows += [f"- {{name: {ROLE_INDEX}, {_INDEX}}}"] if ROLE in group.variables else []
-    mounts, volumes = _volumes(pods)
+    own = {RUN_ID: pods.name, RUN_DIR: f"{RUNS_IN_CONTAINER}/{pods.name}", **({SENT: WORKSPACE} if pods.sent else {})}
+    own |= {SECRETS_PRESENT: ",".join(sorted(pods.secrets))} if pods.secrets else {}
+    secrets = {**pods.secrets, **({POD_KEY: _key_of(pods)} if group.has_role else {})}
+    given = {name: f"value: {_text(value)}" for name, value in {**pods.variables, **group.variables, **own}.items()}
+    given |= {name: f"valueFrom: {{secretKeyRef: {{name: {secrets[name]}, key: {name}}}}}" for name in secrets}
+    given |= {ROLE_INDEX: _INDEX} if group.has_role else {}
+    given |= {} if by_policy else _place(pods, group)
     command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *group.words]
     return _JOB.substitute(
         nodes=group.nodes,
@@ -264,10 +271,13 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
         user=IMAGE_USER,
         image=_text(pods.image, expands=False),
         command=f"[{', '.join(map(_text, command))}]",
-        env=indent("\n".join([*rows, *(() if by_policy else _place(pods, group))]), " " * 8),
+        # A variable that another one names (MUSTER_ROLE_INDEX in PET_MASTER_ADDR) has to stand before it.
+        env="\n".join(f"        - {{name: {name}, {value}}}" for name, value in sorted(given.items())),
         resources=f'        resources: {{limits: {{nvidia.com/gpu: "{group.gpus}"}}}}\n' if group.gpus else "",
-        mounts=indent("\n".join(mounts), " " * 8),
-        volumes=indent("\n".join(volumes), " " * 6),
+        runs=RUNS_IN_CONTAINER,
+        place=f"persistentVolumeClaim: {{claimName: {pods.claim}}}" if pods.claim else "emptyDir: {}",
+        mounts=_of_mounts(pods.mounts, _MOUNT),
+        volumes=_of_mounts(pods.mounts, _VOLUME),
     )
 
 
@@ -276,33 +286,30 @@ def pod_name(run: str, group: str, index: int | str) -> str:
     return f"{run}-{group}-0-{index}.{run}"
 
 
-def _place(pods: PodSet, group: Group) -> list[str]:
+def _place(pods: PodSet, group: Group) -> dict[str, str]:
     """What the torch policy of a TrainJob gives its pods: this pod's place, and where the first one is."""
-    given = {
-        "PET_NNODES": 1 if group.separate else group.nodes,
-        "PET_NPROC_PER_NODE": group.ranks,
-        "PET_MASTER_ADDR": pod_name(pods.name, group.name, f"$({ROLE_INDEX})" if group.separate else 0),
-        "PET_MASTER_PORT": MASTER_PORT,
+    first = pod_name(pods.name, group.name, f"$({ROLE_INDEX})" if group.separate else 0)
+    return {
+        "PET_NNODES": f'value: "{1 if group.separate else group.nodes}"',
+        "PET_NPROC_PER_NODE": f'value: "{group.ranks}"',
+        "PET_MASTER_ADDR": f'value: "{first}"',
+        "PET_MASTER_PORT": f'value: "{MASTER_PORT}"',
+        "PET_NODE_RANK": 'value: "0"' if group.separate else _INDEX,
     }
-    number = 'value: "0"' if group.separate else _INDEX
-    return [
-        *(f'- {{name: {name}, value: "{value}"}}' for name, value in given.items()),
-        f"- {{name: PET_NODE_RANK, {number}}}",
-    ]
 
 
-def _volumes(pods: PodSet) -> tuple[list[str], list[str]]:
-    """Mounts and volumes: shared memory for the ranks, the run's folder, and the folders of --mount."""
-    place = f"persistentVolumeClaim: {{claimName: {pods.claim}}}" if pods.claim else "emptyDir: {}"
-    mounts = ["- {name: shm, mountPath: /dev/shm}", f"- {{name: runs, mountPath: {RUNS_IN_CONTAINER}}}"]
-    volumes = ["- {name: shm, emptyDir: {medium: Memory}}", f"- {{name: runs, {place}}}"]
-    for number, mount in enumerate(pods.mounts):
-        target, mode = _text(mount.target, expands=False), str(mount.read_only).lower()
-        kind = "DirectoryOrCreate" if mount.create else "Directory"
-        mounts.append(f"- {{name: mount-{number}, mountPath: {target}, readOnly: {mode}}}")
-        source = f"hostPath: {{path: {_text(mount.source, expands=False)}, type: {kind}}}"
-        volumes.append(f"- {{name: mount-{number}, {source}}}")
-    return mounts, volumes
+def _of_mounts(mounts: Sequence[Mount], row: Template) -> str:
+    """A row for each folder of --mount."""
+    return "".join(
+        row.substitute(
+            number=number,
+            target=_text(mount.target, expands=False),
+            source=_text(mount.source, expands=False),
+            read_only=str(mount.read_only).lower(),
+            kind="DirectoryOrCreate" if mount.create else "Directory",
+        )
+        for number, mount in enumerate(mounts)
+    )
 
 
 def _text(value: str, expands: bool = True) -> str:

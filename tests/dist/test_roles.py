@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -146,6 +147,56 @@ def test_a_role_that_is_never_ready_is_named_with_what_is_missing(project):
     assert not (project.run / "work/began").exists()
 
 
+def test_a_role_that_dies_before_it_is_ready_has_no_new_time_with_each_start(project):
+    project.write("helper.py", "raise ValueError('bad config')")
+    project.write("train.py", "import time; time.sleep(300)")
+    helper = f"helper=1,port={free_port()},ready=port,within=12s,restart=9999:python helper.py"
+    done = project("--role", helper, "--", "python", "train.py")
+    assert done.returncode == 1
+    wanted = r"it was started \d+ times, and ended with code 1: ValueError: bad config"
+    assert re.search(f"error: helper is not ready after 12 s: {wanted}", done.stderr), done.stderr
+    assert "helper ended with code 1: ValueError: bad config: it starts again (restart 1)" in done.stderr
+    told = [line for line in done.stderr.splitlines() if "it starts again" in line]
+    assert len(told) < 8, "a storm of restarts is no storm of lines"
+
+
+def test_a_role_whose_program_is_not_there_is_named(project):
+    project.write("train.py", "import time; time.sleep(300)")
+    done = project("--role", "helper=1:qwen-serve --port 1", "--", "python", "train.py")
+    assert done.returncode == 2
+    assert "error: helper: no such program: qwen-serve" in done.stderr
+
+
+def test_a_role_whose_script_is_not_there_is_named_before_anything_starts(project):
+    project.write("train.py", "")
+    done = project("--role", "helper=1:python nothere.py", "--", "python", "train.py")
+    assert done.returncode == 2
+    assert "error: role helper: nothere.py: no such file in" in done.stderr
+
+
+def test_the_roles_of_a_file_of_hosts_run_here_too(project):
+    project.write(
+        "cluster.toml",
+        """
+hosts = ["gpu-a", "gpu-b"]
+[[role]]
+name = "server"
+command = "python server.py"
+hosts = ["gpu-b"]
+[[role]]
+name = "trainer"
+command = "python train.py"
+after = ["server"]
+ends = true
+""",
+    )
+    project.write("server.py", "import time; time.sleep(300)")
+    project.write("train.py", "import os; print('hosts', os.environ['MUSTER_SERVER_HOSTS'])")
+    done = project("--allow-folder")
+    assert done.returncode == 0, done.stderr
+    assert "hosts 127.0.0.1" in done.stdout
+
+
 def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
     """Else a trainer would send its weights to whoever listens there."""
     project.write("server.py", SERVER)
@@ -154,7 +205,7 @@ def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
         port = stranger.getsockname()[1]
         done = project("--role", f"server=1,port={port},ready=port:python server.py", "--", "python", "train.py")
     assert done.returncode != 0
-    assert f"port {port} of server is taken" in done.stdout + done.stderr
+    assert f"server: port {port} is taken" in done.stdout + done.stderr
     assert not (project.run / "work/began").exists()
 
 
@@ -225,3 +276,11 @@ def test_hosts_that_nobody_follows_bring_a_worker_back_and_end_the_run(on_hosts,
     waiting.until(lambda: phase("server", "ready", killed), "the server is back", 60)
     (tmp_path / "main/work/end").touch()
     assert {role: agent.wait(60) for role, agent in agents.items()} == {"main": 0, "deaf": 0, "server": 0}
+
+
+def test_hosts_that_nobody_follows_hear_at_once_of_a_role_that_cannot_start(on_hosts):
+    on_hosts.write("train.py", "import time; time.sleep(300)")
+    agents = on_hosts("helper=h2:qwen-serve", "main=h3,ends,after=helper:python train.py")
+    # Who is not told waits for a minute before it takes the other for lost.
+    assert agents["main"].wait(40) == 0
+    assert agents["helper"].wait(40) == 2

@@ -46,8 +46,8 @@ def of_hosts(*texts, **facts):
 
 def secret_of(key, monkeypatch):
     given = {part.PLAN: json.dumps({"key": key, "roles": []})}
-    monkeypatch.setattr(part, "Part", lambda *_: type("P", (), {"wait_to_start": lambda self: None})())
-    part.begin(given, "a", Path("/none"), 0)
+    monkeypatch.setattr(part, "Part", lambda *_: None)
+    part.join(given, "a", Path("/none"), 0)
     return given
 
 
@@ -268,3 +268,17 @@ def test_the_key_of_a_run_is_no_part_of_the_text_that_is_exported(tmp_path, monk
     export.export(options, None)
     assert capsys.readouterr().out == text  # nothing in it was drawn
     assert "secretKeyRef: {name: t-py-roles, key: MUSTER_ROLES_KEY}" in text
+
+
+def test_the_roles_of_a_cloned_folder_start_nothing_here_before_they_are_allowed(tmp_path):
+    (tmp_path / "cluster.toml").write_text(
+        'hosts = ["a"]\n[[role]]\nname = "a"\ncommand = "python evil.py"\nends = true\n'
+    )
+    (tmp_path / "evil.py").write_text("")
+    line = [Path(sys.executable).with_name("fab"), "--search-root", HOME, "up", "--backend", "processes"]
+    given = {**os.environ, "PYTHONPATH": str(HOME)}
+    done = subprocess.run(line, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=120,
+                          stdin=subprocess.DEVNULL)  # fmt: skip
+    assert done.returncode == 2
+    assert "asks for what is yours to allow" in done.stderr
+    assert not (tmp_path / "runs").exists()

@@ -96,6 +96,7 @@ class _OnHosts(Start[NewRun]):
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
         if self._continues and not options.role:
             options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
+        roles.refuse_beside(options)
         options, self._command = read_command(options)
         if not options.script:
             refuse_without_script(options, ("restarts", "style"))
@@ -113,7 +114,8 @@ class _OnHosts(Start[NewRun]):
         work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
         cluster = replace(cluster, hosts=roles.with_gpus(cluster.hosts, work.roles))
         for acted in work.roles:
-            folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
+            with roles.named(acted.role.name):
+                folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work, options.wait)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)

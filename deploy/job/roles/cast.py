@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from ...core.errors import UsageError
-from ...core.near import near
+from ...core.near import hint_of
 from ...core.text import several
 from .role import MAIN, Role, read
 
@@ -39,9 +40,13 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
         raise UsageError(f"roles {', '.join(rest)}: only one can have the hosts that are left", "say how many each has")
     for role in roles:
         if unknown := next((name for name in role.after if name not in names), ""):
-            meant = near(unknown, names)
-            hint = f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
-            raise UsageError(f"role {role.name}: after: there is no role {unknown}", hint)
+            raise UsageError(f"role {role.name}: after: there is no role {unknown}", hint_of(unknown, names))
+    if len(ends := [role.name for role in roles if role.ends]) > 1:
+        typed = f"the script beside the roles ends the run: leave out `ends` of {ends[0]}"
+        raise UsageError(
+            f"roles {', '.join(ends)}: only one role ends the run",
+            typed if MAIN in ends else "leave `ends` with one of them",
+        )
     placed = _placed(roles, hosts) if hosts else _unplaced(roles)
     return _in_order(placed)
 
@@ -54,9 +59,8 @@ def _unplaced(roles: Sequence[Role]) -> list[Role]:
 def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
     named = [host for role in roles for host in role.hosts]
     if unknown := next((host for host in named if host not in hosts), ""):
-        meant = near(unknown, hosts)
-        hint = f"did you mean {meant}?" if meant else f"there are {', '.join(hosts)}"
-        raise UsageError(f"a role names the host {unknown}, which the run does not have", hint)
+        what = f"a role names the host {unknown}, which the run does not have"
+        raise UsageError(what, hint_of(unknown, hosts))
     if twice := next((host for host in named if named.count(host) > 1), ""):
         raise UsageError(f"{twice}: two roles name this host", "a host has one role: add a host")
     left = [host for host in hosts if host not in named]
@@ -82,11 +86,22 @@ def _in_order(roles: Sequence[Role]) -> tuple[Role, ...]:
         done = {role.name for role in ordered}
         role = next((each for each in left if set(each.after) <= done), None)
         if role is None:
-            names = ", ".join(each.name for each in left[:4])
-            raise UsageError(f"roles {names}: they wait for each other", "take one name out of `after`")
+            _refuse_circle({each.name: each.after for each in left})
         ordered.append(role)
         left.remove(role)
     return tuple(ordered)
+
+
+def _refuse_circle(after: Mapping[str, Sequence[str]]) -> NoReturn:
+    """Raise UsageError for roles of which each starts after another one of them."""
+    circle, name = list[str](), next(iter(after))
+    while name not in circle:
+        circle.append(name)
+        name = next(other for other in after[name] if other in after)
+    circle = circle[circle.index(name) :]
+    others = [*circle[1:], circle[0]]
+    waits = ", ".join(f"{role} after {other}" for role, other in zip(circle, others, strict=True))
+    raise UsageError(f"roles that start in a circle: {waits}", f"take {others[0]} out of `after` of {circle[0]}")
 
 
 def first_of(roles: Sequence[Role]) -> Role:

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 from ...core.errors import UsageError
-from ...core.near import near
+from ...core.near import hint_of
 from .. import values
 from ..options import FLAG
 from ..toml import Table
@@ -116,17 +116,14 @@ def _checked(name: Any, command: Any, given: dict[str, Any], refuse: Any) -> Rol
     if name in _RESERVED:
         refuse(f"{name}: Muster's own variables have this name", f"another one: {name}-1", "name")
     if not isinstance(command, str) or not command.isprintable() or not command.strip():
-        refuse(
-            f"{name}: its command is not one line of text",
-            "put more lines into a script of the folder",
-            "command",
-        )
+        hint = 'one text, as it is typed: command = "python serve.py"; several lines go into a script of the folder'
+        refuse(f"{name}: its command is not one line of text", hint, "command")
     known = {each.name for each in fields(Role)[2:]}
     made: dict[str, Any] = {}
     for key, value in given.items():
         if key not in known:
-            meant = near(key, known)
-            hint = f"did you mean {meant}?" if meant else f"known: {', '.join(sorted(known))}"
+            hint = next((hint for names, hint in _SHARED.items() if key in names), "")
+            hint = hint or hint_of(key, sorted(known), "known:")
             refuse(f"{name}: {key}: a role has no such setting", hint, key)
         made[key] = _READERS[key](value)
         if made[key] is None:
@@ -204,6 +201,13 @@ _READERS = {
     "after": _names,
     "processes": _processes,
     "gpus": values.whole(0, _MOST_GPUS),
+}
+# What all roles of a run have in common, and what a role calls otherwise.
+_SHARED = {
+    ("image", "packages", "requirements", "dockerfile"): "all roles have the run's image and packages: put there what "
+    "any of them needs",
+    ("env", "environment", "variables"): 'in its command: "env NAME=VALUE python serve.py"',
+    ("wait_for", "waits_for", "depends_on", "needs"): 'after = ["name of a role"]',
 }
 _WANTED = {
     "nodes": f'a number of nodes from 1 to {MOST_NODES}, or "{REST}"',

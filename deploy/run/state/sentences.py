@@ -44,7 +44,12 @@ def _of_role(event: Event) -> tuple[str, bool] | None:
     who = node if node == role or node.startswith(f"{role}-") else f"{role} on {node}"
     if event["phase"] == "ready":
         return f"{who} is ready", False
-    return (f"{who} starts again", True) if event.get("again") else None
+    restarts = event.get("restarts", 1)
+    # One that dies at once, and may start for ever, is told of ever less often.
+    if not event.get("again") or restarts & (restarts - 1):
+        return None
+    why = event.get("why", "") or "has ended"
+    return f"{who} {why}: it starts again (restart {restarts})", True
 
 
 def _put_aside(event: Event) -> tuple[str, bool]:

@@ -124,8 +124,9 @@ def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
         (["a=h1+h1:x.py"], "two roles name this host"),
         (["a=h9:x.py"], "which the run does not have"),
         (["a=1,after=c:x.py", "b=1:y.py"], "there is no role c"),
-        (["a=1,after=b:x.py", "b=1,after=a:y.py"], "wait for each other"),
-        (["a=1,after=a:x.py", "b=1:y.py"], "wait for each other"),
+        (["a=1,after=b:x.py", "b=1,after=a:y.py"], "in a circle: a after b, b after a"),
+        (["a=1,after=a:x.py", "b=1:y.py"], "in a circle: a after a"),
+        (["a=1,ends:x.py", "b=1,ends:y.py"], "roles a, b: only one role ends the run"),
         (["a=rest:x.py", "b=rest:y.py"], "only one"),
         ([f"a{number}=1:x.py" for number in range(65)], "at most 64"),
     ],
@@ -133,6 +134,33 @@ def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
 def test_roles_that_do_not_fit_together_are_refused(texts, what):
     with pytest.raises(UsageError, match=what):
         cast(texts, ["h1", "h2"])
+
+
+def test_who_only_waits_for_a_circle_is_not_named_in_it():
+    with pytest.raises(UsageError, match="circle: a after b, b after a"):
+        cast(["t=1,after=a:t.py", "a=1,after=b:x.py", "b=1,after=a:y.py"], ())
+
+
+def test_a_script_beside_a_role_that_ends_the_run_is_refused_with_what_to_leave_out():
+    texts, _ = with_script(["a=1,ends:x.py"], "train.py")
+    with pytest.raises(UsageError) as refused:
+        cast(texts, ())
+    assert "leave out `ends` of a" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("image = 'x'", "all roles have the run's image"),
+        ("env = {A = '1'}", "env NAME=VALUE python serve.py"),
+        ("wait_for = 'b'", "after ="),
+        ("restarts = 3", "did you mean restart?"),
+    ],
+)
+def test_what_a_role_calls_otherwise_or_has_in_common_is_said(tmp_path, line, hint):
+    with pytest.raises(UsageError) as refused:
+        of_table(table(tmp_path, f"[[role]]\nname = 'a'\ncommand = 'x'\n{line}\n"))
+    assert hint in refused.value.hint
 
 
 def test_a_role_stands_behind_those_that_it_starts_after():

@@ -114,16 +114,19 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         publish(stopped, folder, f"{name}-agent")
         end.leave(STOPPED)
         return STOPPED
+    part = None
     try:
         is_script = arguments[:1] == ["--script"]
         began = time.time()
         conflicts = _enter_work(folder if is_script else None)
+        part = roles.join(os.environ, name, folder, _first_rank())
         command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
         own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
             _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
-        part = roles.begin(os.environ, name, folder, _first_rank())
+        if part:
+            roles.begin(part, _first_rank())
         plan = group.plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
@@ -135,12 +138,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         end.leave(early.verdict.code)
         return early.verdict.code
     except (TrainError, OSError) as fault:
-        known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
-        if folder and not isinstance(fault, OSError):
-            publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
-            end.leave(known.code)
-        print(known.report(), file=sys.stderr)
-        return known.code
+        return _refused(fault, part, folder, name, end)
     with _private_folder(folder, name) as outcome, everybody.speaking(everyone, outcome):
         per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
         hidden = handover.values(os.environ, secrets)
@@ -323,6 +321,21 @@ class FinalEnd:
         """The end is final."""
         if self._path is not None:
             surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
+
+
+def _refused(
+    fault: TrainError | OSError, part: roles.Part | None, folder: Path | None, name: str, end: FinalEnd
+) -> int:
+    """This node does not start: say so, to the other roles too. Returns its code."""
+    known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
+    known = part.name(known) if part else known
+    if folder and not isinstance(fault, OSError):
+        publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
+        end.leave(known.code)
+    print(known.report(), file=sys.stderr, flush=True)
+    if part:
+        part.refuse(known)
+    return known.code
 
 
 def torchrun_command(arguments: Sequence[str]) -> list[str]:

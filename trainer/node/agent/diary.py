@@ -57,6 +57,8 @@ class Diary:
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
+        # How the last life ended that failed, its successor's meanwhile included.
+        self.died = ""
         self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
         # The ranks end because another role has ended the run: their ends are no failures.
@@ -102,6 +104,7 @@ class Diary:
             last_words = self._last_words(words, life) if life.failed else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
+                self.died = f"{how}: {last_words.error}" if last_words.error else how
             self._tell_end(life, life.code, how, last_words, about)
 
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:

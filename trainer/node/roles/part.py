@@ -35,6 +35,8 @@ _ROUND_S, _LOOK_S = 0.2, 0.05
 _EXCUSE_S = 2.0
 # At the end everybody is to hear of it; who does not answer for so long hears it from others, or is gone.
 _TELL_S = 3.0
+# One that cannot start may be the first to know: the others' containers begin some seconds later.
+_TELL_LATER_S = 20.0
 _AT_ONCE = 32
 
 
@@ -53,6 +55,7 @@ class Part:
         address, self._port, self._service = self.role.nodes[node]
         self._ready = ready.look_of(self.role.ready, address, self._service, log, Path.cwd())
         self._pid, self._began, self._why_not, self._late, self._over_at = 0, 0.0, "", "", 0.0
+        self._starts, self._died = 0, ""
         self._asked_at, self._unready_since, self._alive = 0.0, now, False
         try:
             self._listening = peers.serve(address, self._port, plan.key, self._answer)
@@ -84,7 +87,7 @@ class Part:
         address = self.role.nodes[self.node][0]
         for port in {self._service, ready.port_of(self.role.ready, self._service)} - {0}:
             if not ready.port_answers(address, port):
-                what = f"port {port} of {self.who} is taken: something answers there already"
+                what = f"port {port} is taken: something answers there already"
                 raise Refused(what, "give the role another port, or end what has it")
         self._unready_since = time.monotonic()
         self._tell(RUNS)
@@ -99,27 +102,31 @@ class Part:
             self._tell(WAITS, waits)
         return missing
 
-    def look(self, lives: Sequence[Life]) -> None:
-        """Look at the present life of the program."""
+    def look(self, lives: Sequence[Life], died: str = "") -> None:
+        """Look at the present life of the program. `died`: how the last one ended that failed."""
         life = min(lives, key=lambda each: each.local_rank, default=None)
         if life is None or self.over:
             return
-        self._alive = life.code is None
-        if life.pid != self._pid:
-            again, self._pid, self._began = bool(self._pid), life.pid, life.began
-            self._unready_since = time.monotonic()
-            if again:
-                self._tell(RUNS, again=True)
-        elif not self._alive and self._phase() == READY:
+        self._died, self._alive, began = died, life.code is None, life.pid != self._pid
+        was_ready = self._phase() == READY and (began or not self._alive)
+        # One that dies before it is ready has no more time for that: it would start again for ever.
+        self._unready_since = time.monotonic() if was_ready else self._unready_since
+        if began:
+            self._pid, self._began, self._starts = life.pid, life.began, self._starts + 1
+            if self._starts > 1:
+                self._tell(RUNS, self._died, restarts=self._starts - 1)
+        elif was_ready:
             self._tell(RUNS, "its program has ended")
 
     def unready(self) -> str:
         """Why the program is not ready although it has had the time for it; empty while it has."""
-        late = time.monotonic() - self._unready_since > self.role.within and self._why_not
+        late = time.monotonic() - self._unready_since > self.role.within and (self._why_not or self._died)
         if late and self._phase() == RUNS and not self.over and not self._late:
             about = self.role.ready, self.role.nodes[self.node][0], self._service
-            where = ready.elsewhere(*about, links.listening(self._pid))
-            self._late = f"{self.who} is not ready after {self.role.within:g} s: {self._why_not}{where}"
+            why = f"{self._why_not}{ready.elsewhere(*about, links.listening(self._pid))}"
+            if self._died and self.role.ready:
+                why = f"it was started {self._starts} times, and {self._died}"
+            self._late = f"{self.who} is not ready after {self.role.within:g} s: {why}"
         return self._late
 
     def ask(self) -> None:
@@ -162,11 +169,15 @@ class Part:
         self._end(verdict.code if verdict else code, why)
         return verdict
 
-    def refuse(self, fault: TrainError) -> None:
-        """This node cannot start: everybody is told."""
-        self._end(FAILED, fault.message)
+    def name(self, fault: TrainError) -> TrainError:
+        """The fault with the role's name."""
+        return TrainError(f"{self.who}: {fault.message}", fault.hint, fault.code)
 
-    def _end(self, code: int, why: str) -> None:
+    def refuse(self, fault: TrainError) -> None:
+        """This node cannot start: tell everybody, also those that have not begun yet."""
+        self._end(FAILED, fault.message, _TELL_LATER_S)
+
+    def _end(self, code: int, why: str, tell_s: float = _TELL_S) -> None:
         """Wait until the run is over, and everybody else has heard of it."""
         code = code if code in (DONE, FAILED, STOPPED) else FAILED
         self._tell(ENDED, why, code)
@@ -177,7 +188,7 @@ class Part:
                 time.sleep(_LOOK_S)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-        self._tell_everybody()
+        self._tell_everybody(tell_s)
         self._closed.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -187,12 +198,13 @@ class Part:
         with self._lock:
             return self._views[self.node].phase
 
-    def _tell(self, phase: str, why: str = "", code: int = DONE, again: bool = False) -> None:
+    def _tell(self, phase: str, why: str = "", code: int = DONE, restarts: int = 0) -> None:
         with self._lock:
             own = self._views[self.node]
             self._views[self.node] = replace(own, phase=phase, code=code, why=why, seen=time.monotonic())
         with suppress(OSError):
-            self._events.event("role", role=self.role.name, phase=phase, why=why, **({"again": True} if again else {}))
+            again = {"again": True, "restarts": restarts} if restarts else {}
+            self._events.event("role", role=self.role.name, phase=phase, why=why, **again)
         self._decide()
 
     def _decide(self) -> None:
@@ -221,13 +233,13 @@ class Part:
         self._hear(question, question.get("node"))
         return self._words()
 
-    def _ask(self, node: str) -> bool:
-        """Ask another node; whether it has heard what this one says, or is gone."""
+    def _ask(self, node: str) -> bool | None:
+        """Ask another node; whether it has heard what this one says, or None: its host answers, and it is not there."""
         address, port, _ = next(role.nodes[node] for role in self.plan.roles if node in role.nodes)
         answer = peers.ask(address, port, self.plan.key, self._words())
         if answer:
             self._hear(answer, node)
-        return answer is not None
+        return None if answer == {} else answer is not None
 
     def _others(self) -> list[str]:
         with self._lock:
@@ -246,13 +258,15 @@ class Part:
                 if not self._why_not and began == self._began and self._alive:
                     self._tell(READY)
 
-    def _tell_everybody(self) -> None:
-        """Tell every other node of this one's end and the run's, for as long as that can take."""
-        end, left = time.monotonic() + _TELL_S, [node for node in self._views if node != self.node]
+    def _tell_everybody(self, tell_s: float) -> None:
+        """Tell every other node of this one's end and the run's, for as long as that may take."""
+        end, left = time.monotonic() + tell_s, [node for node in self._views if node != self.node]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while left and time.monotonic() < end:
                 heard = list(pool.map(self._ask, left))
-                left = [node for node, has in zip(left, heard, strict=True) if not has]
+                # A node that is not there has ended, or, where this one could not start, has not begun.
+                waits = (False, None) if tell_s == _TELL_LATER_S else (False,)
+                left = [node for node, has in zip(left, heard, strict=True) if has in waits]
                 time.sleep(_LOOK_S if left else 0.0)
 
 
@@ -260,10 +274,10 @@ def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def begin(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
-    """This node's part, where the run has roles, once its program is to start. The plan leaves the environment.
+def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
+    """This node's part, where the run has roles. The plan leaves the environment.
 
-    Raises Ends where the run is over before that, TrainError where it cannot listen.
+    Raises TrainError where it cannot listen.
     """
     text = environment.pop(PLAN, "")
     if not text or run_folder is None:
@@ -271,17 +285,19 @@ def begin(environment: MutableMapping[str, str], node: str, run_folder: Path | N
     plan = read(text)
     # What the programs of a run alone know: the key itself would let them speak for its agents.
     environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
-    part = Part(plan, node, first_rank, run_folder)
+    return Part(plan, node, first_rank, run_folder)
+
+
+def begin(part: Part, first_rank: int) -> None:
+    """Wait until a node's program is to start. Raises Ends where the run is over before that."""
     try:
         over = part.wait_to_start()
     except KeyboardInterrupt:
-        verdict = Verdict("stopped", STOPPED, first_rank, node, 0, f"{part.role.name} was stopped before it started")
+        verdict = Verdict(
+            "stopped", STOPPED, first_rank, part.node, 0, f"{part.role.name} was stopped before it started"
+        )
         part.settle(verdict, STOPPED, False)
         raise Ends(verdict) from None
-    except Refused as fault:
-        part.refuse(fault)
-        raise
     if over:
         part.settle(None, DONE, True)
-        raise Ends(done(first_rank, node, 0))
-    return part
+        raise Ends(done(first_rank, part.node, 0))

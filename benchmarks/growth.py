@@ -1,0 +1,308 @@
+"""How preflight, deploy, status and following grow with the hosts: measured on 2 to 16, and a model that goes to 128.
+
+    python -m benchmarks.growth [--quick] [--up NAME] [--csv]
+
+Hosts are those of a rack that have the image (`--up`: of one of 16 nodes that is up, `make rack RACK=NAME NODES=16`).
+All of them and the control side share this machine's cores, so seconds of CPU are counted apart: the command's own, and
+those of all hosts together. What others use meanwhile is shown: on a busy machine the seconds mean little.
+
+The model is fitted to 2, 4 and 8 hosts and held against 16. Each count of CPU seconds is `a + b n`; the time of a
+command here is `c + CPU / cores`. On hosts of their own the last part is the command's own CPU, and one host's share.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import docker
+import numpy
+import psutil
+
+from benchmarks import nodes
+from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
+from benchmarks.venv import HOME
+from lab import rack as racks
+
+BASE, COPIES = "muster-trainer:cpu", "muster-growth"
+SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
+FAB = HOME / ".venv" / "bin" / "fab"
+FOLLOWED_S = 10.0
+# It steps for a while, and then waits: what a look at its state costs shall not be what it costs itself.
+SCRIPT = """
+import time
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(100, 10))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(30):
+    model(torch.ones(8, 100)).sum().backward()
+    optimizer.step()
+    print(f"step at {time.time():.3f}", flush=True)
+    time.sleep(0.5)
+print("idle", flush=True)
+time.sleep(600)
+"""
+_STEP = re.compile(r"step at (\d+\.\d+)")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What something took: seconds, and seconds of CPU of the command itself, of all hosts, and of all others."""
+
+    seconds: float
+    own: float
+    theirs: float
+    others: float = 0.0
+
+
+class Field:
+    """The hosts of a rack that are up, and the CPU seconds that they have had."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, engine = name, docker.from_env()
+        self.names = [f"rack-{number}" for number in range(1, size + 1)]
+        containers = [engine.containers.get(f"muster-{name}-{number}") for number in range(1, size + 1)]
+        self._counters = [_counter(str(each.id)) for each in containers]
+        self._environment = {**os.environ, "MUSTER_SSH_CONFIG": str(racks.Rack(name, size).ssh_config)}
+
+    def theirs(self, hosts: int) -> float:
+        """CPU seconds of the first hosts so far, and of all that runs in them."""
+        return sum(_used(path) for path in self._counters[:hosts])
+
+    def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
+        """A command on the first hosts."""
+        line = [str(FAB), "--search-root", str(HOME), words[0], "--hosts", ",".join(self.names[:hosts]), *words[1:]]
+        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(line, cwd=folder, env=self._environment, text=True, **out)
+
+    def cost(self, words: Sequence[str], hosts: int, folder: Path) -> Cost:
+        """What a whole command costs. Raises RuntimeError where it fails."""
+        busy, before, began = busy_seconds(), self.theirs(hosts), time.monotonic()
+        process = self.start(words, hosts, folder)
+        text = process.stdout.read() if process.stdout else ""
+        _, status, used = os.wait4(process.pid, 0)
+        seconds, own = time.monotonic() - began, used.ru_utime + used.ru_stime
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(words)} on {hosts} hosts: code {process.returncode}\n{text}")
+        theirs = self.theirs(hosts) - before
+        return Cost(seconds, own, theirs, busy_seconds() - busy - own - theirs)
+
+
+def _counter(container: str) -> Path:
+    """The file that counts a container's CPU time: of either version of control groups, of either driver."""
+    top = Path("/sys/fs/cgroup")
+    known = (top / "cpuacct/docker" / container / "cpuacct.usage", top / "docker" / container / "cpu.stat",
+             top / f"system.slice/docker-{container}.scope/cpu.stat")  # fmt: skip
+    return next(path for path in known if path.exists())
+
+
+def _used(path: Path) -> float:
+    text = path.read_text().split()
+    return int(text[0]) / 1e9 if len(text) == 1 else int(text[1]) / 1e6
+
+
+def busy_seconds() -> float:
+    """CPU seconds of this machine so far."""
+    times = psutil.cpu_times()
+    return float(sum(times[:8]) - times.idle - times.iowait)
+
+
+def of_tree(pid: int) -> float:
+    """CPU seconds of a process and of all that it has started, those that have ended included."""
+    used = 0.0
+    for process in (top := psutil.Process(pid), *top.children(recursive=True)):
+        try:
+            used += sum(process.cpu_times()[:4])
+        except psutil.Error:
+            continue
+    return used
+
+
+def one_run(field: Field, hosts: int, folder: Path) -> dict[str, Cost]:
+    """A run: to its first step, followed for a while, its status, and its end."""
+    run = f"growth-{uuid.uuid4().hex[:8]}"
+    words = ["deploy", "--image", BASE, "--script", "train.py", "--run", run]
+    busy, theirs, began = busy_seconds(), field.theirs(hosts), time.time()
+    process = field.start(words, hosts, folder)
+    made, late = dict[str, Cost](), list[float]()
+    own = follows = 0.0
+    try:
+        for line in iter(process.stdout.readline, "") if process.stdout else ():
+            now, step, is_idle = time.time(), _STEP.search(line), line.strip() == "idle"
+            if step and "deploy" not in made:
+                made["deploy"] = _since(field, hosts, (busy, theirs, 0.0), process.pid, float(step[1]) - began)
+                busy, theirs, own, follows = busy_seconds(), field.theirs(hosts), of_tree(process.pid), time.time()
+            elif step and now - follows < FOLLOWED_S:
+                late.append(now - float(step[1]))
+            elif (step or is_idle) and "follow" not in made:
+                cost = _since(field, hosts, (busy, theirs, own), process.pid, statistics.median(late))
+                made["follow"] = replace(cost, own=cost.own / (now - follows))
+            if is_idle:
+                break
+        made["status"] = field.cost(["status", "--run", run], hosts, folder)
+    finally:
+        for task in ("stop", "down"):
+            field.start([task, "--run", run], hosts, folder).communicate(timeout=300)
+        process.communicate(timeout=120)
+        shutil.rmtree(folder / "runs", ignore_errors=True)
+    return made
+
+
+def _since(field: Field, hosts: int, before: tuple[float, float, float], pid: int, seconds: float) -> Cost:
+    own, theirs = of_tree(pid) - before[2], field.theirs(hosts) - before[1]
+    return Cost(seconds, own, theirs, busy_seconds() - before[0] - own - theirs)
+
+
+Found = dict[str, dict[int, Cost]]
+
+
+def measure(field: Field, repetitions: int) -> Found:
+    """By command and number of hosts: the repetition that took the least, since others may use this machine too."""
+    found = dict[str, dict[int, list[Cost]]]()
+    with nodes.scratch() as folder:
+        (folder / "train.py").write_text(SCRIPT)
+        one_run(field, max(SIZES), folder)  # each host has then seen the image, and made its folders
+        for _ in range(repetitions):
+            for hosts in SIZES:
+                costs = {"preflight": field.cost(["preflight"], hosts, folder), **one_run(field, hosts, folder)}
+                for command, cost in costs.items():
+                    say(f"{hosts} hosts, {command}: {cost}")
+                    found.setdefault(command, {}).setdefault(hosts, []).append(cost)
+    return {command: {n: min(each, key=lambda cost: cost.seconds) for n, each in sizes.items()}
+            for command, sizes in found.items()}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """`a + b n`."""
+
+    base: float
+    each: float
+
+    def at(self, hosts: int) -> float:
+        """The value on so many hosts."""
+        return self.base + self.each * hosts
+
+
+def line_of(values: Mapping[int, float]) -> Line:
+    """The line through what was measured on the few hosts, each weighed by its own size."""
+    sizes = numpy.array(FITTED, float)
+    weights = 1 / numpy.array([values[n] for n in FITTED])
+    each, base = numpy.polyfit(sizes, [values[n] for n in FITTED], 1, w=weights)
+    return Line(float(base), float(each))
+
+
+class Model:
+    """What a command takes on so many hosts, from its costs on few."""
+
+    def __init__(self, costs: Mapping[int, Cost], cores: int) -> None:
+        self.own = line_of({n: cost.own for n, cost in costs.items()})
+        self.theirs = line_of({n: cost.theirs for n, cost in costs.items()})
+        self._cores = cores
+        # Waiting, for a handshake or the next look, that no core is busy with; of the few hosts, the middle one.
+        self.waits = statistics.median(costs[n].seconds - self._busy(n) for n in FITTED)
+
+    def _busy(self, hosts: int) -> float:
+        return (self.own.at(hosts) + self.theirs.at(hosts)) / self._cores
+
+    def here(self, hosts: int) -> float:
+        """Seconds where all hosts share this machine's cores."""
+        return self.waits + self._busy(hosts)
+
+    def apart(self, hosts: int) -> float:
+        """Seconds where each host has cores of its own: what the command does itself, and what one host does."""
+        return max(self.waits, 0.0) + self.own.at(hosts) + self.theirs.at(hosts) / hosts
+
+
+def rows_of(found: Found, cores: int) -> list[Row]:
+    """What was measured, and the model: how far it is off where it was not fitted, and what it says of more hosts."""
+    rows, sizes, far = list[Row](), ", ".join(map(str, SIZES)), ", ".join(map(str, FAR))
+    for command in ("preflight", "deploy", "status"):
+        costs = found[command]
+        model = Model(costs, cores)
+        what = f"{command}{' to the first step' * (command == 'deploy')}, {sizes} hosts"
+        rows += [
+            _row(what, "s", {n: cost.seconds for n, cost in costs.items()}, model.here),
+            _row("... CPU of the command", "s", {n: cost.own for n, cost in costs.items()}, model.own.at),
+            _row("... CPU of all hosts", "s", {n: cost.theirs for n, cost in costs.items()}, model.theirs.at),
+            Row(f"... {far} hosts with cores of their own", f"{_shown(map(model.apart, FAR))} s (model)"),
+        ]
+    shares = {n: 100 * cost.own for n, cost in found["follow"].items()}
+    line = line_of(shares)
+    rows.append(_row(f"following, {sizes} hosts: of a core", "%", shares, line.at))
+    rows.append(Row(f"... {far} hosts", f"{_shown(map(line.at, FAR))} % (model)"))
+    late = _shown(cost.seconds for cost in found["follow"].values())
+    rows.append(Row("... from a line of rank 0 to the terminal", f"{late} s"))
+    return rows
+
+
+def _row(what: str, unit: str, values: Mapping[int, float], model: Callable[[int], float]) -> Row:
+    most = max(SIZES)
+    ratio = model(most) / values[most]
+    return Row(what, f"{_shown(values[n] for n in SIZES)} {unit}", f"model, {most}: {model(most):.3g} {unit}",
+               f"{ratio:.2f}x", f"{100 * MOST_OFF:.0f} %", abs(ratio - 1) <= MOST_OFF)  # fmt: skip
+
+
+def _shown(values: Iterable[float]) -> str:
+    return ", ".join(f"{value:.3g}" for value in values)
+
+
+@contextmanager
+def rack(name: str) -> Iterator[Field]:
+    """The rack of this name, or one that is made and goes."""
+    made = racks.Rack(name or "growth", max(SIZES))
+    try:
+        if not name:
+            subprocess.run(
+                [HOME / "rack/up.sh"], env={**os.environ, "RACK": made.name, "NODES": str(made.size)}, check=True
+            )
+            made.load(BASE, COPIES)
+        yield Field(made.name, made.size)
+    finally:
+        if not name:
+            racks.forget(COPIES)
+            subprocess.run([HOME / "rack/down.sh"], env={**os.environ, "RACK": made.name}, check=True)
+
+
+def main() -> None:
+    """Measure and print."""
+    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command.add_argument("--quick", action="store_true", help="one repetition")
+    command.add_argument("--up", default="", help="a rack that is up, and has the image")
+    command.add_argument("--csv", action="store_true", help="the rows of docs/evidence/benchmarks.csv as well")
+    options = command.parse_args()
+    stop_like_ctrl_c()
+    with rack(options.up) as field:
+        found = measure(field, 1 if options.quick else 2)
+    cores = nodes.cores()
+    others = [
+        cost.others / (cost.others + cost.own + cost.theirs) for sizes in found.values() for cost in sizes.values()
+    ]
+    notes = [
+        f"hosts of a rack, all on {cores} cores; others had {100 * statistics.median(others):.0f} % of what was used"
+    ]
+    figures = result(rows_of(found, cores), notes)
+    print(table(figures))
+    if options.csv:
+        for place, row in enumerate(figures["rows"]):
+            values = ["Growth", time.strftime("%Y-%m-%d"), *cells(row), "growth", "" if place else notes[0]]
+            csv.writer(sys.stdout, lineterminator="\n").writerow(values)
+
+
+if __name__ == "__main__":
+    main()
