@@ -26,7 +26,6 @@ LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off
 NOT_FOUND = "nvidia-smi: not found"
 # Codes of cuInit; findings show others as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
-SLOW = "the slowest sets the pace"
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
     "ecc.errors.uncorrected.volatile.total",
@@ -302,7 +301,8 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
             evidence=shown,
         )
     else:
-        yield find("gpus-differ", odd_ones(kinds), f"GPUs differ: {listed(shown)}", level=WARNING, evidence=shown)
+        text = f"GPUs differ: {listed(shown)}: the slowest sets each step's time, the smallest memory the batch"
+        yield find("gpus-differ", odd_ones(kinds), text, level=WARNING, evidence=shown)
 
 
 # From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
