@@ -63,6 +63,10 @@ def check(answers: Answers) -> Iterator[Finding]:
         if version := _rocm_version(facts):
             yield _rocm(host, version, nccl)
             continue
+        gpus = facts.get("gpus") or {}
+        if gpus.get("amd") and not gpus.get("devices"):
+            text = "its GPUs are of AMD, and Muster plans none of those: its ranks compute on the CPU"
+            yield find("gpu-missing", host, text, "hosts with NVIDIA GPUs", WARNING)
         if without_cuda(facts):
             if nccl or rows[host]:
                 yield _no_cuda(host, facts, nccl)
