@@ -113,7 +113,7 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
         fields = _pairs(next(csv.reader([text])))
         kind, source, target = fields["type"], fields.get("source", ""), fields["target"]
         if kind == "volume" and source:
-            mounts.append({"Type": kind, "Source": str(store.volume(source)), "Target": target})
+            mounts.append({"Type": kind, "Name": source, "Source": str(store.volume(source)), "Target": target})
         elif kind == "bind":
             mounts.append({"Type": kind, "Source": source, "Target": target})
     for text in options.get("tmpfs", []):
