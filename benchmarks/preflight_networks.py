@@ -57,7 +57,8 @@ class Layout:
     @property
     def idle(self) -> str:
         """The fastest network where it does not connect all hosts: preflight has to name it, and what is wrong."""
-        fastest = NAMES[max(range(len(self.rates)), key=lambda place: self.rates[place])]
+        shared = [place for place in range(len(self.rates)) if self.count - len(self.lacking.get(place, ())) > 1]
+        fastest = NAMES[max(shared, key=lambda place: self.rates[place])]
         return fastest if fastest != self.right else ""
 
     @property
@@ -106,7 +107,7 @@ def build(lab: Lab, layout: Layout) -> None:
 def ours(layout: Layout, answers: Answers) -> str:
     """The interface on which Muster lets the hosts meet; empty if it refuses, and says that none connects all."""
     verdict = judge(answers)
-    if not verdict.ok and verdict.network.startswith(networks.NONE):
+    if not verdict.ok and (not verdict.network or verdict.network.startswith(networks.NONE)):
         return ""
     chosen = {pick.interface for pick in answers.plan.data.values()}
     return chosen.pop() if len(chosen) == 1 else "/".join(sorted(chosen))
