@@ -9,12 +9,14 @@ once, by somebody who knows address, port and interface by heart. They take turn
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import statistics
 import subprocess
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +47,9 @@ def measure(quick: bool) -> dict[str, Any]:
         (folder / "train.py").write_text(SCRIPT)
         command = [str(FAB), "push", "--hosts", ",".join(rack.names), "--image", BASE]
         subprocess.run(command, cwd=HOME, check=True, capture_output=True)
-        _deploy(rack, folder)
+        deploy(rack.names, folder, "--image", BASE)
         for repetition in range(2 if quick else 5):
-            ours.append(_deploy(rack, folder))
+            ours.append(deploy(rack.names, folder, "--image", BASE))
             bare.append(_bare(rack, f"muster-{folder.name}:latest"))
             say(f"{repetition + 1}: fab deploy {ours[-1]:.1f} s, ssh docker run {bare[-1]:.1f} s")
     ratio = statistics.median(ours) / statistics.median(bare)
@@ -62,17 +64,17 @@ def measure(quick: bool) -> dict[str, Any]:
     return result([row], [f"{len(ours)} repetitions; ours with preflight; all hosts share this machine's cores"])
 
 
-def _deploy(rack: racks.Rack, folder: Path) -> float:
+def deploy(names: Sequence[str], folder: Path, *more: str, **variables: str) -> float:
+    """Seconds from the command to the first step of the last rank. `more`: words; `variables`: besides our own."""
     run = f"first-{uuid.uuid4().hex[:8]}"
-    words = ["--image", BASE, "--folder", str(folder), "--script", "train.py", "--run", run]
+    words = ["--hosts", ",".join(names), "--folder", str(folder), "--script", "train.py", "--run", run, *more]
     began = time.time()
-    done = subprocess.run(
-        [str(FAB), "deploy", "--hosts", ",".join(rack.names), *words], cwd=HOME, capture_output=True, text=True
-    )
+    environment = {**os.environ, **variables}
+    done = subprocess.run([FAB, "deploy", *words], cwd=HOME, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     logs = "".join(path.read_text() for path in (HOME / "runs" / run / "logs").glob("*.log"))
     shutil.rmtree(HOME / "runs" / run)
-    return _last(logs) - began
+    return last(logs) - began
 
 
 def _bare(rack: racks.Rack, image: str) -> float:
@@ -94,10 +96,11 @@ def _bare(rack: racks.Rack, image: str) -> float:
     ]
     outputs = [process.communicate(timeout=180)[0] for process in running]
     assert not any(process.returncode for process in running), outputs
-    return _last("".join(outputs)) - began
+    return last("".join(outputs)) - began
 
 
-def _last(text: str) -> float:
+def last(text: str) -> float:
+    """When the last of all ranks made its first step, as they print it."""
     times = [float(match) for match in _FIRST_STEP.findall(text)]
     assert len(times) == NODES, text
     return max(times)

@@ -11,7 +11,6 @@ leaves out the rival.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import time
@@ -32,6 +31,7 @@ NEEDS = (
     "einops regex requests tiktoken evaluate peft torchmetrics fire jsonlines absl-py "
 )
 IMAGE = "muster-bench-packages"
+_BASE = ("--image", first_step.BASE)
 _COUNT = ("iptables", "-nvxL", "INPUT")
 
 
@@ -46,14 +46,14 @@ def measure(quick: bool) -> dict[str, Any]:
         os.environ["XDG_CACHE_HOME"] = str(scratch / "cache")
         try:
             _count(rack)
-            first = _deploy(rack, folder)
+            first = first_step.deploy(rack.names, folder, *_BASE)
             sent = _counted(rack)
             say(f"first time {first:.0f} s, {sent:.1f} MB")
             again, without = [], []
             for repetition in range(3 if quick else 5):
                 _write(folder, 1 + repetition)
-                again.append(_deploy(rack, folder))
-                without.append(_deploy(rack, folder, "--requirements", "no"))
+                again.append(first_step.deploy(rack.names, folder, *_BASE))
+                without.append(first_step.deploy(rack.names, folder, *_BASE, "--requirements", "no"))
                 say(f"again {again[-1]:.1f} s, without packages {without[-1]:.1f} s")
         finally:
             os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
@@ -91,18 +91,6 @@ def _write(folder: Path, change: int) -> None:
 def _push(rack: racks.Rack) -> None:
     command = [str(first_step.FAB), "push", "--hosts", ",".join(rack.names), "--image", first_step.BASE]
     subprocess.run(command, cwd=HOME, check=True, capture_output=True)
-
-
-def _deploy(rack: racks.Rack, folder: Path, *more: str) -> float:
-    run = f"packages-{uuid.uuid4().hex[:8]}"
-    words = ["--image", first_step.BASE, "--folder", str(folder), "--script", "train.py", "--run", run, *more]
-    began = time.time()
-    command = [str(first_step.FAB), "deploy", "--hosts", ",".join(rack.names), *words]
-    done = subprocess.run(command, cwd=HOME, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    logs = "".join(path.read_text() for path in (HOME / "runs" / run / "logs").glob("*.log"))
-    shutil.rmtree(HOME / "runs" / run)
-    return first_step._last(logs) - began
 
 
 def _by_hand(rack: racks.Rack, folder: Path) -> list[float]:

@@ -131,6 +131,7 @@ def _scan(client: Client, opener: Opener, host: Host, route: Route) -> list[Host
     stranger = replace(route, place=route.place._replace(user="muster"))
     for number, types in enumerate(_TYPES):
         file = client.folder / f"keys-{number}"
+        file.unlink(missing_ok=True)  # of the host before
         options = {
             **{"HostKeyAlgorithms": types, "StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": str(file)},
             **{"GlobalKnownHostsFile": "none", "HashKnownHosts": "no", "CheckHostIP": "no"},

@@ -134,7 +134,15 @@ def _gpu(value: object, what: str) -> list[str]:
 
 
 _GPUS = record(
-    {}, {"rows": array(_gpu, 256), "error": words(), "seconds": _SECONDS, "devices": flag, "code": whole(-999)}
+    {},
+    {
+        "rows": array(_gpu, 256),
+        "error": words(),
+        "seconds": _SECONDS,
+        "devices": flag,
+        "amd": flag,
+        "code": whole(-999),
+    },
 )
 _CUDA = record(
     {}, {"version": whole(-1, 10**6), "code": whole(-(1 << 31), 1 << 31), "count": whole(-1, 10_000), "error": words()}

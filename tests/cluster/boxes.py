@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from lab.ports import free_port
 from lab.waiting import until
 from tests.cluster import mirror
+from tests.cluster.control import Control
 from tests.cluster.test_bootstrap import docker
 
 IMAGE = "muster-bare:test"  # test_bootstrap.py makes it
@@ -108,6 +109,24 @@ def started(
         for number in range(1, size + 1):
             subprocess.run(["docker", "rm", "--force", "--volumes", f"{name}-{number}"], capture_output=True)
         docker("network", "rm", name)
+
+
+def control_of(boxes: Boxes, code: Path, **files: str) -> Control:
+    """The control side of a test on boxes; `files`: the scripts of its folder `code`."""
+    made = Control(boxes)
+    made.environment |= {"UV_DEFAULT_INDEX": boxes.index}
+    made.code = code
+    code.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (code / f"{name}.py").write_text(text)
+    return made
+
+
+def leave_nothing(control: Control) -> None:
+    """End the run of a test, and wait until nothing of it is left on the boxes."""
+    control.clean()
+    for host in control.rack.hosts:
+        until(lambda host=host: not control.rack.left(host), f"{host}: {control.rack.left(host)} to be gone", 20)
 
 
 def _settings(boxes: Boxes, host: str, user: str) -> str:

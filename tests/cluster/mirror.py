@@ -36,9 +36,8 @@ def _folders() -> tuple[list[Path], list[Path]]:
     line = [sys.executable, "-m", "pip", "config", "list"]
     words = subprocess.run(line, env=own, capture_output=True, text=True).stdout
     indexes = [Path(path) for path in re.findall(r"file://([^\s']+)", words)]
-    links = [
-        Path(path) for line in words.splitlines() if "find-links" in line for path in re.findall(r"'(/[^']+)'", line)
-    ]
+    lines = (line for line in words.splitlines() if "find-links" in line)
+    links = [Path(path) for line in lines for path in re.findall(r"/[^\s']+", line)]
     return indexes, links
 
 
@@ -144,10 +143,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 100  # several hosts ask for many packages at once
+
+
 @contextmanager
 def serve(address: str, port: int = 0) -> Iterator[str]:
     """The address of the index, while it is served."""
-    with ThreadingHTTPServer((address, port), _Handler) as server:
+    with _Server((address, port), _Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://{address}:{server.server_port}/simple"
         server.shutdown()

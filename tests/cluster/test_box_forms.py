@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from lab.waiting import until
 from tests.cluster import boxes as rented
-from tests.cluster.control import Control
 from tests.cluster.test_bootstrap import bare_image  # noqa: F401
 from tests.dist.test_other_launchers import PLAIN
 
@@ -81,21 +79,18 @@ def boxes(request, tmp_path_factory):
 
 
 @pytest.fixture
-def control(boxes):
-    made = Control(boxes)
-    made.environment |= {"UV_DEFAULT_INDEX": boxes.index}
-    yield made
-    made.clean()
-    for host in boxes.hosts:
-        until(lambda host=host: not boxes.left(host), f"{host}: {boxes.left(host)} to be gone", 20)
-
-
-@pytest.mark.parametrize(("words", "ranks"), FORMS)
-def test_a_form_of_the_page_trains_on_two_boxes_as_one(control, tmp_path, words, ranks):
+def control(boxes, tmp_path):
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    done = control.fab("deploy", "--run", control.run, "--folder", str(tmp_path), "--rank", "all", *words)
+    made = rented.control_of(boxes, tmp_path)
+    yield made
+    rented.leave_nothing(made)
+
+
+@pytest.mark.parametrize(("words", "ranks"), FORMS)
+def test_a_form_of_the_page_trains_on_two_boxes_as_one(control, words, ranks):
+    done = control.fab("deploy", "--run", control.run, "--folder", str(control.code), "--rank", "all", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     total = float(ranks * (ranks + 1) // 2)
     assert sorted(re.findall(r"rank (\d) of (\d) sum ([\d.]+)", done.stdout)) == [

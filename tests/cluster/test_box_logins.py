@@ -3,7 +3,6 @@
 import pytest
 
 from tests.cluster import boxes as rented
-from tests.cluster.control import Control
 from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
 from tests.cluster.test_boxes import TRAIN, deploy
 
@@ -18,7 +17,7 @@ TOOLS = " ".join(f"/{folder}/{name}" for folder in ("bin", "sbin", "usr/bin", "u
 AS_IT_IS = {
     "a banner, and the shell fish": BANNER.format("fish/config.fish", "fish"),
     "a banner, and the shell tcsh": BANNER.format("csh.cshrc", "tcsh"),
-    "no ps, no ss": f"rm -f {TOOLS}",
+    "no ps, no ss, and Apptainer": f"rm -f {TOOLS}; ln -s /bin/false /usr/bin/apptainer",
     "a home that cannot be written to": "chown root /home/ops; chmod 755 /home/ops; install -d -o ops /workspace",
 }
 
@@ -30,20 +29,9 @@ def image(request):
 
 
 @pytest.fixture
-def control(tmp_path, request):
+def control(tmp_path):
     """control(BOXES): the control side of a test."""
-    controls = []
-
-    def of(up):
-        made = Control(up)
-        made.environment |= {"UV_DEFAULT_INDEX": up.index}
-        (tmp_path / "code").mkdir()
-        (tmp_path / "code/train.py").write_text(TRAIN)
-        made.code = tmp_path / "code"
-        controls.append(made)
-        return made
-
-    return of
+    return lambda up: rented.control_of(up, tmp_path / "code", train=TRAIN)
 
 
 def trains(control):
@@ -60,6 +48,7 @@ def trains(control):
 def test_a_login_as_it_is_on_such_boxes_trains(image, control, tmp_path, kind):
     with rented.started(2, image, tmp_path, first=AS_IT_IS[kind]) as boxes:
         words = trains(control(boxes))
+        assert "bare: no container engine" in words
         if "home" in kind:
             assert "Muster's files are below /workspace" in words
             assert not boxes.on("box-1", "ls -A ~/.muster 2>/dev/null; true")

@@ -4,9 +4,7 @@ import time
 
 import pytest
 
-from lab.waiting import until
 from tests.cluster import boxes as rented
-from tests.cluster.control import Control
 from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
 from tests.cluster.test_boxes import TRAIN, deploy
 
@@ -29,15 +27,10 @@ def boxes(request, tmp_path_factory):
 
 @pytest.fixture
 def control(boxes, tmp_path):
-    made = Control(boxes)
-    made.environment |= {"UV_DEFAULT_INDEX": boxes.index}
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/train.py").write_text(TRAIN)
-    made.code = tmp_path / "code"
+    made = rented.control_of(boxes, tmp_path / "code", train=TRAIN)
     yield made
-    made.clean()
+    rented.leave_nothing(made)
     for host in boxes.hosts:
-        until(lambda host=host: not boxes.left(host), f"{host}: {boxes.left(host)} to be gone", 20)
         boxes.on(host, "rm -rf ~/.muster/bin ~/.muster/python")
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lab.waiting import until
 from tests.cluster import boxes as rented
-from tests.cluster.control import FAB, HOME, Control
+from tests.cluster.control import FAB, HOME
 from tests.cluster.test_bootstrap import bare_image  # noqa: F401
 
 TRAIN = """
@@ -48,16 +48,10 @@ def boxes(request, tmp_path_factory):
 
 @pytest.fixture
 def control(boxes, tmp_path):
-    made = Control(boxes)
-    made.environment |= {"UV_DEFAULT_INDEX": boxes.index, "KEY": "sesame-4719"}
-    (tmp_path / "code").mkdir()
-    (tmp_path / "code/train.py").write_text(TRAIN)
-    (tmp_path / "code/forever.py").write_text(FOREVER)
-    made.code = tmp_path / "code"
+    made = rented.control_of(boxes, tmp_path / "code", train=TRAIN, forever=FOREVER)
+    made.environment["KEY"] = "sesame-4719"
     yield made
-    made.clean()
-    for host in boxes.hosts:
-        until(lambda host=host: not boxes.left(host), f"{host}: {boxes.left(host)} to be gone", 20)
+    rented.leave_nothing(made)
 
 
 def deploy(control, script, *words, hosts=None):

@@ -145,6 +145,13 @@ def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
     assert done.stdout == f"{names[::-1]}\n"
 
 
+def test_a_container_says_which_volume_it_has_as_who_joins_a_run_asks(engine):
+    engine("volume", "create", "muster-packages-1")
+    start(engine, "pass", "--mount", "type=volume,source=muster-packages-1,target=/muster/packages")
+    where = '{{range .Mounts}}{{if eq .Destination "/muster/packages"}}{{.Name}}{{end}}{{end}}'
+    assert engine("inspect", "--format", where, "c1").stdout.strip() == "muster-packages-1"
+
+
 def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
     (tmp_path / "keep").write_text("mine")
     engine("volume", "create", "v1")

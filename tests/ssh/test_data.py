@@ -20,7 +20,7 @@ from deploy.send.folder.folder_look import FolderLook
 from deploy.send.road.road import Road
 from deploy.send.road.routes import HERE
 from lab.waiting import until
-from tests.ssh.test_road import HOME, MB, keys, pieces, working
+from tests.ssh.test_road import HOME, MB, pieces, three, working
 from tests.unit.send.test_folder_push import tree
 
 CUT = """
@@ -62,6 +62,18 @@ def there(server):
     return {path.name: path for path in server.home.glob(".muster/data/*/*")}
 
 
+def kill_in_between(hosts, corpus, tmp_path):
+    """Let a push be killed once most of the data has arrived."""
+    script = tmp_path / "cut.py"
+    script.write_text(CUT)
+    where = ",".join(host.host.destination for host in hosts)
+    line = [sys.executable, script, where, corpus, tmp_path / "cache"]
+    cut = subprocess.Popen(line, cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
+    until(lambda: all(arrived(host) >= 18 * MB for host in hosts), "most of it on all hosts", 90)
+    cut.send_signal(signal.SIGKILL)
+    cut.wait()
+
+
 def arrived(server):
     """Bytes of the pieces on a host."""
     with suppress(FileNotFoundError):
@@ -71,10 +83,7 @@ def arrived(server):
 
 @pytest.fixture
 def hosts(server):
-    made = [server(name=name) for name in "abc"]
-    yield made
-    until(lambda: not working(made), "no process of a push", 60)
-    until(lambda: not keys(made), "no key of a push", 60)
+    yield from three(server)
 
 
 @pytest.fixture
@@ -108,14 +117,7 @@ def test_one_copy_leaves_here_and_only_what_changed_later(hosts, corpus, tmp_pat
 
 
 def test_a_killed_push_of_data_goes_on_from_what_arrived_and_leaves_no_half_of_it(hosts, corpus, tmp_path):
-    script = tmp_path / "cut.py"
-    script.write_text(CUT)
-    where = ",".join(host.host.destination for host in hosts)
-    line = [sys.executable, script, where, corpus, tmp_path / "cache"]
-    cut = subprocess.Popen(line, cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
-    until(lambda: all(arrived(host) >= 18 * MB for host in hosts), "most of it on all hosts", 90)
-    cut.send_signal(signal.SIGKILL)
-    cut.wait()
+    kill_in_between(hosts, corpus, tmp_path)
     until(lambda: not working(hosts), "the end of its parts on the hosts", 60)
     assert all(there(host).keys() <= {".coming"} or not there(host) for host in hosts), "no digest names half of it"
     total = sum(send(hosts, corpus, tmp_path / "cache").all().values(), Counter())
@@ -125,13 +127,7 @@ def test_a_killed_push_of_data_goes_on_from_what_arrived_and_leaves_no_half_of_i
 
 def test_one_file_that_is_new_does_not_make_a_cut_push_begin_anew(hosts, corpus, tmp_path):
     """Pieces are those of files: what comes before in the order of names does not move them."""
-    where, script = ",".join(host.host.destination for host in hosts), tmp_path / "cut.py"
-    script.write_text(CUT)
-    line = [sys.executable, script, where, corpus, tmp_path / "cache"]
-    cut = subprocess.Popen(line, cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
-    until(lambda: all(arrived(host) >= 18 * MB for host in hosts), "most of it on all hosts", 90)
-    cut.send_signal(signal.SIGKILL)
-    cut.wait()
+    kill_in_between(hosts, corpus, tmp_path)
     (corpus / "0/a new one").write_text("x" * 1000)
     total = sum(send(hosts, corpus, tmp_path / "cache").all().values(), Counter())
     assert total[HERE] < 9 * MB

@@ -117,13 +117,17 @@ def working(hosts):
     return running
 
 
-@pytest.fixture
-def hosts(server):
+def three(server):
     """Three hosts, on which nothing of a push stays."""
     made = [server(name=name) for name in "abc"]
     yield made
     until(lambda: not working(made), "no process of a push", 60)
     until(lambda: not keys(made), "no key of a push", 60)
+
+
+@pytest.fixture
+def hosts(server):
+    yield from three(server)
 
 
 def some(size):

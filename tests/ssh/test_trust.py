@@ -53,6 +53,14 @@ def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, clie
     assert client.known_hosts.read_text() == before
 
 
+def test_of_several_hosts_each_shows_its_own_keys(server, client, asked):
+    first, second = (server(name=name) for name in "ab")
+    client.known_hosts.unlink()
+    done = session.trust([first.host, second.host], lambda question: not asked.append(question), asked.append)
+    assert set(done.all().values()) == {f"trusted: 2 keys in {client.known_hosts}"}
+    assert [f":{second.port}" in line for line in asked[3:5]] == [True, True]
+
+
 def test_a_no_changes_nothing(unknown, client, asked):
     assert session.trust([unknown.host], lambda _: False, asked.append).all()["a"] == "not trusted"
     assert not client.known_hosts.exists()

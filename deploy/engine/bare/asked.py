@@ -13,25 +13,11 @@ from .processes import BASE
 from .store import Refused
 
 # Options with a value, and without. What an engine would grant or keep away, nobody does here.
-_VALUES = frozenset(
-    {
-        "name",
-        "label",
-        "env",
-        "env-file",
-        "entrypoint",
-        "workdir",
-        "mount",
-        "volume",
-        "tmpfs",
-        "gpus",
-        "device",
-        "memory",
-    }
-    | {"network", "user", "ulimit", "shm-size", "pids-limit", "security-opt", "cap-add", "cap-drop", "restart", "pull"}
-    | {"stop-timeout", "log-driver", "log-opt"}
+_VALUES = (
+    "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
+    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
 )
-_FLAGS = {"detach", "d", "rm", "interactive", "i", "init", "no-healthcheck", "read-only"}
+_FLAGS = "detach d rm interactive i init no-healthcheck read-only"
 _RESTARTS = re.compile(r"on-failure:([0-9]{1,9})")
 
 
@@ -53,8 +39,8 @@ def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str
 
 def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     """The configuration of a container, and the options of the command. Raises Refused."""
-    options, rest = split(words, _VALUES)
-    if unknown := options.keys() - _FLAGS - _VALUES:
+    options, rest = split(words, _VALUES.split())
+    if unknown := options.keys() - {*_FLAGS.split(), *_VALUES.split()}:
         raise Refused(f"unknown flag: --{min(unknown)}: this host has no container engine")
     if not rest:
         raise Refused("docker run requires at least 1 argument")
@@ -113,7 +99,7 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
         fields = _pairs(next(csv.reader([text])))
         kind, source, target = fields["type"], fields.get("source", ""), fields["target"]
         if kind == "volume" and source:
-            mounts.append({"Type": kind, "Source": str(store.volume(source)), "Target": target})
+            mounts.append({"Type": kind, "Name": source, "Source": str(store.volume(source)), "Target": target})
         elif kind == "bind":
             mounts.append({"Type": kind, "Source": source, "Target": target})
     for text in options.get("tmpfs", []):

@@ -122,15 +122,20 @@ def _last(container: Container) -> dict[str, Any]:
 
 
 def _wait_for(pid: int) -> int:
-    """Wait for a child, and collect whatever else ends here. Its code, as a shell says it."""
+    """Wait for a child, and collect whatever else ends here. Its code."""
     while True:
         try:
             ended_pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
             return 137
         if ended_pid == pid:
-            code = os.waitstatus_to_exitcode(status)
-            return 128 - code if code < 0 else code
+            return _code(status)
+
+
+def _code(status: int) -> int:
+    """How a process ended, as a shell says it."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
 
 
 class Watcher:
@@ -228,8 +233,7 @@ def _collect(pid: int) -> int | None:
     with suppress(ChildProcessError):
         while (done := os.waitpid(-1, os.WNOHANG))[0]:
             if done[0] == pid:
-                code = os.waitstatus_to_exitcode(done[1])
-                code = 128 - code if code < 0 else code
+                code = _code(done[1])
     return code
 
 

@@ -150,9 +150,7 @@ class Container:
             },
             "RestartCount": state.get("Restarts", 0),
             "Config": {**given, "Hostname": os.uname().nodename},
-            "Mounts": [
-                {"Type": m["Type"], "Source": m["Source"], "Destination": m["Target"]} for m in config["Mounts"]
-            ],
+            "Mounts": [{**mount, "Destination": mount["Target"]} for mount in config["Mounts"]],
             "HostConfig": {"DeviceRequests": config["Devices"] or None},
         }
 

@@ -81,6 +81,7 @@ def _cannot(cluster: Cluster, options: Options) -> str:
 
 def base_of(facts: Mapping[str, HostFacts]) -> str:
     """The name of the environment for these hosts: the version of its torch, and the build for their GPUs."""
+    # PyTorch's index has the same builds for ARM, where its images are for x86 alone.
     machines = {
         host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
     }

@@ -147,7 +147,7 @@ class _OnHosts(Start[NewRun]):
             work = replace(work, overlay=network.socket)
             request = replace(request, overlay=network, facts=network.on(facts), work=work)
         # It is news where it is not one user who logs in on all hosts.
-        uids = {fact.uid for fact in facts.values()}
+        uids = {fact.uid for fact in facts.values() if not fact.bare}
         if len(uids) > 1 or 0 in uids:
             console.note(f"the run's processes run {who}")
         console.data({"kind": "user", "text": who})

@@ -37,8 +37,9 @@ from . import meeting, observe, plan, probe_ends, probes, rehearsal
 from .presence import ImagePresence, presence_of
 
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
-NOT_YET = "not all hosts have this image yet; `muster deploy` sends it, and rehearses then"
-INSIDE, OUTSIDE = "in the image, with the run's options", "on the hosts themselves: not all of them have the image yet"
+NOT_YET = "not all hosts have the run's image or environment yet; `muster deploy` brings it, and rehearses then"
+INSIDE = "in the image, with the run's options"
+OUTSIDE = "on the hosts themselves: not all of them have the run's image or environment yet"
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off
 NOT_FOUND = "nvidia-smi: not found"
 # Codes of cuInit; findings show others as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
-SLOW = "the slowest sets the pace"
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
     "ecc.errors.uncorrected.volatile.total",
@@ -64,6 +63,10 @@ def check(answers: Answers) -> Iterator[Finding]:
         if version := _rocm_version(facts):
             yield _rocm(host, version, nccl)
             continue
+        gpus = facts.get("gpus") or {}
+        if gpus.get("amd") and not gpus.get("devices"):
+            text = "its GPUs are of AMD, and Muster plans none of those: its ranks compute on the CPU"
+            yield find("gpu-missing", host, text, "hosts with NVIDIA GPUs", WARNING)
         if without_cuda(facts):
             if nccl or rows[host]:
                 yield _no_cuda(host, facts, nccl)
@@ -302,7 +305,8 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
             evidence=shown,
         )
     else:
-        yield find("gpus-differ", odd_ones(kinds), f"GPUs differ: {listed(shown)}", level=WARNING, evidence=shown)
+        text = f"GPUs differ: {listed(shown)}: the slowest sets each step's time, the smallest memory the batch"
+        yield find("gpus-differ", odd_ones(kinds), text, level=WARNING, evidence=shown)
 
 
 # From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:

@@ -15,6 +15,8 @@ from .. import prediction, remedies
 from ..answers import WORDS, Answers
 
 SLOW = 10
+# A network that few have: for a cable between hosts, which needs one of its own.
+_CABLE = "192.168.177"
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -28,6 +30,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _families(answers)
     yield from _behind(answers)
     yield from _slow(answers)
+    yield from _unaddressed(answers)
 
 
 def _unlisted(answers: Answers) -> Iterator[Finding]:
@@ -190,6 +193,35 @@ def _slow(answers: Answers) -> Iterator[Finding]:
                 yield find(
                     "interface-slow", (host,), f"{host} would use its slow interface", fix, WARNING, evidence=(speeds,)
                 )
+
+
+def _unaddressed(answers: Answers) -> Iterator[Finding]:
+    """All hosts have a much faster interface with a cable in it, and no address there."""
+    hosts = tuple(answers.plan.data)
+    idle = {host: name for host in hosts if (name := _without_address(answers, host))}
+    if len(hosts) > 1 and len(idle) == len(hosts):
+        adds = (f"on {host}: sudo ip addr add {_CABLE}.{n}/24 dev {idle[host]}" for n, host in enumerate(hosts, 1))
+        speeds = tuple(
+            f"{h}: {name}, {answers.facts[h]['interfaces'][name]['speed']} Mbit/s" for h, name in idle.items()
+        )
+        text = f"{listed(hosts)} have a faster interface without an address, which nothing uses: {listed(speeds)}"
+        yield find("interface-slow", hosts, text, "; ".join(adds), WARNING, evidence=speeds)
+
+
+def _without_address(answers: Answers, host: str) -> str:
+    """The fastest of a host's such interfaces, if any. One that another is made of has the hardware address of that."""
+    entries = answers.facts[host]["interfaces"]
+    mine, macs = entries.get(answers.plan.data[host].interface, {}), Counter(each["mac"] for each in entries.values())
+    alone = {
+        name: entry["speed"]
+        for name, entry in entries.items()
+        if entry["running"] and not entry["tunnel"] and not prediction.inner(answers.facts[host], name)
+        if macs[entry["mac"]] == 1 and all(address.startswith("fe80:") for address, _ in entry["addresses"])
+    }
+    fastest = max(alone, key=lambda name: alone[name], default="")
+    # What NCCL opens as RDMA needs no address (checks/rdma.py).
+    slower = 0 < SLOW * mine.get("speed", 0) <= alone.get(fastest, 0)
+    return fastest if slower and not answers.facts[host].get("rdma") else ""
 
 
 def check_cards(answers: Answers) -> Iterator[Finding]:

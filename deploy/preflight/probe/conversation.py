@@ -103,7 +103,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     seen, links = networks.measured(answers, network, ()), list[Link]()
     closed = {frozenset(pair) for pair in seen.closed}
     wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
-    for size in (networks.SIZE, networks.LARGE):
+    for size in networks.SIZES:
 
         def call(pair: tuple[str, str], size: int = size) -> dict[str, Any] | None:
             return networks.call(answers, network, pair[1], size) if pair in wanted else None

@@ -178,7 +178,8 @@ def torch_version(source):
 def gpus():
     """The rows of nvidia-smi (GPU_FIELDS), or its message, and how many seconds it took."""
     if not shutil.which("nvidia-smi"):
-        return {"error": "nvidia-smi: not found", "devices": os.path.exists("/dev/nvidia0")}
+        seen = {"devices": os.path.exists("/dev/nvidia0"), "amd": os.path.exists("/sys/class/kfd/kfd")}
+        return dict(seen, error="nvidia-smi: not found")
     began, asked = time.monotonic(), list(GPU_FIELDS)
     while True:
         argv = ["nvidia-smi", "--query-gpu=" + ",".join(asked), "--format=csv,noheader,nounits"]

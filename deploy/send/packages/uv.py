@@ -85,7 +85,8 @@ class Uv:
         """Do one thing; its result is in files. Raises Failed."""
 
         def hear(line: str) -> None:
-            if shown and line.startswith(("Resolved", "warning")):
+            # Of files of our own, the user knows nothing.
+            if shown and line.startswith(("Resolved", "warning")) and str(self._scratch) not in line:
                 self._tell(visible(self.settings.hidden(line)[:300]))
 
         argv = ["/bin/sh", "-c", _LIMITED, self._program, *words]

@@ -8,6 +8,7 @@ from deploy.causes.finding import FAULT, UNKNOWN, WARNING
 from deploy.preflight.checks import gpus, rdma
 from deploy.preflight.probe import facts as probe_facts
 from lab import gpu_hosts
+from lab.answers import answers
 
 
 @pytest.mark.parametrize("case", gpu_hosts.CASES, ids=lambda case: case.name)
@@ -37,6 +38,14 @@ def test_a_container_with_cuda_and_without_nvidia_smi_has_its_gpus():
     facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "gpus": {"error": gpus.NOT_FOUND, "devices": True}}
     assert replace(gpu_hosts.REQUEST, backend="auto").decided({"a": facts}).backend == "nccl"
     assert list(gpus._driver("a", facts, [])) == []
+
+
+def test_gpus_of_amd_are_named_though_no_tool_lists_them():
+    facts = {**gpu_hosts.facts(gpu_hosts.sections("h100")), "environment": {}}
+    none = {"error": gpus.NOT_FOUND, "devices": False, "amd": True}
+    seen = answers(change={"b": {**facts, "gpus": none}})
+    named = [finding for finding in gpus.check(seen) if "AMD" in finding.text]
+    assert [(finding.hosts, finding.level) for finding in named] == [(("b",), WARNING)]
 
 
 def test_gpus_of_a_host_that_have_the_same_are_told_together():

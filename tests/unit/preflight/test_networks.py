@@ -8,6 +8,7 @@ from deploy.hosts.node import overlay_plan
 from deploy.preflight import PreflightRequest, judge, networks
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.networks import Network
+from deploy.preflight.probe import conversation
 from lab.answers import HOSTS, answers, facts
 
 SLOW, FAST = "10.0.0.0/24", "192.168.5.0/24"
@@ -148,3 +149,17 @@ def test_a_part_of_the_routes_own_interfaces_is_no_second_network():
     change = {"c": {"interfaces": {**facts(2)["interfaces"]}}}
     change["c"]["interfaces"]["eth0"] = {**facts(2)["interfaces"]["eth0"], "addresses": [["10.9.0.3", 24]]}
     assert networks.candidates(answers(PreflightRequest(), change=change)) == []
+
+
+def test_a_call_that_a_busy_host_held_up_does_not_make_a_fast_network_a_slow_one(monkeypatch):
+    seen = with_second()
+    wanted = networks.candidates(seen)[1]
+    rates = iter([200.0, 260.0, 1500.0])  # small, large, and large once more
+
+    def answered(talk, hosts, call):
+        size, mbit = call(networks.pairs_of(wanted)[0])["size"], next(rates)
+        return [dataclasses.replace(link, size=size, send_s=8e-6 * size / mbit, both_s=16e-6 * size / mbit)
+                for link in called(seen, wanted, mbit)]  # fmt: skip
+
+    monkeypatch.setattr(conversation, "_in_rounds", answered)
+    assert conversation._measured(None, seen, wanted).mbit == pytest.approx(1500.0, rel=0.01)

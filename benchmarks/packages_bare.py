@@ -1,0 +1,132 @@
+"""From a clone with a requirements.txt of 30 packages to the first step on three rented boxes, which have no engine.
+
+    python -m benchmarks.packages_bare [--quick]
+
+Ours is `muster deploy`, preflight included; the rival is a script with `ssh`, `uv` and `torchrun`, by somebody who
+knows address and port by heart. First with nothing on the boxes, then with changed code, taking turns. The boxes reach
+an index on this machine alone, which pip has filled with wheels before.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import first_step, nodes
+from benchmarks.figure import Row, alone, result, say, spread
+from benchmarks.packages import NODES, _write
+from benchmarks.venv import HOME
+from deploy.send.packages import uv
+
+TORCH, MOST_RATIO, MOST_AGAIN_S = "2.13.0", 1.0, 5.0
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes that are up, as `python -m tests.cluster.boxes` says it."""
+
+    config: str
+    index: str
+    names: tuple[str, ...] = tuple(f"box-{number}" for number in range(1, NODES + 1))
+
+    def ssh(self, name: str) -> list[str]:
+        """The command that runs another one on a box."""
+        return ["ssh", "-F", self.config, "-o", "BatchMode=yes", name]
+
+    def on(self, name: str, script: str) -> str:
+        """What a script prints there; raises when it fails."""
+        return subprocess.run([*self.ssh(name), script], check=True, capture_output=True, text=True).stdout
+
+
+@contextmanager
+def started(wheels: Path) -> Iterator[Boxes]:
+    """Boxes of our own, gone at the end; the index has these wheels."""
+    links = f"{os.environ.get('PIP_FIND_LINKS', '')} {wheels}"
+    environment = {**os.environ, "PIP_FIND_LINKS": links.strip()}
+    line, pipe = [first_step.FAB.with_name("python"), "-m", "tests.cluster.boxes", str(NODES)], subprocess.PIPE
+    with subprocess.Popen(line, cwd=HOME, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout
+        folder, _, index = process.stdout.readline().split()
+        yield Boxes(f"{folder}/config", index)
+        process.communicate("\n")
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """Seconds to the last rank's first step."""
+    with nodes.scratch() as scratch:
+        folder, wheels = scratch / f"clone-{uuid.uuid4().hex[:6]}", scratch / "wheels"
+        folder.mkdir()
+        _write(folder, 0)
+        fill = ["-m", "pip", "wheel", "--quiet", "--wheel-dir", wheels, "-r", folder / "requirements.txt"]
+        subprocess.run([sys.executable, *fill, f"torch=={TORCH}"], check=True)
+        with started(wheels) as up:
+            return _measured(up, scratch, folder, quick)
+
+
+def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, Any]:
+    own = {"MUSTER_SSH_CONFIG": up.config, "UV_DEFAULT_INDEX": up.index, "XDG_CACHE_HOME": str(scratch / "cache")}
+    tool = scratch / "tool"
+    tool.mkdir()
+    shutil.copy(uv.program(tool), scratch / "uv")
+    ours, theirs = [], []
+    for change in range(1, 4 if quick else 7):
+        _write(folder, change)
+        ours.append(first_step.deploy(up.names, folder, **own))
+        theirs.append(_by_hand(up, folder))
+        say(f"{change}: muster deploy {ours[-1]:.1f} s, by hand {theirs[-1]:.1f} s")
+    first, again = ours[0] / theirs[0], statistics.median(ours[1:])
+    rows = [
+        Row(
+            f"30 packages and torch to the first step on {NODES} rented boxes, first time",
+            f"{ours[0]:.1f} s",
+            f"ssh, uv, torchrun {theirs[0]:.1f} s",
+            f"{first:.2f}x",
+            f"<= {MOST_RATIO:g}x",
+            first <= MOST_RATIO,
+        ),
+        Row(
+            "... second time, with changed code",
+            f"{spread(ours[1:], '.1f')} s",
+            f"{spread(theirs[1:], '.1f')} s",
+            f"{again / statistics.median(theirs[1:]):.2f}x",
+            f"<= {MOST_AGAIN_S:g} s",
+            again <= MOST_AGAIN_S,
+        ),
+    ]
+    return result(rows, [f"{len(ours) - 1} repetitions of the second time; all boxes share this machine's cores"])
+
+
+def _by_hand(up: Boxes, folder: Path) -> float:
+    """What is typed for each box: clone and uv are copied, uv installs what is not there, torchrun waits for all."""
+    address = up.on(up.names[0], "hostname -i").split()[0]
+    began = time.time()
+    running = []
+    for rank, host in enumerate(up.names):
+        ssh = shlex.join(up.ssh(host))
+        script = (
+            "mkdir -p by-hand && cd by-hand && tar -x && [ -d .venv ] || ./uv venv -q && "
+            f"UV_DEFAULT_INDEX={up.index} ./uv pip install -q torch=={TORCH} -r {folder.name}/requirements.txt && "
+            f"cd {folder.name} && GLOO_SOCKET_IFNAME=eth0 OMP_NUM_THREADS=1 ../.venv/bin/torchrun --nnodes {NODES} "
+            f"--node-rank {rank} --master-addr {address} --master-port {first_step.PORT} train.py"
+        )
+        line = f"tar -c -C {folder.parent} uv {folder.name} | {ssh} {shlex.quote(script)}"
+        pipe = subprocess.PIPE
+        running.append(subprocess.Popen(["sh", "-c", line], stdout=pipe, stderr=pipe, text=True))
+    outputs = [process.communicate(timeout=1200) for process in running]
+    assert not any(process.returncode for process in running), outputs
+    return first_step.last("".join(out for out, _ in outputs)) - began
+
+
+if __name__ == "__main__":
+    alone(measure, __doc__)

@@ -1,0 +1,78 @@
+"""A fast link that lies idle though it could be used is named, from recorded answers: it is never plain green."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.preflight import PreflightRequest, judge
+from lab import gpu_hosts
+from lab.answers import HOSTS, answers, facts
+from tests.unit.preflight.test_rehearsal import said_with_a_fabric
+
+# On all hosts: a section of the recording of H100 with InfiniBand, what of it is another, and what is named.
+RDMA = {
+    "its ports are down": ("infiniband", "state:4: ACTIVE", "state:1: DOWN", "rdma-down"),
+    "no subnet manager answers": ("infiniband", "state:4: ACTIVE", "state:2: INIT", "rdma-down"),
+    "the container has no access": ("host", "devices", "", "rdma-hidden"),
+    "a variable names another card": ("environment", "NCCL_DEBUG=WARN", "NCCL_IB_HCA==ibp12s0", "rdma-device"),
+}
+# Of NCCL's own log of the rehearsal.
+LOGS = {
+    "a variable switches it off": "NCCL_IB_DISABLE set by environment to 1.",
+    "a variable asks for sockets": "NCCL_NET set by environment to Socket",
+    "the image lacks its library": "Failed to open libibverbs.so[.1]",
+    "no device is seen": "NET/IB : No device found.",
+}
+# Of the hosts' second interface, which is a hundred times faster.
+CABLES = {"the user names the slow interface": 24, "nobody gave it an address": 0}
+
+
+@pytest.mark.parametrize("case", RDMA)
+def test_rdma_that_all_hosts_leave_idle_is_a_warning(case):
+    section, old, new, cause = RDMA[case]
+    verdict = gpu_hosts.judged([gpu_hosts.changed(gpu_hosts.sections("h100"), section, old, new)] * 2)
+    assert verdict.ok
+    assert cause in [finding.cause for finding in verdict.warnings]
+
+
+@pytest.mark.parametrize("case", LOGS)
+def test_what_the_log_of_the_rehearsal_gives_as_the_reason_is_said(case):
+    lines = [f"NCCL INFO {LOGS[case]}", "NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"]
+    assert said_with_a_fabric(lines) == [("fabric-unused", "warning", True)]
+
+
+def cabled(prefix=24, **more):
+    """Hosts with a card of 1 Gbit/s, which the user names, and one of 100 Gbit/s."""
+    change = {}
+    for place, host in enumerate(HOSTS):
+        own = facts(place)["interfaces"]
+        slow = {**own["eth0"], "speed": 1000, "mac": f"02:00:00:00:00:0{place}"}
+        address = [[f"192.168.5.{place + 1}", prefix]] if prefix else [["fe80::1", 64]]
+        fast = {**own["eth0"], "speed": 100_000, "mac": f"02:00:00:00:01:0{place}", "addresses": address, **more}
+        change[host] = {"interfaces": {**own, "eth0": slow, "enp1s0": fast}}
+    return answers(PreflightRequest(environment={"GLOO_SOCKET_IFNAME": "eth0"}), change=change)
+
+
+@pytest.mark.parametrize("case", CABLES)
+def test_a_cable_that_is_not_used_is_named_with_what_is_typed(case):
+    verdict = judge(cabled(CABLES[case]))
+    assert verdict.ok
+    slow = [finding for finding in verdict.warnings if finding.cause == "interface-slow"]
+    assert {host for finding in slow for host in finding.hosts} == set(HOSTS)
+    assert all("enp1s0" in finding.fix for finding in slow)
+    if not CABLES[case]:
+        assert "on b: sudo ip addr add 192.168.177.2/24 dev enp1s0" in slow[0].fix
+
+
+@pytest.mark.parametrize("why", ["no cable", "part of a bond", "RDMA alone", "on one host"])
+def test_a_card_that_carries_nothing_or_is_used_otherwise_is_no_alarm(why):
+    seen = cabled(0, running=why != "no cable")
+    for place, host in enumerate(HOSTS):
+        entries = seen.facts[host]["interfaces"]
+        if why == "part of a bond":
+            entries["bond0"] = {**entries["eth0"], "mac": entries["enp1s0"]["mac"], "addresses": []}
+        if why == "on one host" and place:
+            del entries["enp1s0"]
+        if why == "RDMA alone":
+            seen = replace(seen, facts={**seen.facts, host: {**seen.facts[host], "rdma": {"mlx5_0": {}}}})
+    assert judge(seen).warnings == []
