@@ -3,8 +3,8 @@
     python -m benchmarks.first_step [--quick]
 
 Both run the same script in the same image: it joins the group, does one all_reduce, says when. Ours is `fab deploy`,
-preflight, locks and proof of the image included; the rival is `ssh host docker run ... torchrun` on the three hosts at
-once, by somebody who knows address, port and interface by heart. They take turns.
+preflight, locks and proof of the image included; the rival sends the script through `ssh host docker run ... torchrun`
+to the three hosts at once, by somebody who knows address, port, interface and image by heart. They take turns.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ def measure(quick: bool) -> dict[str, Any]:
         command = [str(FAB), "push", "--hosts", ",".join(rack.names), "--image", BASE]
         subprocess.run(command, cwd=HOME, check=True, capture_output=True)
         deploy(rack.names, folder, "--image", BASE)
+        image = _image(rack)
         for repetition in range(2 if quick else 5):
             ours.append(deploy(rack.names, folder, "--image", BASE))
-            bare.append(_bare(rack, f"muster-{folder.name}:latest"))
+            bare.append(_bare(rack, image))
             say(f"{repetition + 1}: fab deploy {ours[-1]:.1f} s, ssh docker run {bare[-1]:.1f} s")
     ratio = statistics.median(ours) / statistics.median(bare)
     row = Row(
@@ -77,6 +78,13 @@ def deploy(names: Sequence[str], folder: Path, *more: str, **variables: str) -> 
     return last(logs) - began
 
 
+def _image(rack: racks.Rack) -> str:
+    """The id under which each host has the image: the largest that it has."""
+    lines = rack.on(rack.names[0], "docker", "images", "--quiet", "--no-trunc").split()
+    sizes = {each: int(rack.on(rack.names[0], "docker", "inspect", "--format", "{{.Size}}", each)) for each in lines}
+    return max(sizes, key=lambda each: sizes[each])
+
+
 def _bare(rack: racks.Rack, image: str) -> float:
     address = rack.on(rack.names[0], "hostname", "-i").split()[0]
     began = time.time()
@@ -84,16 +92,23 @@ def _bare(rack: racks.Rack, image: str) -> float:
         subprocess.Popen(
             [
                 *rack.ssh(name),
-                "docker run --rm --network host --init --shm-size 1g -e GLOO_SOCKET_IFNAME=eth0 -e OMP_NUM_THREADS=1",
-                f"--entrypoint torchrun {image} --nnodes {NODES} --nproc-per-node 1 --node-rank {rank}",
+                "cat >first.py && docker run --rm --network host --init --shm-size 1g -e GLOO_SOCKET_IFNAME=eth0",
+                f"-e OMP_NUM_THREADS=1 -v ~/first.py:/first/train.py:ro -w /first --entrypoint torchrun {image}",
+                f"--nnodes {NODES} --nproc-per-node 1 --node-rank {rank}",
                 f"--master-addr {address} --master-port {PORT} train.py",
             ],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
         for rank, name in enumerate(rack.names)
     ]
+    for process in running:
+        assert process.stdin
+        process.stdin.write(SCRIPT)
+        process.stdin.close()
+        process.stdin = None
     outputs = [process.communicate(timeout=180)[0] for process in running]
     assert not any(process.returncode for process in running), outputs
     return last("".join(outputs)) - began

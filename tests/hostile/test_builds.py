@@ -183,8 +183,8 @@ def test_what_a_build_leaves_running_ends_with_it_and_touches_no_later_build(hos
     ("body", "words"),
     [
         ("os.symlink('/proc/1/environ', os.path.join(folder, name)); return name", "no wheel"),
-        ("os.mkfifo(os.path.join(folder, name)); return name", "no file"),
-        ("return '../../../../etc/passwd'", "no wheel"),
+        ("os.mkfifo(os.path.join(folder, name)); return name", "not a file"),
+        ("return '../../../../etc/passwd'", "not a wheel"),
         ("FILES['../../evil.pth'] = 'x'", "evil.pth"),
     ],
 )

@@ -31,7 +31,7 @@ def test_only_torch_is_installed_without_a_hash():
     assert [row.partition("==")[0] for row in rows if not row.startswith("#")] == ["torch"]
     makers = "".join((HOME / path).read_text() for path in ("Makefile", "images/install.sh"))
     installs = [line for line in makers.splitlines() if re.search(r"install .*-r ", line)]
-    assert len(installs) == 5
+    assert len(installs) == 6
     assert [line for line in installs if "--require-hashes" not in line] == []
     torch = (HOME / "requirements/torch.sh").read_text()
     assert "lock=$here/torch.txt\n" in torch

@@ -110,7 +110,7 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
     if at < 0 or len(tail) < at + 22:
-        raise Stop(FAILED, "it is no wheel")
+        raise Stop(FAILED, "it is not a wheel")
     count, directory = struct.unpack("<HL", tail[at + 10 : at + 16])
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7") or directory > _MOST_DIRECTORY:
         raise Stop(FAILED, f"it is a wheel of more than {_MOST_FILES} files")
