@@ -10,7 +10,7 @@ from tests.cluster import boxes as rented
 from tests.cluster.control import FAB, HOME
 from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
 
-PAGE = (HOME / "docs/tutorial/rented-boxes.md").read_text()
+PAGE = (HOME / "docs/tutorial/two-rented-boxes.md").read_text()
 SHOWN, SETTINGS, *TYPED = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SCRIPT = re.search(r"```python\n(.*?)```", (HOME / "docs/tutorial/laptop.md").read_text(), re.DOTALL)[1]
 LIMIT_S = 300  # a minute of it the script trains
