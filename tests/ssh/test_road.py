@@ -44,7 +44,7 @@ class Gate:
 
     def _read(self, at, size):
         if self.closed and at >= self.most:
-            self.open.wait(1.0)
+            self.open.wait(3.0)  # orders to the host wait as long
         self.read_so_far += size
         return self.data[at : at + size]
 
