@@ -63,7 +63,7 @@ def ask(port, key, words):
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
     """A host that says nothing is waited for a short time."""
-    monkeypatch.setattr(guide, "_READY_S", 3.0)
+    monkeypatch.setattr(guide, "_READY_S", 8.0)
     monkeypatch.setattr(guide, "_STILL_S", 6.0)
     monkeypatch.setattr(guide, "_AFTER_S", 6.0)
     monkeypatch.setattr(guide, "_AFTER_BYTES_A_SECOND", 1 << 40)

@@ -141,8 +141,14 @@ class Guide:
             wait_s = _STILL_S if delivery.is_ready else _READY_S
             if delivery.is_ready and not delivery.stop.lacks():
                 wait_s = _AFTER_S + delivery.cargo.size / _AFTER_BYTES_A_SECOND
-            if still > wait_s and not delivery.ended.done():
+            if still > wait_s and not delivery.ended.done() and not self._waits(delivery):
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
+
+    def _waits(self, delivery: Delivery) -> bool:
+        """Whether its source has nothing that it lacks: if that is still for too long, it alone is lost."""
+        source = self._deliveries.get(delivery.stop.source)
+        lacks = delivery.stop.lacks()
+        return bool(source and lacks and not source.ended.done() and not source.stop.got & lacks)
 
     def _lead_around(self, now: float) -> None:
         """Lead hosts around slow ones; back, and never again, if what they ask then is the slow one."""
