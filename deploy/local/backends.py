@@ -309,7 +309,8 @@ class ComposeBackend(LocalBackend):
             files = [folders.CHECKOUT / "docker-compose.yml"]
             if paths or own.keep or own.packages or own.cache or own.secret_files or own.data or own.own:
                 files.append(Path(scratch) / "compose.paths.json")
-                files[-1].write_text(json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}")))
+                text = json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}"))
+                files[-1].write_text(text.replace("$", "$$"))  # compose would put this shell's variables in
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def _restart_policy(self) -> str:

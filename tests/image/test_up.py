@@ -179,6 +179,20 @@ if not again:
 """
 
 
+def test_what_is_typed_for_a_container_is_not_what_this_shell_has(checkout, monkeypatch):
+    """compose reads `$NAME` in its files: a value, or a folder's name, would bring in what lies in this shell."""
+    monkeypatch.setenv("TOKEN", "sesame-4718")
+    data = checkout.home / "of $TOKEN"
+    (project := checkout.home / "project").mkdir()
+    data.mkdir()
+    (data / "file").touch()
+    (project / "train.py").write_text("import os; print(os.environ['A'], os.environ['B'], os.listdir('/data'))")
+    given = ("--env=A=$TOKEN", "--env=B=a$${X", f"--data={data}:/data")
+    code, out, err = checkout.up("--script=train.py", "--folder=project", *given, backend="docker")
+    assert code == 0, err
+    assert "$TOKEN a$${X ['file']" in out
+
+
 def test_a_script_in_a_container_keeps_a_path_and_a_cache_and_is_started_again_as_asked(
     checkout, tmp_path, monkeypatch
 ):
