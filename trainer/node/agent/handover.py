@@ -13,7 +13,8 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
@@ -65,23 +66,32 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     due = _listed(environment, NAMES)
     if not due:
         return {}
-    pipe.unlink(missing_ok=True)
-    os.mkfifo(pipe, 0o600)
-    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     tell_at, waits = time.monotonic() + _QUIET_SECONDS, False
-    try:
+    with _reading(pipe) as reading:
         while (secrets := _read(reading, due)) is None:
             if not waits and time.monotonic() > tell_at:
                 run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
                 words = f"muster attach --hosts ... --run {run} gives them"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
-    finally:
-        pipe.unlink(missing_ok=True)
-        os.close(reading)
     if waits:
         print("has its secrets", flush=True)
     return secrets
+
+
+@contextmanager
+def _reading(pipe: Path) -> Iterator[int]:
+    """A new pipe, to read from; nothing of it stays, whenever somebody asks this node to stop."""
+    pipe.unlink(missing_ok=True)
+    try:
+        os.mkfifo(pipe, 0o600)
+        reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            yield reading
+        finally:
+            os.close(reading)
+    finally:
+        pipe.unlink(missing_ok=True)
 
 
 def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
