@@ -180,7 +180,7 @@ def test_a_link_in_the_place_of_a_piece_gives_nothing_away_and_writes_nowhere(ho
         (server.home / "precious").write_bytes(b"mine")
         for piece in CARGO.pieces[:4]:
             (place / piece.digest).symlink_to(server.home / "precious")
-            (place / f".{piece.digest}.here.coming").symlink_to(server.home / "precious")
+            (place / f".1.{piece.digest}.here.coming").symlink_to(server.home / "precious")
     ended, faults, _ = push(there)
     assert not faults
     assert good(ended, "good", "evil")

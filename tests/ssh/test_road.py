@@ -4,9 +4,11 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -115,13 +117,17 @@ def working(hosts):
     return running
 
 
-@pytest.fixture
-def hosts(server):
+def three(server):
     """Three hosts, on which nothing of a push stays."""
     made = [server(name=name) for name in "abc"]
     yield made
     until(lambda: not working(made), "no process of a push", 60)
     until(lambda: not keys(made), "no key of a push", 60)
+
+
+@pytest.fixture
+def hosts(server):
+    yield from three(server)
 
 
 def some(size):
@@ -166,7 +172,7 @@ def test_a_host_whose_part_is_killed_ends_alone_and_leaves_nothing(hosts):
     late.set()
     until(lambda: len(push.told) == 3 and all(sent >= 7 * MB for sent, _ in push.told.values()), "a start", 60)
     (own,) = keys(hosts[:1])
-    os.kill(int((own / "main").read_text()), signal.SIGKILL)
+    os.kill(int(own.name.split("-")[-2]), signal.SIGKILL)
     until(lambda: any(" got no more from a" in note for note in push.notes), "a word about its neighbour", 30)
     gate.open.set()
     push.end()
@@ -202,6 +208,22 @@ def test_what_lies_changed_on_a_host_is_not_used(hosts):
             (place / piece.digest).write_bytes(b"x" * piece.size)
     done = Push(hosts, cargo).run()
     assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+
+
+@pytest.mark.parametrize("push_lives", [True, False])
+def test_what_another_push_has_begun_stays_while_that_push_lives(hosts, push_lives):
+    with subprocess.Popen(["true"]) as ended:
+        pid = os.getpid() if push_lives else ended.pid
+    pieces_there = hosts[0].home / ".muster/road" / os.uname().nodename / "pieces"
+    pieces_there.mkdir(parents=True)
+    coming = pieces_there / f".{pid}.{'0' * 64}.here.coming"
+    coming.write_bytes(b"x")
+    own = Path(tempfile.mkdtemp(prefix=f"muster-road-{os.uname().nodename}-{pid}-", dir="/dev/shm"))
+    try:
+        assert not Push(hosts[:1], Cargo([of_bytes(b"some")])).run().fault
+        assert (own.exists(), coming.exists()) == (push_lives, push_lives)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
 
 
 @pytest.fixture

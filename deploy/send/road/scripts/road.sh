@@ -19,15 +19,17 @@ end() {
     done
     rm -rf -- "$1"
 }
-# What a push left whose every process was killed.
-for old in "/dev/shm/muster-road-$(uname -n)"-* "$store"/own-*; do
-    [ ! -L "$old" ] && [ "$(stat -c %u -- "$old" 2>/dev/null)" = "$(id -u)" ] || continue
-    kill -0 "$(cat "$old/main" 2>/dev/null || echo none)" 2>/dev/null || end "$old"
-done
+# What a push left whose every process was killed: each name has its push's process in it from the beginning, for another
+# push to this host may begin beside it.
+sweep() {
+    [ ! -L "$1" ] && [ "$(stat -c %u -- "$1" 2>/dev/null)" = "$(id -u)" ] || return
+    kill -0 "$2" 2>/dev/null || end "$1"
+}
+for old in "/dev/shm/muster-road-$(uname -n)"-*-* "$store"/own-*-*; do pid=${old%-*}; sweep "$old" "${pid##*-}"; done
+for old in pieces/.*.coming; do pid=${old#pieces/.}; sweep "$old" "${pid%%.*}"; done
 find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
-rm -f -- pieces/.*.coming
-own=$(mktemp -d "/dev/shm/muster-road-$(uname -n)-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-XXXXXXXX") || exit
-echo "$main" >"$own/main"; : >"$own/beat"; guard=''
+own=$(mktemp -d "/dev/shm/muster-road-$(uname -n)-$main-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-$main-XXXXXXXX") || exit
+: >"$own/beat"; guard=''
 trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 dd bs=65536 count=$((bytes / 65536)) iflag=fullblock 2>/dev/null >"$own/list"
 [ $((bytes % 65536)) -eq 0 ] || dd bs=$((bytes % 65536)) count=1 iflag=fullblock 2>/dev/null >>"$own/list"
@@ -42,7 +44,7 @@ guard=$!
 alive() { [ -d "$own" ] && kill -0 "$main" 2>/dev/null; }
 # take DIGEST SIZE WHO: the next bytes of the input are that piece; nothing else gets its name.
 take() {
-    part=pieces/.$1.$3.coming
+    part=pieces/.$main.$1.$3.coming
     dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
     if [ "$(sha256sum <"$part")" = "$1  -" ]; then mv -f -- "$part" "pieces/$1" && echo "got $1"; return; fi
     fault=1; [ "$(wc -c <"$part")" -ne "$2" ] || fault=2
