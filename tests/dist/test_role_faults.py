@@ -3,16 +3,16 @@
 On hosts a role's name stands with its host's ("server on gpu-a"): tests/cluster/test_ray.py.
 """
 
-import contextlib
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from lab.ports import free_port
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -67,14 +67,6 @@ def drawn():
     draw = random.Random(40)
     names = [*FAULTS, *draw.sample(sorted(FAULTS), 20 - len(FAULTS))]
     return [(name, draw.choice(["first", "second"])) for name in names]
-
-
-def free_port():
-    """A port that the system gives to nobody's connection before the role has it."""
-    for port in random.SystemRandom().sample(range(15000, 30000), 100):
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 @pytest.mark.parametrize(("fault", "place"), drawn())

@@ -19,6 +19,7 @@ from deploy.job.inventory import Host
 from deploy.job.options import Job, Options
 from deploy.run import roles as plan
 from lab import waiting
+from lab.ports import free_port
 from tests.dist.conftest import environment
 from tests.hosts import FACTS
 
@@ -38,11 +39,6 @@ while True:
     connection.sendall(os.environ["MUSTER_ROLE_INDEX"].encode())
     connection.close()
 """
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture
@@ -90,7 +86,12 @@ def test_the_example_trains_with_workers_and_a_server_and_a_killed_worker_comes_
         "--role", reward, "--role", rollout, "--", "torchrun", "--nproc-per-node", "2", "trainer.py", "400"
     )
     log = project.run / "logs/rank-0.log"
-    waiting.until(lambda: log.exists() and "round 3" in log.read_text(), "the trainer trains", 120)
+
+    def trains():
+        assert run.poll() is None, run.stdout.read()
+        return log.exists() and "round 3" in log.read_text()
+
+    waiting.until(trains, "the trainer trains", 120)
     # rank 0 and 1 train; 2 is the reward server, 3 and 4 are the workers
     began = [json.loads(line) for line in (project.run / "ranks/rank-3.jsonl").read_text().splitlines()]
     first = next(event for event in began if event["kind"] == "began")
