@@ -83,9 +83,9 @@ AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -g
 SIDE_BY_SIDE := -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
 # Of the long tests, `make test` runs those of tests/tiers.py. The laboratory measures delays: it stands alone.
-test: $(READY_DEV) ## the same tests each day, in about half an hour; and what was skipped, and left to test-all
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
-	@$(BIN)/python -m pytest tests/lab
+test: $(READY_DEV) ## the same tests each day, in about half an hour; what was skipped, failed once, and left to test-all
+	@$(BIN)/python -m tests.once_more $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
+	@$(BIN)/python -m tests.once_more tests/lab
 
 test-all: $(READY_DEV) ## all tests, in an hour and more; IN=tests/cluster: those of a folder or file
 	@if [ -n "$$IN" ]; then $(BIN)/python -m pytest $(SIDE_BY_SIDE) "$$IN"; else \

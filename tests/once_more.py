@@ -1,0 +1,37 @@
+"""`make test`: all the tests, and then those that failed once more, alone. `python -m tests.once_more WORDS OF PYTEST`
+
+Thousands of tests on real processes share two cores. One that fails among them and passes alone has met a race, its own
+or Muster's: it is named on the last lines as FAILED ONCE, above them stands how, and somebody has it to mend. It does
+not throw away the other tests' answer. More than a few are no races, and nothing is tried again.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+_MOST = 5
+_FAILED = Path(__file__).resolve().parents[1] / ".pytest_cache/v/cache/lastfailed"  # pytest's own list
+_TESTS_FAILED = 1  # pytest's exit code
+
+
+def main(words: list[str]) -> int:
+    """Pytest's exit code: of the first time, or of the second where that decides."""
+    _FAILED.unlink(missing_ok=True)
+    code = _pytest(words)
+    failed = sorted(json.loads(_FAILED.read_text())) if code == _TESTS_FAILED and _FAILED.exists() else []
+    if not 0 < len(failed) <= _MOST:
+        return code
+    print(f"\nonce more, alone: {len(failed)} of the tests", flush=True)
+    code = _pytest(failed)
+    if code == 0:
+        print("\n".join(f"FAILED ONCE {name}" for name in failed), flush=True)
+    return code
+
+
+def _pytest(words: list[str]) -> int:
+    return subprocess.call([sys.executable, "-m", "pytest", *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

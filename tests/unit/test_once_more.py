@@ -1,0 +1,56 @@
+"""`make test`: what fails among thousands of tests and passes alone is named, and throws nothing away."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests import once_more
+
+ONCE = """
+import pathlib
+def test_{name}():
+    times = pathlib.Path("{name}")
+    times.write_text(times.read_text() + "x" if times.exists() else "x")
+    assert len(times.read_text()) > {needed}
+"""
+
+
+@pytest.fixture
+def tests(tmp_path, monkeypatch):
+    """Runs `make test` on tests that fail so many times before they pass: by name, the number; returns the code."""
+
+    def called(words):
+        command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-q", *words]
+        return subprocess.call(command, cwd=tmp_path)
+
+    def run(**fails):
+        for name, times in fails.items():
+            (tmp_path / f"test_{name}.py").write_text(ONCE.format(name=name, needed=times))
+        return once_more.main(["."])
+
+    monkeypatch.setattr(once_more, "_pytest", called)
+    monkeypatch.setattr(once_more, "_FAILED", tmp_path / ".pytest_cache/v/cache/lastfailed")
+    run.times = lambda name: len((tmp_path / name).read_text())
+    return run
+
+
+def test_what_passes_alone_is_named_and_the_answer_is_green(tests, capsys):
+    assert tests(good=0, race=1) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "FAILED ONCE test_race.py::test_race"
+    assert (tests.times("good"), tests.times("race")) == (1, 2)
+
+
+def test_what_fails_again_is_red(tests, capsys):
+    assert tests(good=0, race=1, wrong=9) == 1
+    assert "FAILED ONCE" not in capsys.readouterr().out
+
+
+def test_many_are_not_tried_again(tests):
+    assert tests(**{f"race{number}": 1 for number in range(6)}) == 1
+    assert tests.times("race0") == 1
+
+
+def test_all_good_is_green_without_a_second_time(tests):
+    assert tests(good=0) == 0
+    assert tests.times("good") == 1
