@@ -276,9 +276,10 @@ def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
     """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
     lines = (root.line,) if root.line else ()
     cause = SIGNALS.get(root.exitcode or 0, "")
-    sign = next((sign for sign in SIGNS if sign.cause == cause and sign.weight <= Weight.GENERAL), None)
+    code = f"exitcode: {root.exitcode}"
+    sign = next((sign for sign in SIGNS if cause and sign.cause == cause and sign.pattern.search(code)), None)
     who = _first(None, root) or "a process"
-    if cause and sign is not None:
+    if sign is not None:
         return Explanation(cause, f"{who}: {sign.what}", sign.maybe, lines, sign.next)
     errors = tuple(line for line in _errors_of(readings) if line != root.line)
     what = f"{who} failed first; {_UNKNOWN_ERRORS if errors else _NO_ERROR}"

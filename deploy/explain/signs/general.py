@@ -25,7 +25,7 @@ _OUTSIDE = (
             r"auth\w*|security|login) (?:key|token))\b|nocredentials|expiredtoken|authenticat\w* (?:failed|required|"
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
             r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
-            "an internet service refuses the login, or there is no token", "huggingface-cli whoami", "download"),
+            "an internet service refuses the login, or there is no token", "hf auth whoami", "download"),
     general("download", _ELSEWHERE
             + r"(?i:.{0,2000}?\b(?:429|50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
             r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"

@@ -170,9 +170,10 @@ NETWORK = (
          "nc -vz HOST 22"),
     sign("ssh-timeout", r"ssh: connect to host \S+ port \d+: (?:Connection timed out|No route to host)",
          "a host does not answer SSH", "nc -vz HOST 22"),
-    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|api_key not "
-         r"configured|Invalid user token",
-         "an internet service refuses the login, or there is no token", "huggingface-cli whoami"),
+    sign("access-denied", r"api_key not configured", "Weights & Biases has no key there",
+         "muster docs secrets-and-wandb"),
+    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
+         r"Invalid user token", "an internet service refuses the login, or there is no token", "hf auth whoami"),
     several(r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
             "no model has that name, or it is not public: {0}", ALONE, "script-error", "access-denied", "download"),
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"

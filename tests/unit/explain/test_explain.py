@@ -213,7 +213,7 @@ def test_the_next_step_is_a_command_everywhere():
         "ibstat",
         "ibv_devinfo",
         "ssh-keygen",
-        "huggingface-cli",
+        "hf",
         "findmnt",
         "enroot",
         "nvcc",

@@ -146,3 +146,16 @@ def test_no_command_for_a_plain_log_needs_a_run_of_musters():
 ], ids=["pod and container", "kubectl --prefix", "deepspeed", "slurm's node"])  # fmt: skip
 def test_who_failed_first_in_a_launchers_own_form(text, first):
     assert explain({"out": text}).first == first
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "word"),
+    [(-4, "architecture-differs", "processor"), (-7, "shm-small", "bus error"), (-8, "crashed", "divided"),
+     (-9, "killed", "killed"), (-11, "crashed", "a process crashed in compiled code")],
+)  # fmt: skip
+def test_a_summary_alone_says_what_its_own_signal_means(code, cause, word):
+    """A row of the same cause for other words said that a data loader worker had crashed."""
+    explained = explain({"out": ROOT.replace("exitcode : 1", f"exitcode : {code}")})
+    assert explained.cause == cause
+    assert word in explained.what
+    assert "worker" not in explained.what
