@@ -112,9 +112,9 @@ CAUSES = (
     _sign("memlock", r"setting rlimit.{0,80}(?:RLIMIT_MEMLOCK|type 8)"),
     _sign(
         "architecture-differs",
-        r"exec format error|does not match the detected host platform",
+        r"exec format error|does not match the detected host platform|no matching manifest for",
         in_logs=True,
-        only=r"does not match the detected host platform",
+        only=r"does not match the detected host platform|no matching manifest for",
     ),
     _sign(
         "image-without-python",

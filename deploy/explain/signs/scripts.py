@@ -18,7 +18,7 @@ SCRIPT = (
            r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
-    several(r"Message truncated : received", "a rank sent NCCL a size that its peer does not expect", NCCL_DEBUG,
+    several(r"[Mm]essage truncated : receiv(?:ed|ing)", "a rank sent NCCL a size that its peer does not expect", NCCL_DEBUG,
             "collectives-differ", "nccl-differs"),
     script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
            r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
@@ -40,6 +40,7 @@ SCRIPT = (
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),
+    script("script-error", r"can't open file ('[^']{1,300}'): \[Errno 2\]", "there is no script {0}", "ls -l FILE"),
     script("module-missing", r"(?:^|: )(No module named \S+)|"
            r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
            rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
