@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -28,7 +29,7 @@ def build(folder: Path) -> list[Path]:
     with tempfile.TemporaryDirectory() as scratch:
         source = Path(scratch, "source")
         _copy_known_files(source)
-        wheel = _build_wheel(source, folder, moment)
+        wheel = _build_wheel(source, Path(scratch, "wheel"), folder, moment)
         archive = _pack_source(source, folder, wheel, moment)
     parts = folder / f"{archive.name.removesuffix('.tar.gz')}.cdx.json"
     parts.write_text(sbom.list_parts(moment))
@@ -49,14 +50,15 @@ def _copy_known_files(source: Path) -> None:
             (source / name).chmod(0o755 if os.access(file, os.X_OK) else 0o644)
 
 
-def _build_wheel(source: Path, folder: Path, moment: int) -> Path:
+def _build_wheel(source: Path, empty: Path, folder: Path, moment: int) -> Path:
+    """The wheel in `folder`, where one of another version may lie."""
     words = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     words += ["--no-build-isolation"] if _is_there("setuptools") else []
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(moment)}
     # A wheel keeps the rights of the files that the build copies.
-    subprocess.run([*words, "--wheel-dir", str(folder), str(source)], env=environment, umask=0o022, check=True)
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+    subprocess.run([*words, "--wheel-dir", str(empty), str(source)], env=environment, umask=0o022, check=True)
+    (wheel,) = empty.glob("*.whl")
+    return Path(shutil.copy(wheel, folder))
 
 
 def _is_there(module: str) -> bool:
