@@ -62,7 +62,8 @@ GPU = (
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
          r"ProcessGroupNCCL is only supported with GPUs", "the process sees no GPU", "nvidia-smi -L", "gpu-runtime",
          "gpu-hidden"),
-    sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in",
+    sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
+         r"module 'torch\._C' has no attribute '_cuda",
          "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
     sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
          r"is not compatible with the current PyTorch install|"

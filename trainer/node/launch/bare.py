@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 RANK, ATTEMPT = "MUSTER_BARE_RANK", "MUSTER_ATTEMPT"
 # What torchrun, the variables of its options and style.py give a rank. A launcher of the user's needs them: it becomes
-# the command (launcher.py), and takes RANK, WORLD_SIZE and LOCAL_RANK away itself.
+# the command (launcher.py), and takes RANK and its like away itself.
 _TORCHRUNS = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
     r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"

@@ -31,7 +31,7 @@ _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "T
 # The ranks' notes (watch/together.py) belong to an attempt.
 _ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
 # On a run's only node, these make one rank of each `python train.py` of a shell script, which by hand is none.
-_OF_ONE_RANK, _BARE = ("RANK", "WORLD_SIZE", "LOCAL_RANK"), "MUSTER_BARE_RANK"
+_OF_ONE_RANK, _BARE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), "MUSTER_BARE_RANK"
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
@@ -50,7 +50,7 @@ class Place:
         """What launchers read. torchrun takes the `PET_` names as its options."""
         shared = {"NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": self.ranks}
         meeting = {"MASTER_ADDR": self.address, "MASTER_PORT": self.port}
-        mine = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0}
+        mine = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
         options = {f"PET_{name}": value for name, value in {**shared, **meeting}.items()}
         return {name: str(value) for name, value in {**shared, **meeting, **mine, **options}.items()}
 

@@ -13,9 +13,10 @@ PLACE = Place(node=1, nodes=3, ranks=4, address="10.0.0.1", port=4711)
 
 def test_the_variables_are_the_nodes_and_nothing_of_torchruns_own_rank_is_left():
     given = {"RANK": "1", "PET_RDZV_ENDPOINT": "x:1", "TORCHELASTIC_USE_AGENT_STORE": "True", "HOME": "/home"}
-    made = environment({**given, "LOCAL_WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "2"}, PLACE)
+    made = environment({**given, "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2"}, PLACE)
     assert made == {
         **{"HOME": "/home", "TORCHELASTIC_RESTART_COUNT": "2", "RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "0"},
+        **{"LOCAL_WORLD_SIZE": "1"},
         **{"NNODES": "3", "NODE_RANK": "1", "NPROC_PER_NODE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711"},
         **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
         **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
