@@ -20,6 +20,12 @@ def newcomer(run, name, place, key="key"):
     run.nodes.start(dataclasses.replace(template, name=name, environment=environment), run.run_dir / f"logs/{name}.log")
 
 
+def with_newcomer(run):
+    """Who has the place beside the two that stay; empty while nobody has it."""
+    last = (epochs(run) or [[]])[-1]
+    return last[2] if last[:2] == ["master", "worker-2"] and len(last) == 3 else ""
+
+
 def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_none(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10)
     run = nodes(2, *options, "--eval-every", 0)
@@ -35,11 +41,13 @@ def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_
     trains(run)
     assert epochs(run) == []
     kill(run, "worker-1")
-    until(lambda: epochs(run) == [["master", "worker-2", "late-4"]], "the first newcomer to take the place", 120)
+    until(lambda: with_newcomer(run), "a newcomer to take the place", 120)
     trains(run)
-    kill(run, "late-4")
-    until(lambda: epochs(run)[-1] == ["master", "worker-2", "late-5"], "the other newcomer to take it", 120)
+    first = with_newcomer(run)
+    (other,) = {"late-4", "late-5"} - {first}  # on a busy machine the second may be the one that answers in time
+    kill(run, first)
+    until(lambda: with_newcomer(run) == other, "the other newcomer to take it", 120)
     trains(run)
-    assert events(run.run_dir, 0, "members")[-1]["spares"] == ["late-4", "late-5"]
+    assert set(events(run.run_dir, 0, "members")[-1]["spares"]) == {"late-4", "late-5"}
     until(lambda: run.codes()["stranger"] == 1, "the one without the key to end itself", 60)
     assert "sees 0 of 3 nodes" in (run.run_dir / "logs/stranger.log").read_text()
