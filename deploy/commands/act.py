@@ -45,7 +45,7 @@ def attach(options: Options, console: Console) -> int:
     codes={DONE: "the run has ended, however it ended"},
 )
 def stop(options: Options, console: Console) -> int:
-    """Stop a run with a checkpoint, and say how it ended. Ctrl-C kills it."""
+    """Stop a run gracefully, with time to save, and say how it ended. Ctrl-C kills."""
     from ..hosts import recorded
     from ..hosts.act import stop as hosts_stop
     from ..slurm import runs as slurm_runs

@@ -95,7 +95,7 @@ def ray(options: Options, console: Console) -> int:
         DONE: "the run is done",
         FAILED: "the run failed: the error names the rank",
         USAGE: "an option or the run's input was refused: nothing was started",
-        STOPPED: "stopped by Ctrl-C, with a checkpoint",
+        STOPPED: "stopped as asked, with time to save",
     },
 )
 def up(options: Options, console: Console) -> int:
@@ -153,7 +153,7 @@ def _taken(options: Options, task: str) -> Options:
     codes={
         DONE: "it has trained, and its page is written",
         FAILED: "it failed: the error names the rank",
-        STOPPED: "stopped by Ctrl-C, with a checkpoint",
+        STOPPED: "stopped as asked, with time to save",
     },
 )
 def demo(options: Options, console: Console) -> int:

@@ -101,12 +101,22 @@ def host_of_rank(
     host = next((host for host, of_host in ranks.items() if rank in of_host), "")
     if not host:
         raise DeployError(
-            f"{run}: no host here has rank {rank}", f"there are {rank_text(list(ranks.values())) or 'none'}"
+            f"{run}: no host here has lines of rank {rank}", _who_has_lines(hosts, run, list(ranks.values()))
         )
     if len(ranks[host]) > 1:
         others = rank_text([ranks[host]])
         raise DeployError(f"{run}: ranks {others} share one console on {host}", "leave out --rank to see all of it")
     return host, False
+
+
+def _who_has_lines(hosts: Mapping[str, HostLogs], run: str, ranks: Sequence[range]) -> str:
+    """The ranks that run, or those that have written lines: one that prints nothing has no log of its own."""
+    if ranks:
+        return f"there are {rank_text(ranks)}"
+    wrote = sorted({rank for logs in hosts.values() for of_run, rank in logs.rank_logs if of_run == run})
+    if not wrote:
+        return "no rank of it has written any there"
+    return f"a rank that prints nothing has no log; these have one: {', '.join(map(str, wrote))}"
 
 
 def rank_text(ranks: Sequence[range]) -> str:

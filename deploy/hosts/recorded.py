@@ -45,7 +45,7 @@ def filled(options: Options, console: Console) -> Options:
     if names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
-    console.note(f"{run_dir.name}: using hosts {hosts}, from its record here")
+    console.note(f"{run_dir.name} on {hosts}")
     return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
 
 

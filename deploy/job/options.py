@@ -266,7 +266,7 @@ class Options:
         again=False,
     )
     max_hours: str = option(
-        "stop the run gracefully, with a checkpoint, after so many hours (2.5); it ends as stopped (default: none)",
+        "stop the run gracefully, with time to save, after so many hours (2.5); it ends as stopped (default: none)",
         "deploy ray up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",

@@ -108,7 +108,7 @@ def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(pusher):
     assert {len(row["layers"]) for row in messages(done).values()} == {0}
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["host"], row["lacking"]) for row in rows if row["kind"] == "would send"] == [
-        (host, "all 2 files") for host in pusher.hosts
+        (host, "all 2 files of your folder") for host in pusher.hosts
     ]
     assert (pusher.layers(), kept(pusher)) == before
 

@@ -171,7 +171,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host
     progress = []
     done = push(lambda host, sent, total, source="": progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
-    assert done.why == "the host has none of its layers; all 2 files"
+    assert done.why == "the host has none of its layers; all 2 files of your folder"
     assert {host for host, _, _ in progress} == {"there", transfer.READER}
     assert all(sent <= total for _, sent, total in progress)
     container = host.docker("create", "muster-test:run", "true")
@@ -239,7 +239,7 @@ def test_without_a_folder_the_base_itself_arrives(push, host, base):
 def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, host, base, folder):
     (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
     assert len(foreseen.layers) == 1
-    assert [each.lacking for each in foreseen.folders] == ["all 2 files"]
+    assert [each.lacking for each in foreseen.folders] == ["all 2 files of your folder"]
     assert host.docker("image", "ls", "--quiet") == ""
     assert not Path(foreseen.folders[0].place).exists()
     push()

@@ -18,8 +18,8 @@ SCRIPT = (
            r"(?:\w+ ){0,4}?(?:between|across|among|on) (?:\w+ ){0,2}?rank|Rank \d+ has different ",
            "ranks called different collectives, or with tensors of different sizes",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),
-    several(r"[Mm]essage truncated : receiv(?:ed|ing)", "a rank sent NCCL a size that its peer does not expect", NCCL_DEBUG,
-            "collectives-differ", "nccl-differs"),
+    several(r"[Mm]essage truncated : receiv(?:ed|ing)", "a rank sent NCCL a size that its peer does not expect",
+            NCCL_DEBUG, "collectives-differ", "nccl-differs"),
     script("models-differ", r"DDP expects same model|params\[\d+\] in this process with sizes|"
            r"appears not to match (?:sizes|strides) of the same param", "ranks have different models",
            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ..."),

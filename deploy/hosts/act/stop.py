@@ -1,4 +1,4 @@
-"""`muster stop`: ask a run on real hosts to stop with a checkpoint, or kill it; wait for its end, and say how it ended.
+"""`muster stop`: ask a run on real hosts to stop gracefully, or kill it; wait for its end, and say how it ended.
 
 Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
 """
@@ -72,10 +72,12 @@ def stop(options: Options, now: bool, console: Console) -> int:
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
     result = _keep(run, result, state, list(faults))
-    console.note(f"{run}: {result.message or result.verdict}")
+    where = f", at {state.ranks.step_words}" if state.step and "step" not in result.message else ""
+    console.note(f"{run}: {result.message or result.verdict}{where}")
     if result.hint:
         console.note(result.hint)
-    console.note(f"its files: muster fetch --hosts {','.join(nodes)} --run {run}")
+    files = "its files" if _wrote(state) else "it wrote no files into its folder or its home; its logs"
+    console.note(f"{files}: muster fetch --hosts {','.join(nodes)} --run {run}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
@@ -154,13 +156,17 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         first = result.node if least and result.node else facts["hosts"][0]
         message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    saved = bool(state.training.checkpoint) or state.script
-    result = resume.with_resume_hint(result, run_dir, saved, lost if least else (), bool(least))
+    result = resume.with_resume_hint(result, run_dir, _wrote(state), lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         began, last = float(facts.get("starts", [{}])[-1].get("t", 0.0)), state.ranks.span.last or time.time()
         record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result
+
+
+def _wrote(state: State) -> bool:
+    """Whether there is something to continue with, as far as anybody knows."""
+    return bool(state.training.checkpoint) or outcome.may_have_written(state)
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:

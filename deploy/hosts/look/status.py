@@ -20,6 +20,7 @@ from ...job.cluster import Cluster
 from ...job.load import read_run
 from ...report import tables
 from ...report.console import Console
+from ...run.files import record
 from ..start import observe
 from . import ended
 
@@ -41,6 +42,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     elif answers.values:
         console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
         if not _runs(answers):
+            _tell_last(console)
             console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
     return _show_faults(answers, console)
 
@@ -96,6 +98,17 @@ def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console:
     console.line(end.message, {"kind": "ended", "run": run, "message": end.message})
     console.hint(end.hint)
     return DONE
+
+
+def _tell_last(console: Console) -> None:
+    """How the newest run of this folder ended: nobody asks about hosts where nothing runs for anything else."""
+    newest = record.newest(record.HOSTS)
+    end = record.read_json(newest / "outcome.json") if newest else {}
+    if newest and end:
+        words = str(end.get("message") or "").partition("\n")[0]
+        console.note(
+            f"{newest.name}: {end.get('verdict')}{f', {words}' if words else ''}: muster explain {newest.name}"
+        )
 
 
 def _runs(answers: Results[HostStatus]) -> list[str]:

@@ -45,8 +45,13 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
-        chosen, nodes = ended.choose(wanted, containers.values, sessions)
-        _refuse_over(chosen, nodes)
+        try:
+            chosen, nodes = ended.choose(wanted, containers.values, sessions)
+        except ended.Ended as end:
+            _tell_over(end.run, end.message, end.hint, console)
+            return DONE
+        if _is_over(chosen, nodes, console):
+            return DONE
         members = [session for session in sessions if session.host.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
@@ -65,21 +70,32 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
         ranks += _parse(done.stdout)
     if not ranks and (end := record.read_json(run_dir / "outcome.json")):
-        words = end.get("message") or end.get("verdict", "")
-        raise DeployError(f"{run_dir.name} has ended: {words}", f"its page: muster report --run {run_dir.name}")
+        words = str(end.get("message") or end.get("verdict", ""))
+        _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"why: muster explain {run_dir.name}", console)
+        return DONE
     if not ranks:
         raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
     _show(ranks, stacks, console, _slow(run_dir, ranks))
     return DONE
 
 
-def _refuse_over(run: RunId, nodes: Mapping[str, Container]) -> None:
-    """Raise DeployError if every node of the run has ended: nothing there can say what a rank does."""
-    if all(node.code is not None for node in nodes.values()):
+def _is_over(run: RunId, nodes: Mapping[str, Container], console: Console) -> bool:
+    """Whether every node of the run has ended, which it says: then no rank does anything."""
+    over = all(node.code is not None for node in nodes.values())
+    if over:
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
-        raise DeployError(
-            f"{run} has ended: {ends}", f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}"
+        _tell_over(
+            run,
+            f"{run} has ended: {ends}",
+            f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}",
+            console,
         )
+    return over
+
+
+def _tell_over(run: str, words: str, hint: str, console: Console) -> None:
+    console.line(words, {"kind": "ended", "run": run, "message": words})
+    console.hint(hint)
 
 
 def _ask(session: Session, run: str) -> list[RankDoing]:

@@ -207,7 +207,9 @@ class _OnHosts(Start[NewRun]):
         """Say that the run runs, or waits, on its hosts; with --detach also what follows it."""
         run, where, hosts = backend.run.run_dir.name, ", ".join(backend.run.nodes), self._options.hosts
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-        self._console.note(waiting if backend.waits else f"{run} runs on {where}")
+        bare = all(fact.bare for fact in self._request.facts.values())
+        image = "" if bare else f", with image {self._request.base}"
+        self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
         nodes = dict(backend.run.nodes)
         self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
         if self.detach:

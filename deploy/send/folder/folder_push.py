@@ -145,7 +145,9 @@ class Outgoing:
                 return FolderPlan(FolderStream(self._folder, changed, gone), below.digest, self._why(", ".join(what)))
         files = sum(not entry.isdir() for entry in self._entries.values())
         stream = FolderStream(self._folder, self._entries.values(), places=self._places)
-        return FolderPlan(stream, "", self._why(f"all {several(files, 'file')}"))
+        return FolderPlan(
+            stream, "", self._why(several(files, "file") if files == 1 else f"all {several(files, 'file')}")
+        )
 
     def _why(self, what: str) -> str:
         return f"{what}{self._what}"
@@ -161,7 +163,7 @@ def outgoing_folder(look: FolderLook) -> Outgoing:
             f"{look.folder}: the digest of this data is {now.digest}, and cluster.toml names {data.digest}",
             "take the folder that is meant; or, if it may change, the digest out of the file",
         )
-    what = f" of {data.target}" if data else ""
+    what = f" of {data.target}" if data else " of your folder"
     return Outgoing(data.target if data else WORKSPACE, look.folder, entries, now, what=what, look=look)
 
 
