@@ -120,9 +120,10 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
         elif fault is None and with_gradients():  # without gradients, it belongs to an evaluation
             steps.fetched(*mark)
 
-    # The class of torch's own iterators, whose name is private. The generator spares the script's random numbers.
-    iterator = iter(module.DataLoader([0], generator=module.torch.Generator()))
-    owner = next(each for each in type(iterator).__mro__ if "__next__" in vars(each))
+    # The class of torch's own iterators, whose name is private. It is too early to ask an iterator for it: the script's
+    # `import torch` has just begun.
+    own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
+    (owner,) = [each for each in own if isinstance(each, type) and "__next__" in vars(each)]
     hooks.wrap(owner, "__next__", begins, ends, watcher.fails)
 
 

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from trainer.node.ending import training_alone
 
 
@@ -29,3 +31,25 @@ def test_a_folder_that_cannot_be_written_leaves_the_script_alone(tmp_path):
     line = [sys.executable, "-c", "print('mine')"]
     process = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert (process.stdout, process.stderr) == ("mine\n", "")
+
+
+# Each module that a door is hung up at; a fault of ours, which a script never hears of, ends this program.
+DOORS = """
+import sys
+
+import pytest
+hooks = sys.modules["_muster_watch.hooks"]
+hooks._takes = lambda fault, fails: False
+import torch, torch.distributed.checkpoint.state_dict, torch.distributed.launcher.api
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+print(hasattr(_BaseDataLoaderIter.__next__, "__wrapped__"))
+"""
+
+
+@pytest.mark.torch
+def test_a_rank_that_imports_torch_itself_is_watched_at_each_door(tmp_path):
+    """A launcher in a shell script starts such ranks; others are forked from a process that has torch."""
+    environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+    environment["PYTHONPATH"] = str(training_alone.SITE)
+    process = subprocess.run([sys.executable, "-c", DOORS], env=environment, capture_output=True, text=True)
+    assert (process.returncode, process.stdout) == (0, "True\n"), process.stderr
