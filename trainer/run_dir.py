@@ -24,13 +24,19 @@ class RankFolder:
     """The files of one rank in the run folder. `file`: the number of its files, where it is another than the rank's.
 
     Then each host has a run folder of its own, and the metrics of all are brought into one place. `shown`: what its
-    events may show of a text.
+    events may show of a text. `launcher`: it is a command that starts ranks itself, which have numbers of their own.
     """
 
     def __init__(
-        self, path: Path, rank: int, node: str, file: int | None = None, shown: Callable[[str], str] = str
+        self,
+        path: Path,
+        rank: int,
+        node: str,
+        file: int | None = None,
+        shown: Callable[[str], str] = str,
+        launcher: bool = False,
     ) -> None:
-        self._shown = shown
+        self._shown, self._own = shown, {"launcher": True} if launcher else {}
         self.path, self.rank, self.node = path, in_run(rank), node
         self.file = in_run(rank if file is None else file)
         self.metrics = f"metrics-{node}.jsonl" if file else "metrics.jsonl"
@@ -40,7 +46,7 @@ class RankFolder:
     def event(self, kind: str, **fields: Any) -> None:
         """Append one event of this rank."""
         about = {name: _each_text(value, self._shown) for name, value in fields.items()}
-        self._events.add(**{"kind": kind, **about, "rank": self.rank, "node": self.node})
+        self._events.add(**{"kind": kind, **about, **self._own, "rank": self.rank, "node": self.node})
 
     def take_output(self) -> int:
         """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.

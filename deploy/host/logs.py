@@ -116,7 +116,8 @@ def _who_has_lines(hosts: Mapping[str, HostLogs], run: str, ranks: Sequence[rang
     wrote = sorted({rank for logs in hosts.values() for of_run, rank in logs.rank_logs if of_run == run})
     if not wrote:
         return "no rank of it has written any there"
-    return f"a rank that prints nothing has no log; these have one: {', '.join(map(str, wrote))}"
+    numbers = ", ".join(map(str, wrote))
+    return f"there are logs {numbers}: a rank that prints nothing has none, and ranks of one `run.sh` share its node's"
 
 
 def rank_text(ranks: Sequence[range]) -> str:

@@ -45,6 +45,7 @@ class State(Evidence):
 
     def apply(self, event: Event, now: float | None = None) -> None:
         """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
+        event = self.ranks.placed(event)
         if not self.ranks.take_world(event):
             return
         t = self.nodes.align(event, float(event.get("t", 0.0)) if now is None else now)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ...core.text import amount
 from ...run import events as run_events
 from ...run.files import apart, own_files
 from ...run.files.record import story_since
+from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
@@ -291,6 +292,7 @@ def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], 
         notes.append(f"ranks/{MISSING}")
     events: list[Event] = []
     times: dict[int, list[StepTime]] = {}
+    launchers = Launchers()
     for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
         for row in _rows(files[rank], notes, share):
@@ -302,12 +304,19 @@ def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], 
             last = number(row.get("t")) or last
             # Where nodes go on without others, ranks change their numbers, and their files keep theirs.
             own = row["rank"] if type(row.get("rank")) is int else rank
+            launchers.meet(row)
             events.append(Event(last, str(row.get("kind")), own, str(row.get("node") or ""), row))
         if steps:
             ordered = [steps[step] for step in sorted(steps)]
             # The watcher of a script measures the first wait after some steps, and these would lower the mean.
             times[rank] = [time for time in ordered if time.wait_known] or ordered
-    return events, times
+    return [_placed(event, launchers) for event in events], times
+
+
+def _placed(event: Event, launchers: Launchers) -> Event:
+    """An event of a command that starts its ranks itself, with the number that it goes by at the end."""
+    number_now = launchers.numbers.get(event.node) if event.fields.get("launcher") else None
+    return event if number_now in (None, event.rank) else replace(event, rank=number_now)
 
 
 def _rank_files(folder: Path) -> dict[int, list[Path]]:

@@ -18,6 +18,7 @@ from ..inquest import hang
 from ..inquest.blame import End
 from ..inquest.collectives import Call, calls
 from ..inquest.hang import RankDoing
+from .launchers import Launchers
 from .times import Span
 
 _PACES, _DIGESTS = 200, 8
@@ -108,6 +109,7 @@ class Ranks:
     script: bool = False
     least: int = 0
     span: Span = field(default_factory=Span)
+    launchers: Launchers = field(default_factory=Launchers)
     # How many there are, as the newest start says it, and when it began; 0: nobody has said it yet.
     size: int = 0
     size_t: float = 0.0
@@ -150,6 +152,14 @@ class Ranks:
     moved: float = 0.0
     last_sign: float = 0.0
     longest_silence: float = 0.0
+
+    def placed(self, event: Event) -> Event:
+        """The event with the number of a command that starts its ranks itself; what is known of one moves with it."""
+        if moved := self.launchers.meet(event):
+            for known in (*self._by_rank(), *self._of_this_start()):
+                of_moved = {now: known.pop(before) for before, now in moved.items() if before in known}
+                known.update(of_moved)
+        return self.launchers.placed(event)
 
     def take_world(self, event: Event) -> bool:
         """Take what an event says of the number of ranks. False for one of a rank that there is no more: it is late."""
@@ -229,7 +239,10 @@ class Ranks:
         """A node with its rank, as messages name it: `worker-2 (rank 2)`."""
         view, role = self.view_of(node), self.roles.get(node, "")
         who = f"{role} on {node}" if role and role not in node else node
-        return f"{who} (rank {view.rank})" if view else who
+        return f"{who} (rank {view.rank})" if view and len(self.launchers.ranks_of(node)) < 2 else who
+
+    def _by_rank(self) -> tuple[dict[int, Any], ...]:
+        return self.began, self.began_at, self.starts, self.lives, self.throttled
 
     def _of_this_start(self) -> tuple[dict[int, Any], ...]:
         return self.ends, self.called, self.still, self.links, self.paces, self.alone
@@ -237,9 +250,8 @@ class Ranks:
     def _forget_others(self) -> None:
         """Remove the ranks that there are no more."""
         others = {*self.views, *self.began, *self.starts, *self.lives} if self.size else set[int]()
-        records: tuple[dict[int, Any], ...] = (self.views, self.began, self.began_at, self.starts, self.lives)
         for rank in (rank for rank in others if rank >= self.size):
-            for known in (*records, *self._of_this_start(), self.throttled):
+            for known in (self.views, *self._by_rank(), *self._of_this_start()):
                 known.pop(rank, None)
 
     def _settle(self) -> None:

@@ -54,6 +54,7 @@ class Diary:
         hidden: Sequence[str] = (),
     ) -> None:
         self._file_of, self.shown = file_of, Mask(hidden).text if hidden else str
+        self._launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
@@ -238,13 +239,12 @@ class Diary:
             lost = own.read_text()
             own.unlink()
             return script.LastWords((), lost, victim=True)
-        launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
-        heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, launcher)
+        heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
         crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
         if crash and crash.error:
             error = self.shown(crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
-        return heard if launcher else script.or_noted(heard, self._noted(life))
+        return heard if self._launcher else script.or_noted(heard, self._noted(life))
 
     def _noted(self, life: Life) -> str:
         """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py)."""
@@ -257,5 +257,6 @@ class Diary:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""
         if self.run_folder and rank not in self._folders:
             with suppress(OSError):
-                self._folders[rank] = RankFolder(self.run_folder, rank, self.node, self._file_of(rank), self.shown)
+                about = (self.node, self._file_of(rank), self.shown, self._launcher)
+                self._folders[rank] = RankFolder(self.run_folder, rank, *about)
         return self._folders.get(rank)

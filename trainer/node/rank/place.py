@@ -78,6 +78,12 @@ class Place:
         """Whether a process of this life has been that."""
         return os.path.exists(self._note(what))
 
+    def any_was_claimed(self, start: str) -> bool:
+        """Whether a process on this node has been anything that begins so."""
+        with suppress(OSError):
+            return any(name.startswith(f".{start}") for name in os.listdir(self.outcome))
+        return True
+
     def _note(self, what: str) -> str:
         return os.path.join(self.outcome, f".{what}.{self.life}")
 

@@ -352,6 +352,9 @@ class Watcher:
 
     def _tell_none(self) -> None:
         """Say that this rank has not trained so far; once, and no more once a process of it has."""
+        # The ranks of a command that starts them itself have other numbers than the command.
+        if os.environ.get("MUSTER_LAUNCHER_RANKS") and self._place.any_was_claimed("watch-"):
+            return
         if not self._place.was_claimed(f"watch-{self._place.rank}"):
             self._place.claim(f"watch-{self._place.rank}")
             why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"

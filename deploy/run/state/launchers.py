@@ -1,0 +1,59 @@
+"""The numbers of commands that start their ranks themselves (`bash run.sh`, with torchrun in it). Pure.
+
+For its node's agent such a command is one rank, by the node's place. Its own ranks count anew: with two on each of two
+nodes, rank 1 is on the first node, and the second node's command had been called rank 1. So a command goes by the
+lowest number of its node's ranks once these have told of themselves, and until then by none that another node's has.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+from ..events import Event
+
+_OF_RANKS = ("started", "step")
+
+
+@dataclass
+class Launchers:
+    """The node of each rank that such a command started, and the number of each node's command."""
+
+    homes: dict[int, str] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+
+    def meet(self, event: Event) -> dict[int, int]:
+        """Take what an event says of ranks and commands; returns the numbers that have changed, by the one before."""
+        node, rank = event.get("node"), event.get("rank")
+        if not isinstance(rank, int) or not isinstance(node, str):
+            return {}
+        if event.get("launcher"):
+            self.numbers.setdefault(node, rank)
+        elif event.get("kind") in _OF_RANKS and node in self.numbers:
+            self.homes[rank] = node
+        else:
+            return {}
+        before = dict(self.numbers)
+        for node in before:
+            self.numbers[node] = self._number(node)
+        return {before[node]: now for node, now in self.numbers.items() if node in before and before[node] != now}
+
+    def _number(self, node: str) -> int:
+        own, now = self.ranks_of(node), self.numbers[node]
+        if own:
+            return own[0]
+        taken = {*self.homes, *(number for other, number in self.numbers.items() if other != node)}
+        return now if now not in taken else next(number for number in itertools.count() if number not in taken)
+
+    def ranks_of(self, node: str) -> list[int]:
+        """The ranks that the command of a node has started."""
+        return sorted(rank for rank, home in self.homes.items() if home == node)
+
+    def placed(self, event: Event) -> Event:
+        """The event of a command with its number; a verdict about several ranks names none of them."""
+        node = str(event.get("node", ""))
+        if event.get("launcher") and self.numbers.get(node) != event.get("rank"):
+            return {**event, "rank": self.numbers[node]}
+        if event.get("kind") == "verdict" and len(self.ranks_of(node)) > 1:
+            return {**event, "rank": None}
+        return event
