@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import dropwhile, takewhile
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from ..core import plain_file, text
 from ..core.errors import UsageError
@@ -24,7 +24,7 @@ from ..core.near import near, near_program
 from ..core.program import COMMAND, SCRIPT
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
-from .options import FLAG
+from .options import FLAG, Options
 from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
@@ -180,9 +180,13 @@ def as_given(words: Sequence[str], bare: bool) -> list[str]:
     return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
 
 
-def as_option(words: list[str]) -> dict[str, Any]:
-    """The option that gives a read command again, by its name: `each` where it runs once a node, else `script`."""
-    return {"each" if words[:1] == [PER_NODE] else "script": as_typed(words)}
+def last_words(words: list[str]) -> tuple[Options, str]:
+    """A read command as people type it, behind all options; or the option that gives it, where it must be one."""
+    per_node, typed = words[:1] == [PER_NODE], as_typed(words)
+    first = words[1] if per_node and words[1:] else ""
+    if per_node and not (Path(first).name in ("bash", "sh") or first.endswith(".sh")):
+        return Options(each=typed), ""
+    return Options(), typed
 
 
 def as_typed(words: list[str]) -> str:

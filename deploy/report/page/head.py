@@ -14,9 +14,9 @@ from typing import Any
 from ...causes.ends import Cause
 from ...causes.table import READ
 from ...core import text as words
-from ...job.again import command_of, words_of
+from ...job.again import command_of
 from ...job.options import FLAG, Options
-from ...job.script import as_given, as_option, as_typed
+from ...job.script import as_given, as_typed, last_words
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
@@ -155,25 +155,29 @@ def again(record: Fields) -> str:
         return f"muster {record.get('again') or ''}"
     given = as_given([str(word) for word in given], record.get("bare") is True)
     if hosts := record.get("hosts"):
-        what = Options(**as_option(given)) if record.get("script") else Options(args=shlex.join(given))
-        return _deploy(record, hosts, what if given else Options())
+        if record.get("script"):
+            return _deploy(record, hosts, *last_words(given))
+        return _deploy(record, hosts, Options(args=shlex.join(given)) if given else Options())
     workers = number(record.get("workers"))
     backend = backend_of(record)
     if record.get("script"):
         where = Options(backend=str(backend or ""), workers=f"{workers:.0f}" if workers else "")
-        script = shlex.join(words_of(Options(**as_option(given))))
-        return command_of("up", where, " ".join(filter(None, [script, str(record.get("again") or "")])))
+        option, typed = last_words(given)
+        where = replace(where, each=option.each)
+        return command_of("up", where, " ".join(filter(None, [str(record.get("again") or ""), typed])))
     parts = [f"{FLAG.backend} {shlex.quote(str(backend))}"] if backend else []
     parts += [] if workers is None else [f"{FLAG.workers} {workers:.0f}"]
     parts += [f"{FLAG.args} {shlex.quote(shlex.join(given))}"] if given else []
     return " ".join(["muster up", *parts])
 
 
-def _deploy(record: Fields, hosts: list[Any], options: Options) -> str:
+def _deploy(record: Fields, hosts: list[Any], options: Options, typed: str = "") -> str:
     """`muster deploy` with these options to the hosts of the run; the record's `again` has the others, quoted."""
     cluster = record.get("cluster")
     where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
-    return command_of("deploy", replace(options, **where), str(record.get("again") or ""))
+    return command_of(
+        "deploy", replace(options, **where), " ".join(filter(None, [str(record.get("again") or ""), typed]))
+    )
 
 
 def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:

@@ -257,12 +257,13 @@ def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_
 
 
 @pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
-def test_a_read_command_is_given_again_by_an_option_that_reads_to_the_same(typed):
+def test_a_read_command_is_given_again_as_it_is_typed_or_by_an_option_that_reads_to_the_same(typed):
     each = "{node_rank}" in typed
     words = script.read(script.once_a_node(typed if each else "", "" if each else typed), None).words
-    again = script.as_option(list(words))
-    assert ("script" in again) == typed.startswith("train")
-    given = script.once_a_node(again.get("each", ""), again.get("script", ""))
+    option, last = script.last_words(list(words))
+    assert bool(option.each) == each
+    assert last == ("" if each else typed)
+    given = script.once_a_node(option.each, last)
     assert script.read(given, None).words == words
 
 

@@ -201,7 +201,7 @@ def test_verdict_and_the_command_to_do_it_again(shown):
         ({}, "muster deploy --hosts a,u@b:2222 --args='--steps 600'"),
         (
             {"script": True, "arguments": ["t.py", "--lr", "1"]},
-            "muster deploy --hosts a,u@b:2222 --script 't.py --lr 1'",
+            "muster deploy --hosts a,u@b:2222 t.py --lr 1",
         ),
         ({"cluster": "c.toml", "again": "--nproc 2", "arguments": []}, "muster deploy --cluster c.toml --nproc 2"),
     ],

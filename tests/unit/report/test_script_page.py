@@ -126,10 +126,11 @@ def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_ho
 @pytest.mark.parametrize(
     ("more", "commands"),
     [
-        ({}, ["Run again muster up --workers 1 --backend processes --script 'train.py --lr 3e-4'"]),
-        ({"again": "--folder x"}, ["--script 'train.py --lr 3e-4' --folder x"]),
-        ({"hosts": ["a", "b"]}, ["Run again muster deploy --hosts a,b --script 'train.py --lr 3e-4'"]),
-        ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["muster deploy --hosts a --each 'bash x.sh'"]),
+        ({}, ["Run again muster up --workers 1 --backend processes train.py --lr 3e-4"]),
+        ({"again": "--folder x"}, ["--folder x train.py --lr 3e-4"]),
+        ({"hosts": ["a", "b"]}, ["Run again muster deploy --hosts a,b train.py --lr 3e-4"]),
+        ({"hosts": ["a"], "arguments": ["--per-node", "bash", "x.sh"]}, ["muster deploy --hosts a bash x.sh"]),
+        ({"hosts": ["a"], "arguments": ["--per-node", "./run", "x"]}, ["muster deploy --hosts a --each './run x'"]),
     ],
 )
 @pytest.mark.parametrize("code", [0, 1])
