@@ -33,7 +33,10 @@ _SPEAKER = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
 _BEGINS = re.compile(r"(?:\[rank\d+\]: ?)?Traceback \(most recent call last\)")
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause|Traceback \(most")
 # What torch says behind it, in the ranks that end.
-_MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[[WE]\d{{4}} ")
+_MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \d\d:")
+
+# What gloo says in a rank that lost another one.
+_LOST = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer")
 
 RANK_0 = ShownRanks(frozenset({0}))
 
@@ -119,7 +122,9 @@ class ScriptLines:
         """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
         held, state = self._held[rank], self._state
         end = state.ranks.ends.get(rank) if state else None
-        why = _why_lost(state, rank) if state and end and end.victim else ""
+        # A launcher that another node's end has ended tells of no end of its own.
+        is_victim = end.victim if end else any(_LOST.search(line) for line in held.lines)
+        why = _why_lost(state, rank) if state and is_victim else ""
         if why:
             lines = several(len(self._held.pop(rank).lines), "line")
             self._lines.append(f"(rank {rank} {why}: the {lines} of its traceback are in the logs)")
@@ -137,4 +142,7 @@ def _why_lost(state: State, rank: int) -> str:
     if state.case.finding and state.case.finding.cause == Cause.MISMATCH:
         return "waited in vain"
     blame = state.blame()
-    return f"lost rank {blame.rank}" if blame and blame.rank not in (None, rank) else ""
+    if not blame or blame.rank in (None, rank):
+        return ""
+    several_there = len(state.ranks.launchers.ranks_of(blame.node)) > 1
+    return f"lost {blame.node if several_there else f'rank {blame.rank}'}"

@@ -101,3 +101,19 @@ def test_without_a_state_nothing_waits() -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})))
     lines.add_events(output(*LOST))
     assert lines.take_lines() == LOST
+
+
+def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_line() -> None:
+    """`bash run.sh` of two ranks on each node: the first node's is ended by its torchrun, and tells of no end."""
+    state = State(("a", "b"), script=True)
+    for place, node in enumerate("ab"):
+        state.apply({"kind": "began", "t": 1.0, "rank": place, "node": node, "launcher": True})
+    for rank in range(4):
+        state.apply({"kind": "started", "t": 2.0, "rank": rank, "node": "ab"[rank // 2], "world": 4})
+    ended = {"kind": "ended", "t": 3.0, "rank": 1, "node": "b", "launcher": True}
+    state.apply({**ended, "code": 1, "victim": False, "error": "ValueError: bad sample 7"})
+    peer, mark = LOST[:4], "[rank1]: "
+    told = [*peer, *(f"{mark}{line}" for line in peer), "W1129 01:44:56.852000 25 torch/distributed/x.py:1] Received"]
+    assert shown(state, (0.0, output(*told))) == [
+        f"(rank 0 lost b: the {len(told)} lines of its traceback are in the logs)"
+    ]
