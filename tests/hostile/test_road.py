@@ -43,13 +43,15 @@ def says(*lines, more=lambda: iter(())):
     return {"road": answer}
 
 
-def push(there, cargo=CARGO, within=lambda ended: False):
-    """Send to all servers of the rig: by host what came, and the faults; and what was said."""
+def push(there, cargo=CARGO, offering=()):
+    """Send to all servers of the rig but those that offer: by host what came, and the faults; and what was said."""
     notes = []
     with session.open_all(from_flag(there.hosts).hosts) as opened:
-        sessions = list(opened.all().values())
+        sessions = opened.all()
         with Road(len(sessions), lambda *_: None, notes.append) as road:
-            results = session.on_all(sessions, lambda each: road.deliver(each, ARGV, cargo))
+            road.offer([sessions[name] for name in offering])
+            lacking = [each for name, each in sessions.items() if name not in offering]
+            results = session.on_all(lacking, lambda each: road.deliver(each, ARGV, cargo))
     return results.values, results.faults, notes
 
 
@@ -119,6 +121,28 @@ def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
     assert good(ended, "good", "other")
     assert any("evil" in note for note in notes)
     assert set(faults) == {"evil"}
+
+
+@pytest.mark.parametrize("times", [1, 500])
+def test_a_host_that_offers_what_it_has_not_is_led_around(hostile, times):
+    everything = [f"had {piece.digest}" for piece in CARGO.pieces]
+    nowhere = f"serving {free_port()} root {KEY} 127.0.0.1"
+    lines = [f"free {1 << 30}", *everything, *[f"ready {KEY}"] * times, nowhere, nowhere, nowhere]
+    there = hostile(says(*lines), good={}, other={})
+    ended, faults, _ = push(there, offering=["evil"])
+    assert not faults
+    assert good(ended, "good", "other")
+
+
+def test_a_host_that_offers_other_bytes_brings_none_of_them_in(hostile):
+    there = hostile({}, good={}, other={})
+    place = there.servers["evil"].home / ".muster/road" / os.uname().nodename / "pieces"
+    place.mkdir(parents=True)
+    for piece in CARGO.pieces:
+        (place / piece.digest).write_bytes(b"x" * piece.size)
+    ended, faults, _ = push(there, offering=["evil"])
+    assert not faults
+    assert good(ended, "good", "other")
 
 
 def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):

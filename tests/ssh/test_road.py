@@ -46,7 +46,7 @@ class Gate:
 
     def _read(self, at, size):
         if self.closed and at >= self.most:
-            self.open.wait(1.0)
+            self.open.wait(3.0)  # orders to the host wait as long
         self.read_so_far += size
         return self.data[at : at + size]
 
@@ -56,17 +56,19 @@ class Push:
 
     def __init__(self, servers, cargo, late=None):
         self.servers, self.cargo, self.notes, self.told = servers, cargo, [], {}
-        self.late = late
+        self.late, self.argv = late, ARGV
         self.ended, self.fault = {}, {}
 
     def tell(self, host, sent, total, source=""):
         self.told[host] = (sent, source)
 
-    def run(self):
-        with session.open_all([server.host for server in self.servers]) as opened:
+    def run(self, offering=()):
+        """`offering`: hosts that lack nothing."""
+        with session.open_all([server.host for server in (*self.servers, *offering)]) as opened:
             sessions = list(opened.all().values())
             with Road(len(sessions), self.tell, self.notes.append) as road:
-                results = session.on_all(sessions, lambda each: self.deliver(road, each))
+                road.offer(sessions[len(self.servers) :])
+                results = session.on_all(sessions[: len(self.servers)], lambda each: self.deliver(road, each))
         self.ended, self.fault = results.values, results.faults
         return self
 
@@ -74,7 +76,7 @@ class Push:
         """With `late`, all hosts but the first come when that is set."""
         if self.late and each.host.name != self.servers[0].name:
             assert self.late.wait(60)
-        return road.deliver(each, ARGV, self.cargo)
+        return road.deliver(each, self.argv, self.cargo)
 
     def begin(self):
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -144,24 +146,102 @@ def test_one_copy_leaves_here_and_each_host_has_all_of_it(hosts):
     assert all(total == len(data) for total, _ in done.told.values())
 
 
-def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
-    data = some(PIECES * MB)
-    (tmp_path / "data").write_bytes(data)
-    script = tmp_path / "cut.py"
+def begun(hosts, data, folder, most=PIECES, argv=ARGV):
+    """A process that sends `data`, the pieces behind `most` one by one."""
+    (folder / "data").write_bytes(data)
+    script = folder / "cut.py"
     script.write_text(
         "import sys\nfrom tests.ssh.test_road import *\nfrom deploy.job.cluster import from_flag\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class At:\n    def __init__(self, host): self.host = host\n"
-        f"data = Path({str(tmp_path / 'data')!r}).read_bytes()\n"
-        "Push([At(host) for host in from_flag(sys.argv[1]).hosts], Gate(data, 20).cargo()).run()\n"
+        f"data = Path({str(folder / 'data')!r}).read_bytes()\n"
+        f"push = Push([At(host) for host in from_flag(sys.argv[1]).hosts], Gate(data, {most}).cargo())\n"
+        f"push.argv = {argv!r}\n"
+        "push.run()\n"
     )
     where = ",".join(host.host.destination for host in hosts)
-    cut = subprocess.Popen([sys.executable, script, where], cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
+    return subprocess.Popen([sys.executable, script, where], cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
+
+
+def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
+    data = some(PIECES * MB)
+    cut = begun(hosts, data, tmp_path, 20)
     until(lambda: all(len(pieces(host)) >= 19 for host in hosts), "most of it on all hosts", 60)
     cut.send_signal(signal.SIGKILL)
     cut.wait()
     done = Push(hosts, Cargo([of_bytes(data)])).run()
     assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
     assert done.from_here <= 5 * MB + 0.15 * len(data)
+
+
+# The command waits until a test lets it go, and keeps the sum of what it took.
+SLOW = ["sh", "-c", "until [ -e $HOME/go ]; do sleep 0.1; done; "
+        "sha256sum | cut -c -64 >$HOME/sum.new; mv $HOME/sum.new $HOME/sum"]  # fmt: skip
+WHOLE = hashlib.sha256(some(PIECES * MB)).hexdigest()
+
+
+@pytest.fixture
+def all_up(hosts, tmp_path):
+    """The process of a push of which all has left here, and no host has ended."""
+    sending = begun(hosts, some(PIECES * MB), tmp_path, argv=SLOW)
+    until(lambda: [*map(stays, keys(hosts))] == [True] * 3, "word that hosts may go on alone", 60)
+    yield sending
+    sending.kill()
+    sending.wait()
+    sums(hosts)
+
+
+def sums(hosts):
+    """Let the commands go; the sums of what they took."""
+    for host in hosts:
+        (host.home / "go").touch()
+    for host in hosts:
+        until((host.home / "sum").exists, f"the end of the command on {host.name}", 30)
+    return [(host.home / "sum").read_text().strip() for host in hosts]
+
+
+def stays(folder):
+    return (folder / "stay").exists()
+
+
+def test_hosts_finish_alone_once_the_first_copy_is_up(hosts, all_up):
+    all_up.kill()
+    all_up.wait()
+    assert sums(hosts) == [WHOLE] * 3
+    until(lambda: not any(map(pieces, hosts)), "no piece: nothing is missing", 30)
+
+
+def test_after_ctrl_c_no_host_goes_on_alone(hosts, all_up):
+    all_up.send_signal(signal.SIGINT)
+    all_up.wait(20)
+    until(lambda: not keys(hosts), "no key of a push", 3)
+    assert WHOLE not in sums(hosts)
+
+
+def test_a_push_takes_over_from_one_that_goes_on_alone(hosts, all_up):
+    all_up.kill()
+    data = some(PIECES * MB)
+    done = Push(hosts, Cargo([of_bytes(data)])).run()
+    assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
+    assert done.from_here <= 5 * MB, "what a host lacks until another has answered"
+
+
+def test_who_was_cut_gets_the_rest_from_hosts_that_have_it(hosts):
+    data = some(PIECES * MB)
+    gate = Gate(data, 16)
+    push = Push(hosts, gate.cargo()).begin()
+    until(lambda: all(len(pieces(host)) >= 12 for host in hosts), "the first pieces on all hosts", 60)
+    (own,) = keys(hosts[2:])
+    os.kill(int(own.name.split("-")[-2]), signal.SIGKILL)
+    until(lambda: "c" in push.told and not keys(hosts[2:]), "its end", 30)
+    gate.open.set()
+    push.end()
+    assert list(push.fault) == ["c"]
+    again = Push(hosts[2:], Cargo([of_bytes(data)])).run(offering=hosts[:2])
+    assert again.digests == {"c": hashlib.sha256(data).hexdigest()}
+    assert again.from_here <= 3 * MB
+    assert sorted(again.told) == ["c"], "who gets nothing shows no progress"
+    assert not any(map(pieces, hosts)), "nothing is missing any more"
 
 
 def test_a_host_whose_part_is_killed_ends_alone_and_leaves_nothing(hosts):
@@ -218,7 +298,9 @@ def test_what_another_push_has_begun_stays_while_that_push_lives(hosts, push_liv
     pieces_there.mkdir(parents=True)
     coming = pieces_there / f".{pid}.{'0' * 64}.here.coming"
     coming.write_bytes(b"x")
-    own = Path(tempfile.mkdtemp(prefix=f"muster-road-{os.uname().nodename}-{pid}-", dir="/dev/shm"))
+    store = str(pieces_there.parent.resolve())
+    of_store = subprocess.run(["cksum"], input=store, capture_output=True, text=True, check=True).stdout.split()[0]
+    own = Path(tempfile.mkdtemp(prefix=f"muster-road-{os.uname().nodename}-{of_store}-{pid}-", dir="/dev/shm"))
     try:
         assert not Push(hosts[:1], Cargo([of_bytes(b"some")])).run().fault
         assert (own.exists(), coming.exists()) == (push_lives, push_lives)

@@ -163,7 +163,11 @@ def push(
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
     with context.road:
-        pushed = on_all(sessions, lambda session: _push_to(session, context, has[session.host.name]))
+        context.road.offer([session for session in sessions if _is_complete(context, has[session.host.name])])
+        # All at once: who came later would not be in the chain.
+        pushed = on_all(
+            sessions, lambda session: _push_to(session, context, has[session.host.name]), cap=max(1, len(sessions))
+        )
     for save in saved:
         save.result()
     for outgoing in context.outgoing if pushed.values else ():
@@ -300,6 +304,11 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
 def _planned(context: _PushContext, has: _Has) -> PushPlan:
     """What to send of the image to a host."""
     return plan_push(context.image, has.store, context.base.name) if has.store else PushPlan((), True, HAS_IT)
+
+
+def _is_complete(context: _PushContext, has: _Has) -> bool:
+    """Whether nothing is to be sent to a host."""
+    return _planned(context, has).present and not any(each.plan(has.folders).stream for each in context.outgoing)
 
 
 def _push_to(session: Session, context: _PushContext, has: _Has) -> Pushed:

@@ -20,14 +20,12 @@ from ...door.session import Done, Session
 from . import routes
 from .cargo import Cargo
 from .line import READY, SERVING, WINDOW, WINDOW_S, Line
-from .rates import MAKING_S, SMALL, Rates
+from .rates import Rates
 from .routes import HERE, Stop
 
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
 # (door/framing.py); and then the command has its time.
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
-# Of little one host gets all first, but the others wait no longer: a fast link needs no road.
-_HOLD_S = 0.5
 # How much faster a host must get it that was led around another.
 _FASTER = 1.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
@@ -60,27 +58,32 @@ class NoRoad(DeployError):
 
 
 class Delivery:
-    """One cargo on its way to one host."""
+    """One cargo on its way to one host; or `offers`: a host that lacks nothing passes on what lies there of it."""
 
-    def __init__(self, name: str, session: Session, cargo: Cargo) -> None:
+    def __init__(self, name: str, session: Session, cargo: Cargo, offers: bool = False) -> None:
         sizes = {piece.digest: piece.size for piece in cargo.pieces}
         self.stop = Stop(name, session.host.name, sizes, since=time.monotonic())
-        self.session, self.cargo, self.line = session, cargo, None
+        self.session, self.cargo, self.offers, self.line = session, cargo, offers, None
         self.ended, self.sources = Future[Delivered](), Counter[str]()
         self.key, self.is_ready, self.number, self.free = "", False, 0, 0
-        # When the first of its bytes left here; and whether that was so fast that others need no road.
-        self.began, self.is_quick = 0.0, None
+        # When the first of its bytes left here.
+        self.began = 0.0
         self.out, self.err = list[str](), list[str]()
         # Which deliveries wait for its answer to `serve`.
         self.asked = deque[tuple[Delivery, int]]()
 
     line: Line | None
-    is_quick: bool | None
 
     @property
     def is_well(self) -> bool:
         """Whether the command ended with 0."""
         return self.ended.done() and not self.ended.exception() and not self.ended.result().done.code
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether another push must bring the rest."""
+        had_no_road = self.ended.done() and isinstance(self.ended.exception(), NoRoad)
+        return not (self.is_well or self.offers or had_no_road)
 
     def fail(self, fault: BaseException) -> None:
         """End it with this fault, if it has not ended."""
@@ -98,8 +101,6 @@ class Guide:
         self._deliveries = dict[str, Delivery]()
         # Who was led around whom, when, and how fast that was; whether such is done at all.
         self._tried, self._detours = dict[str, tuple[float, str, float]](), True
-        # Who waits to see how fast another gets the same from here.
-        self._held = dict[str, Delivery]()
 
     def hear(self, delivery: Delivery, word: str, rest: str) -> None:
         """A line of a host's answer. Words that nobody knows are nothing."""
@@ -109,8 +110,8 @@ class Guide:
             self._take(delivery, rest, new=word == "got")
         elif word == "ready" and (key := READY.fullmatch(rest)):
             delivery.key, stop.serves = key[1], True
-            self._begin(delivery)
-        elif word == "alone" and not delivery.is_ready:
+            (self._offer if delivery.offers else self._begin)(delivery)
+        elif word == "alone" and not (delivery.is_ready or delivery.offers):
             self._begin(delivery)
         elif word in ("serving", "alone"):
             self._connect(delivery, rest if word == "serving" else "")
@@ -132,10 +133,10 @@ class Guide:
     def look(self) -> None:
         """See to hosts that are silent or slow."""
         now, stops = time.monotonic(), self._stops()
-        self._release(now)
         for stop in routes.silent(stops, now):
             self._leave(self._deliveries[stop.name], "silent", "")
         self._lead_around(now)
+        self._let_go()
         for delivery in [*self._deliveries.values()]:
             still = now - delivery.stop.since
             wait_s = _STILL_S if delivery.is_ready else _READY_S
@@ -164,6 +165,22 @@ class Guide:
             self._tried[stop.name] = (now, stop.source, self._deliveries[stop.source].stop.rate(now))
             self._leave(self._deliveries[stop.name], "slow", "")
 
+    def _let_go(self) -> None:
+        """Once all that leaves here has come, hosts may go on without this machine."""
+        still = [each for each in self._deliveries.values() if each.line and not (each.ended.done() and each.is_cut)]
+        if all(map(self._is_settled, still)):
+            for delivery in still:
+                if delivery.line:
+                    delivery.line.stay()
+
+    def _is_settled(self, delivery: Delivery) -> bool:
+        stop, source = delivery.stop, self._deliveries.get(delivery.stop.source)
+        if not stop.lacks() or delivery.ended.done():
+            return True
+        if not source or not delivery.line or not delivery.line.is_idle:
+            return False
+        return stop.since > stop.routed and stop.lacks() <= source.stop.sizes.keys()
+
     def order_all(self, word: str) -> None:
         """An order for every host."""
         for delivery in self._deliveries.values():
@@ -186,10 +203,10 @@ class Guide:
             # What the source has came from there; all else came from here.
             passed_on = stop.source in self._deliveries and digest in self._deliveries[stop.source].stop.sizes
             delivery.sources[source if passed_on else HERE] += stop.sizes[digest]
-        self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
+        if not delivery.offers:
+            self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
         if not stop.lacks():
             self._measure(delivery)
-            self._release(time.monotonic())
 
     def _measure(self, delivery: Delivery) -> None:
         """The first host that has all, and had it from here, tells how fast the way from here is."""
@@ -204,7 +221,27 @@ class Guide:
             _check_space(delivery)
             # What was there says nothing of how fast it gets the rest.
             delivery.stop.marks, delivery.stop.peak = [], 0.0
+            self._lend(delivery)
             self._route(delivery)
+
+    def _offer(self, delivery: Delivery) -> None:
+        """It passes on what it has: those that get that from here get it there."""
+        stop = delivery.stop
+        if delivery.is_ready:
+            return
+        stop.sizes = {digest: stop.sizes[digest] for digest in stop.got}
+        delivery.is_ready, stop.serves = True, stop.bytes >= routes.WORTH
+        with suppress(InvalidStateError):
+            delivery.ended.set_result(Delivered(Done(0, "", ""), Counter()))
+        self._lend(delivery)
+
+    def _lend(self, delivery: Delivery) -> None:
+        """What lies there goes to no other from here: those that answered sooner get it there."""
+        got = delivery.stop.got
+        for other in [*self._deliveries.values()]:
+            lent = sum(other.stop.sizes[digest] for digest in other.stop.lacks() & got)
+            if other.is_ready and other.stop.source == HERE and lent >= routes.WORTH:
+                self._route(other)
 
     def _route(self, delivery: Delivery) -> None:
         """Choose from whom a host gets what it lacks, and see to it."""
@@ -214,14 +251,7 @@ class Guide:
         stop.source, stop.since = HERE, time.monotonic()
         stop.routed = stop.since
         delivery.number += 1
-        self._held.pop(stop.name, None)
         source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
-        if source and delivery.cargo.size <= SMALL:
-            first = self._deliveries[routes.above(source.stop.name, self._stops())[-1]]
-            if first.is_quick is None:
-                self._held[stop.name] = first
-                return
-            source = None if first.is_quick else source
         if not source:
             delivery.began = delivery.began or stop.since
         if source and source.line:
@@ -237,18 +267,6 @@ class Guide:
             for piece in dict.fromkeys(delivery.cargo.pieces)
             if piece.digest not in stop.got and piece.digest not in shared
         ])  # fmt: skip
-
-    def _release(self, now: float) -> None:
-        """Let those that wait go on, once it is known whether a road is worth its making."""
-        waiting = Counter(first.stop.name for first in self._held.values())
-        for name, number in waiting.items():
-            first, stop = self._deliveries[name], self._deliveries[name].stop
-            took = (now if stop.lacks() else stop.since) - first.began
-            if not stop.lacks() or took > _HOLD_S or first.ended.done():
-                first.is_quick = not stop.lacks() and took * number < MAKING_S
-        for name, first in [*self._held.items()]:
-            if first.is_quick is not None:
-                self._route(self._deliveries[name])
 
     def _connect(self, source: Delivery, rest: str) -> None:
         """The source says where it can be asked; nowhere, if it says nothing that can be read."""
@@ -270,7 +288,7 @@ class Guide:
     def _leave(self, delivery: Delivery, why: str, words: str) -> None:
         """A host gets no more from its source: it gets the rest elsewhere."""
         source = self._deliveries.get(delivery.stop.source)
-        if not source or not delivery.stop.lacks():
+        if not source or not delivery.stop.lacks() or delivery.ended.done():
             return
         delivery.stop.avoids.add(source.stop.name)
         if why == "wrong":
@@ -297,7 +315,7 @@ class Guide:
         detail = f": {shortened(one_line(words), _MOST_WORDS)}" if words.strip() else ""
         host = delivery.stop.host
         if delivery.is_ready:
-            delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it goes on from there"))
+            delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it continues from there"))
         else:
             delivery.fail(NoRoad(f"{host}: nothing can be passed on there{detail}", "push again"))
         delivery.stop.serves = False

@@ -29,7 +29,10 @@ Tell = Callable[[str, str], None]
 
 
 class Line:
-    """The script on one host. `tell(word, rest)` gets each line of its answer, and at the end `gone` with a reason."""
+    """The script on one host. `tell(word, rest)` gets each line of its answer, and at the end `gone` with a reason.
+
+    `stays`: whether the host goes on alone at the end of its input.
+    """
 
     def __init__(self, session: Session, token: str, argv: Sequence[str], cargo: Cargo, tell: Tell) -> None:
         """Raises SshFault."""
@@ -39,7 +42,7 @@ class Line:
         words = (token, str(len(listing)), str(LEASE_MIN), str(DAYS), ports, *argv)
         self._pipe, self._session = session.pipe(_SCRIPT("road", *words)), session
         self._waiting, self._orders, self._pieces = threading.Condition(), deque[bytes]([listing]), deque[Piece]()
-        self._closed, self._over = False, threading.Event()
+        self._closed, self.stays, self._over = False, False, threading.Event()
         # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
         self._flying, self.window = dict[str, int](), WINDOW
         for work in (self._write, self._read):
@@ -56,6 +59,18 @@ class Line:
         with self._waiting:
             self._pieces = deque(pieces)
             self._waiting.notify()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the host has said that it has all that was to go from here."""
+        with self._waiting:
+            return not self._pieces and not self._flying
+
+    def stay(self) -> None:
+        """Let the host go on alone if this machine is gone. A second call does nothing."""
+        if not self.stays:
+            self.stays = True
+            self.order("stay")
 
     def land(self, digest: str) -> None:
         """The host has this piece."""

@@ -20,7 +20,7 @@ _RATE = digits(1, 1 << 50)
 
 class Rates:
     """Bytes a second from here, by host; kept in `folder`/rates, a line `HOST RATE` each. If that cannot be read or
-    written, the first host of the next push is waited for."""
+    written, the next push goes by the road."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._known = folder, dict[str, int]()

@@ -25,7 +25,7 @@ from .routes import HERE
 
 # Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
 SHARED = 768 << 10
-_TICK_S, _BEAT_S, _CLOSE_S = 0.1, 30.0, 5.0
+_TICK_S, _BEAT_S, _CLOSE_S, _OVER_S = 0.1, 30.0, 5.0, 1.0
 
 
 class Road:
@@ -40,6 +40,7 @@ class Road:
         self._guide, self._token = Guide(tell, note, self._rates), secrets.token_hex(16)
         self._events: queue.SimpleQueue[tuple[Delivery, str, str] | None] = queue.SimpleQueue()
         self._lock, self._deliveries = threading.Lock(), list[Delivery]()
+        self._offering, self._offered = list[Session](), set[str]()
 
     def __enter__(self) -> Road:
         threading.Thread(target=self._serve, daemon=True, name="muster-road").start()
@@ -47,17 +48,23 @@ class Road:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            lines = [(delivery.line, delivery.is_well) for delivery in self._deliveries if delivery.line]
-        for line, is_well in lines:
-            if is_well:
-                line.order("done")
-        until = time.monotonic() + _CLOSE_S
-        for line, is_well in lines:
-            if is_well:
-                line.wait(max(0.0, until - time.monotonic()))
+            lines = [delivery.line for delivery in self._deliveries if delivery.line]
+            # Where a host lacks some of it, the others keep it: the next push gets it there.
+            is_cut = any(delivery.is_cut for delivery in self._deliveries)
+        until = time.monotonic() + (_OVER_S if is_cut else _CLOSE_S)
+        hearing = [line for line in lines if line.stays or not is_cut]
+        for line in hearing:
+            line.order("over" if is_cut else "done")
+        for line in hearing:
+            line.wait(max(0.0, until - time.monotonic()))
+        for line in lines:
             line.close()
         self._events.put(None)
         self._rates.save()
+
+    def offer(self, sessions: Sequence[Session]) -> None:
+        """These hosts lack nothing: what lies there of a push that was cut they pass on."""
+        self._offering = [*sessions]
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road where that is worth it.
@@ -78,12 +85,22 @@ class Road:
 
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
+        delivery, digests = self._begin(session, argv, cargo), {piece.digest for piece in cargo.pieces}
         with self._lock:
-            delivery = Delivery(f"{session.host.name} {len(self._deliveries)}", session, cargo)
+            is_asked = cargo.size <= SMALL or digests <= self._offered
+            self._offered |= digests
+        for other in () if is_asked else self._offering:
+            with suppress(DeployError):
+                self._begin(other, (), cargo)
+        return delivery.ended.result()
+
+    def _begin(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivery:
+        with self._lock:
+            delivery = Delivery(f"{session.host.name} {len(self._deliveries)}", session, cargo, offers=not argv)
             self._deliveries.append(delivery)
         tell = lambda word, rest: self._events.put((delivery, word, rest))  # noqa: E731
         delivery.line = Line(session, self._token, argv, cargo, tell)
-        return delivery.ended.result()
+        return delivery
 
     def _counted(self, host: str, cargo: Cargo) -> Iterator[bytes]:
         """All of it; tells of each chunk that the connection took."""

@@ -1,12 +1,13 @@
 #!/bin/sh
-# road TOKEN BYTES LEASE DAYS PORTS COMMAND...: gets pieces, each a file by its digest; gives them to COMMAND in their order as
-# they come; and passes them on to other hosts. The first BYTES of the input are the list of pieces, a line `DIGEST SIZE` each,
-# in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve KEY`, another host may ask; `from N RANGES PORT USER
-# TYPE KEY ADDRESS...`, fetch these lines of the list there, as N; `stop`; `beat`; `done`, remove the pieces. It answers lines:
-# `free KILOBYTES`, `had DIGEST`, `ready KEYTYPE KEY` or `alone WHY`, `got DIGEST`, `serving PORT USER TYPE KEY ADDRESS...`,
+# road TOKEN BYTES LEASE DAYS PORTS [COMMAND...]: gets pieces, each a file by its digest; gives them to COMMAND in their order as
+# they come; and passes them on to other hosts. Without COMMAND it passes on what is there. The first BYTES of the input are the
+# list of pieces, a line `DIGEST SIZE` each, in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve KEY`, another
+# host may ask; `from N RANGES PORT USER TYPE KEY ADDRESS...`, fetch these lines of the list there, as N; `stop`; `beat`; `stay`,
+# nothing more comes from here: at the end of the input go on alone; `over`, end; `done`, remove the pieces and end. It answers
+# lines: `free KILOBYTES`, `had DIGEST`, `ready KEYTYPE KEY` or `alone WHY`, `got DIGEST`, `serving PORT USER TYPE KEY ADDRESS...`,
 # `lost N WHY`, `out LINE` and `err LINE` of COMMAND, `end CODE`, `failed WHY`.
-# Keys are of this push alone, in memory where that can be. At the end of the input, in silence of LEASE minutes or after a
-# kill nothing stays but pieces, for the next push; those of DAYS are swept.
+# Keys are of this push alone, in memory where that can be. At the end, in silence of LEASE minutes or after a kill nothing stays
+# but pieces, for the next push; those of DAYS are swept.
 umask 077
 token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
 store=$HOME/.muster/road/$(uname -n)
@@ -19,16 +20,19 @@ end() {
     done
     rm -rf -- "$1"
 }
-# What a push left whose every process was killed: each name has its push's process in it from the beginning, for another
-# push to this host may begin beside it.
+# What a push left whose every process was killed; and one that goes on alone: this one has what it got. Each name has its
+# push's store and process in it from the beginning, for another push to this host may begin beside it.
 sweep() {
     [ ! -L "$1" ] && [ "$(stat -c %u -- "$1" 2>/dev/null)" = "$(id -u)" ] || return
-    kill -0 "$2" 2>/dev/null || end "$1"
+    [ -e "$1/left" ] || ! kill -0 "$2" 2>/dev/null || return
+    end "$1"; tries=0
+    while kill -0 "$2" 2>/dev/null && [ "$tries" -lt 100 ]; do tries=$((tries + 1)); sleep 0.1; done
 }
-for old in "/dev/shm/muster-road-$(uname -n)"-*-* "$store"/own-*-*; do pid=${old%-*}; sweep "$old" "${pid##*-}"; done
+mine=$(uname -n)-$(printf %s "$store" | cksum | cut -d ' ' -f 1)
+for old in "/dev/shm/muster-road-$mine"-*-* "$store"/own-*-*; do pid=${old%-*}; sweep "$old" "${pid##*-}"; done
 for old in pieces/.*.coming; do pid=${old#pieces/.}; sweep "$old" "${pid%%.*}"; done
 find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
-own=$(mktemp -d "/dev/shm/muster-road-$(uname -n)-$main-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-$main-XXXXXXXX") || exit
+own=$(mktemp -d "/dev/shm/muster-road-$mine-$main-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-$main-XXXXXXXX") || exit
 : >"$own/beat"; guard=''
 trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 dd bs=65536 count=$((bytes / 65536)) iflag=fullblock 2>/dev/null >"$own/list"
@@ -46,7 +50,12 @@ alive() { [ -d "$own" ] && kill -0 "$main" 2>/dev/null; }
 take() {
     part=pieces/.$main.$1.$3.coming
     dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
-    if [ "$(sha256sum <"$part")" = "$1  -" ]; then mv -f -- "$part" "pieces/$1" && echo "got $1"; return; fi
+    if [ "$(sha256sum <"$part")" = "$1  -" ]; then
+        : >"$own/beat"
+        # Said before COMMAND may have it, and end.
+        { echo "got $1" || [ -e "$own/stay" ]; } && mv -f -- "$part" "pieces/$1"
+        return
+    fi
     fault=1; [ "$(wc -c <"$part")" -ne "$2" ] || fault=2
     rm -f -- "$part"; return "$fault"
 }
@@ -54,7 +63,7 @@ words() { sed -n 's/^dd: //p' "$own/words-$1" 2>/dev/null | tail -n 1; }
 # The pieces in their order, as they come.
 feed() {
     while read -r digest _ <&4; do
-        until [ -f "pieces/$digest" ]; do alive && [ ! -e "$own/over" ] || return; sleep 0.05; done
+        until alive && [ ! -e "$own/over" ] || return; [ -f "pieces/$digest" ]; do sleep 0.05; done
         cat "pieces/$digest" || return
     done 4<"$own/list"
     : >"$own/fed"
@@ -124,6 +133,7 @@ come() {
 }
 # fetch N RANGES PORT USER TYPE KEY ADDRESS...
 fetch() {
+    trap '' PIPE  # nobody may hear it any more
     n=$1 ranges=$2 at=$3 user=$4; echo "road $5 $6" >"$own/known-$n"; shift 6
     awk -v "ranges=$ranges" 'BEGIN { for (n = split(ranges, parts, ","); n; n--) { split(parts[n], ends, "-"); first[n] = ends[1]; last[n] = ends[2] } }
         { for (n in first) if (NR >= first[n] && NR <= last[n]) { print; break } }' "$own/list" |
@@ -163,13 +173,16 @@ elif ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/me" && ssh-keygen -q -t ed255
 else
     echo "alone ssh-keygen makes no key"
 fi
-{
+[ $# -gt 0 ] || echo 0 >"$own/code"
+[ $# -eq 0 ] || {
     feed | { "$@" >"$own/out" 2>"$own/err"; code=$?; : >"$own/over"; echo "$code" >"$own/code"; }
     # A command that ends well without all of it was cut, and does not know.
     [ -e "$own/fed" ] || [ "$(cat "$own/code")" != 0 ] || exit
     sed 's/^/out /' "$own/out"; tail -c 60000 "$own/err" | sed 's/^/err /'
     echo "end $(cat "$own/code")"
 } </dev/null &
+work=$!
+remove_pieces() { cut -d ' ' -f 1 "$own/list" | (cd pieces && xargs rm -f --); }
 while read -r word rest; do
     : >"$own/beat"
     # shellcheck disable=SC2086  # words
@@ -178,6 +191,18 @@ while read -r word rest; do
     serve) serve "$rest" ;;
     from) stop "${rest%% *}"; fetch $rest </dev/null & ;;
     stop) stop none ;;
-    done) cut -d ' ' -f 1 "$own/list" | (cd pieces && xargs rm -f --); exit ;;
+    stay) : >"$own/stay" ;;
+    over) exit ;;
+    done) remove_pieces; exit ;;
     esac
 done
+[ -e "$own/stay" ] || exit
+: >"$own/left"
+serves() { for asked in "$own"/pid-[0-9]*; do ! kill -0 "${asked##*-}" 2>/dev/null || return 0; done; false; }
+until [ -e "$own/code" ] && ! serves; do
+    alive || { wait "$work"; exit; }
+    # The command may need longer than LEASE for what it has.
+    [ -z "$(find "$own/fed" -mmin "-$((12 * lease))" 2>/dev/null)" ] || : >"$own/beat"
+    sleep 0.5
+done
+[ "$(cat "$own/code")" != 0 ] || remove_pieces

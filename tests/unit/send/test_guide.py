@@ -1,0 +1,138 @@
+"""What hosts of a push are told: when they may go on alone, and who is asked for what lies there already."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.send.road import routes
+from deploy.send.road.cargo import Cargo, of_bytes
+from deploy.send.road.guide import Delivery, Guide
+from deploy.send.road.rates import Rates
+
+KEY = "ssh-ed25519 " + "A" * 60
+CARGO = Cargo([of_bytes(random.Random(3).randbytes(20 << 20))])
+DIGESTS = [piece.digest for piece in CARGO.pieces]
+
+
+class Wire:
+    """A host's line that keeps what it is told."""
+
+    def __init__(self):
+        self.orders, self.pieces, self.stays, self.window, self.flying = [], [], False, 0, set()
+
+    def order(self, *words):
+        self.orders.append(words)
+
+    def put(self, pieces):
+        self.pieces = [piece.digest for piece in pieces]
+
+    def land(self, digest):
+        self.pieces = [each for each in self.pieces if each != digest]
+
+    def stay(self):
+        self.stays = True
+
+    @property
+    def is_idle(self):
+        return not self.pieces
+
+    def close(self):
+        pass
+
+
+class Pushed:
+    """A guide, and its hosts by name."""
+
+    def __init__(self):
+        self.told, self.notes = [], []
+        self.guide = Guide(lambda host, *_: self.told.append(host), self.notes.append, Rates())
+
+    def host(self, name, offers=False):
+        delivery = Delivery(name, SimpleNamespace(host=SimpleNamespace(name=name)), CARGO, offers)
+        delivery.line = Wire()
+        return delivery
+
+    def ready(self, delivery, had=()):
+        for line in (f"free {1 << 30}", *(f"had {digest}" for digest in had), f"ready {KEY}"):
+            self.guide.hear(delivery, *line.split(" ", 1))
+
+    def got(self, delivery, digests):
+        for digest in digests:
+            self.guide.hear(delivery, "got", digest)
+        self.guide.look()
+
+
+@pytest.fixture
+def push():
+    return Pushed()
+
+
+def test_hosts_may_go_on_alone_when_nothing_more_is_to_come_from_here(push):
+    first, second = push.host("first"), push.host("second")
+    push.ready(first)
+    push.ready(second)
+    assert second.stop.source == "first"
+    push.got(first, DIGESTS[:-1])
+    push.got(second, DIGESTS[:3])
+    assert not first.line.stays
+    assert not second.line.stays
+    push.got(first, DIGESTS[-1:])
+    assert first.line.stays
+    assert second.line.stays
+
+
+def test_a_host_that_has_not_met_its_source_is_not_left_alone(push):
+    first, second = push.host("first"), push.host("second")
+    push.ready(first)
+    push.ready(second)
+    push.got(first, DIGESTS)
+    assert not second.line.stays
+    assert not first.line.stays, "the one that it will ask"
+    push.got(second, DIGESTS[:1])
+    assert first.line.stays
+    assert second.line.stays
+
+
+def test_what_lies_on_a_host_that_lacks_nothing_comes_from_there(push):
+    lacking, whole = push.host("lacking"), push.host("whole", offers=True)
+    push.ready(lacking)
+    assert lacking.line.pieces == DIGESTS
+    push.ready(whole, had=DIGESTS[:15])
+    assert lacking.stop.source == "whole"
+    assert lacking.line.pieces == DIGESTS[15:]
+    assert whole.line.orders == [("serve", KEY)]
+    assert set(push.told) <= {"lacking"}
+    push.guide.look()
+    assert whole.is_well
+
+
+def test_a_host_that_offers_nothing_is_asked_for_nothing(push):
+    lacking, whole = push.host("lacking"), push.host("whole", offers=True)
+    push.ready(whole)
+    push.ready(lacking)
+    assert lacking.stop.source == "this machine"
+    assert not whole.line.orders
+
+
+def test_nothing_more_is_said_of_a_host_that_is_lost(push, monkeypatch):
+    first, second = push.host("first"), push.host("second")
+    push.ready(first)
+    push.ready(second)
+    push.got(first, DIGESTS)
+    push.guide.hear(second, "gone", "")
+    monkeypatch.setattr(routes, "SILENT_S", 0.0)
+    push.guide.look()
+    push.guide.look()
+    assert second.ended.done()
+    assert push.notes == []
+
+
+def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
+    early, late = push.host("early"), push.host("late")
+    push.ready(early, had=DIGESTS[:2])
+    push.ready(late, had=DIGESTS[:15])
+    assert early.stop.source == "late"
+    assert early.line.pieces == []
+    assert late.stop.source == "this machine"
+    assert late.line.pieces == DIGESTS[15:]
