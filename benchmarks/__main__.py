@@ -33,7 +33,7 @@ FIGURES = {
         "checkpoint_stall",
         "watch_cost",
     ),
-    "bench-hosts": ("push", "folder", "first_step", "packages", "packages_bare", "drills host"),
+    "bench-hosts": ("push", "folder", "first_step", "packages", "packages_bare", "board", "drills host"),
 }
 FILE = venv.HOME / "docs/evidence/benchmarks.csv"
 COLUMNS = ["place", "date", "figure", "Muster", "rival", "ratio", "goal", "met", "benchmark", "note"]

@@ -38,6 +38,8 @@ check_machine() {
         command -v "$tool" >/dev/null || fail "$tool is missing" "install Docker and the OpenSSH client"
     done
     docker version >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker; 'docker version' shows what it says"
+    # What a restart of this machine has ended is no rack to use: it goes.
+    [ -n "$(docker ps -q --filter "label=muster.rack=$name")" ] || RACK=$name ./down.sh >/dev/null
     there=$(docker ps -aq --filter "label=muster.rack=$name" | wc -l)
     [ "$there" -eq 0 ] || fail "a rack of $((there)) nodes is up" \
         "use it (export MUSTER_SSH_CONFIG=$(state_of_rack)/ssh_config), or remove it: make rack-down$(rack_option)"
