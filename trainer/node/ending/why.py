@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED
+from muster.files import object_of
 
 from ...run_dir import in_run
 from ..files import work
 from ..hang import stacks, stillness
-from .ends import Ends
+from .ends import Ends, Life
 
 _FRAMES = 40
 # In the node's private folder, where nothing looks at its ranks: what `doing` then says of them.
@@ -35,22 +36,46 @@ def main() -> int:
         return FAILED
     ends = Ends(outcome)
     ends.read()
+    started = _started_by_command(Path(folder), node, outcome) if len(ends.lives) == 1 else {}
     for life in ends.lives.values():
-        about: dict[str, Any] = {"rank": in_run(life.rank), "node": node}
-        if life.code is not None:
-            about |= {"doing": "ended", "code": life.code}
-        elif looks := stacks.of_life(stacks.newest(outcome, life.local_rank), life.began):
-            look, now = looks[-1], time.time()
-            age = now - look.t if look.t else None
-            about["moves"] = stillness.moves(looks, life.began, now)
-            about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
-            about |= stillness.describe(look, Path(folder) / work.WORK)
-            frames = look.main.frames if look.main else ()
-            about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
-        else:
-            about |= {"doing": _unlooked(outcome)}
-        print(json.dumps(about))
+        looked_at = started or {in_run(life.rank): stacks.newest(outcome, life.local_rank)}
+        for rank, file in sorted(looked_at.items()):
+            print(json.dumps({"rank": rank, "node": node, **_about(life, file, Path(folder), outcome)}))
     return 0
+
+
+def _about(life: Life, file: Path, folder: Path, outcome: Path) -> dict[str, Any]:
+    """What a rank does: `life` is its own, or that of the command that started it; `file` has its looks."""
+    if life.code is not None:
+        return {"doing": "ended", "code": life.code}
+    looks = stacks.of_life(file, life.began)
+    if not looks:
+        return {"doing": _unlooked(outcome)}
+    look, now = looks[-1], time.time()
+    age = now - look.t if look.t else None
+    about: dict[str, Any] = {"moves": stillness.moves(looks, life.began, now)}
+    about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
+    about |= stillness.describe(look, folder / work.WORK)
+    frames = look.main.frames if look.main else ()
+    about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
+    return about
+
+
+def _started_by_command(folder: Path, node: str, outcome: Path) -> dict[int, Path]:
+    """By rank, the file of looks of each living process that a command such as `bash run.sh` started as a rank here."""
+    ranks, files = dict[int, int](), dict[int, Path]()
+    for path in (folder / "ranks").glob("rank-*.jsonl"):
+        with suppress(OSError), path.open("rb") as lines:
+            for line in lines:
+                event = object_of(line) if b'"started"' in line else {}
+                if event.get("node") == node and all(type(event.get(name)) is int for name in ("rank", "pid")):
+                    ranks[event["pid"]] = event["rank"]
+    for path in outcome.glob("*.stacks"):
+        with suppress(OSError):
+            pid = next((look.pid for look in reversed(stacks.read(path))), 0)
+            if pid in ranks and stacks.lives(pid):
+                files[ranks[pid]] = path
+    return files
 
 
 def _unlooked(outcome: Path) -> str:
