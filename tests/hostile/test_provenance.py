@@ -155,5 +155,5 @@ def test_what_is_said_again_is_quoted(runs):
     shown = re.search(r"Run again</span><code>(.*?)</code>", page.write(run_dir).read_text())[1]
     typed = f"muster() {{ printf '%s|' \"$@\"; }}; {html.unescape(shown)}"
     printed = subprocess.run(["sh", "-c", typed], cwd=runs, capture_output=True, text=True, check=True).stdout
-    assert printed == "deploy|--cluster|my cluster.toml;touch owned|--script|t.py '$(touch owned)'|"
+    assert printed == "deploy|--cluster|my cluster.toml;touch owned|t.py|$(touch owned)|"
     assert not (runs / "owned").exists()
