@@ -94,7 +94,7 @@ def _is_over(run: RunId, nodes: Mapping[str, Container], console: Console) -> bo
 
 
 def _tell_over(run: str, words: str, hint: str, console: Console) -> None:
-    console.line(words, {"kind": "ended", "run": run, "message": words})
+    console.line(words, {"kind": "ended", "run": run, "message": words, "hint": hint})
     console.hint(hint)
 
 
