@@ -54,7 +54,6 @@ WORDS = (
         b"fault by GPU",
         b"nvcc fatal",
         b"not found",
-        b"an't open",
         b"o matching man",
         b"Ready",
     ),

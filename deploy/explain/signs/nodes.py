@@ -170,10 +170,9 @@ NETWORK = (
          "nc -vz HOST 22"),
     sign("ssh-timeout", r"ssh: connect to host \S+ port \d+: (?:Connection timed out|No route to host)",
          "a host does not answer SSH", "nc -vz HOST 22"),
-    sign("access-denied", r"api_key not configured", "Weights & Biases has no key there",
-         "muster docs secrets-and-wandb"),
-    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|"
-         r"Invalid user token", "an internet service refuses the login, or there is no token", "hf auth whoami"),
+    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|api_key not "
+         r"configured|Invalid user token",
+         "an internet service refuses the login, or there is no token", "hf auth whoami"),
     several(r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
             "no model has that name, or it is not public: {0}", ALONE, "script-error", "access-denied", "download"),
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
@@ -230,9 +229,6 @@ HOST = (
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
             "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",
             "container-missing", "access-denied", "download"),
-    several(r"toomanyrequests|registry-1\.docker\.io.{0,200}(?:time-?out|timed out|no such host|refused|unreachable)",
-            "the engine could not pull the image: its registry limits requests, or was not reached",
-            "docker login; docker pull IMAGE", "download", "access-denied"),
     sign("access-denied", r"/v2/\S{1,300} returned error code: 40[13]\b", "the registry wants a login for that image",
          "docker login; docker pull IMAGE", "container-missing"),
     several(r"pyxis: failed to import docker image",

@@ -40,7 +40,6 @@ SCRIPT = (
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),
-    script("script-error", r"can't open file ('[^']{1,300}'): \[Errno 2\]", "there is no script {0}", "ls -l FILE"),
     script("module-missing", r"(?:^|: )(No module named \S+)|"
            r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
            rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
