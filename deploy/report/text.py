@@ -47,6 +47,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BARS[round((mean - low) * scale)] for mean in means)
 
 
+NO_FILES = "it wrote no files into its folder or its home"
+
+
 def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
     """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(names) - 1
@@ -182,9 +185,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid
-        wrote = (
-            "it wrote no files into its folder or its home" if none else f"what it wrote: {fetch or f'{folder}/work'}"
-        )
+        wrote = NO_FILES if none else f"what it wrote: {fetch or f'{folder}/work'}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))

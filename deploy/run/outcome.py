@@ -216,6 +216,11 @@ def may_have_written(state: State) -> bool:
     return written or bool(state.script and state.ranks.began and untold(state))
 
 
+def may_continue(state: State) -> bool:
+    """Whether there is something to continue with, as far as anybody knows."""
+    return bool(state.training.checkpoint) or may_have_written(state)
+
+
 def stopped(state: State) -> Result:
     """The end of a run that was asked to stop and whose ranks left no verdict."""
     where = f" at {state.ranks.step_words}" if state.step else "" if state.script else " before the first step"

@@ -22,6 +22,7 @@ from ...job.options import Options
 from ...report.console import Console
 from ...report.interrupts import Detached, Interrupts
 from ...report.page import run as page
+from ...report.text import NO_FILES
 from ...run import events, outcome
 from ...run.events import Event
 from ...run.files import folders, record
@@ -72,11 +73,11 @@ def stop(options: Options, now: bool, console: Console) -> int:
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
     result = _keep(run, result, state, list(faults))
-    where = f", at {state.ranks.step_words}" if state.step and "step" not in result.message else ""
+    where = f", at {state.ranks.step_words}" if state.script and result.from_ranks and state.step else ""
     console.note(f"{run}: {result.message or result.verdict}{where}")
     if result.hint:
         console.note(result.hint)
-    files = "its files" if _wrote(state) else "it wrote no files into its folder or its home; its logs"
+    files = "its files" if outcome.may_continue(state) else f"{NO_FILES}; its logs"
     console.note(f"{files}: muster fetch --hosts {','.join(nodes)} --run {run}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
@@ -156,17 +157,12 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         first = result.node if least and result.node else facts["hosts"][0]
         message, hint = (resume.with_host_paths(text, run, first) for text in (result.message, result.hint))
         result = replace(result, message=message, hint=hint)
-    result = resume.with_resume_hint(result, run_dir, _wrote(state), lost if least else (), bool(least))
+    result = resume.with_resume_hint(result, run_dir, outcome.may_continue(state), lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
         began, last = float(facts.get("starts", [{}])[-1].get("t", 0.0)), state.ranks.span.last or time.time()
         record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result
-
-
-def _wrote(state: State) -> bool:
-    """Whether there is something to continue with, as far as anybody knows."""
-    return bool(state.training.checkpoint) or outcome.may_have_written(state)
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:

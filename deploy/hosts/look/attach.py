@@ -31,7 +31,7 @@ from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
 from ...run.files import folders, locks, record
-from ...run.outcome import Result, may_have_written
+from ...run.outcome import Result, may_continue
 from ...run.progress import WAIT_LOST_S, State
 from ...run.state import times
 from ...run.state.story import CatchingUp, Happening
@@ -184,7 +184,7 @@ def follow_until_done(
     result = resume.with_resume_hint(
         _with_host_paths(result, run),
         run_dir,
-        bool(state.training.checkpoint or may_have_written(state)),
+        may_continue(state),
         lost,
         copied not in ("", *lost),
     )

@@ -42,7 +42,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     elif answers.values:
         console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
         if not _runs(answers):
-            _tell_last(console)
+            _tell_last(cluster, console)
             console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
     return _show_faults(answers, console)
 
@@ -100,15 +100,14 @@ def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console:
     return DONE
 
 
-def _tell_last(console: Console) -> None:
-    """How the newest run of this folder ended: nobody asks about hosts where nothing runs for anything else."""
+def _tell_last(cluster: Cluster, console: Console) -> None:
+    """How the newest run of this folder ended, if these hosts had it: where nothing runs, that is what people ask."""
     newest = record.newest(record.HOSTS)
-    end = record.read_json(newest / "outcome.json") if newest else {}
-    if newest and end:
-        words = str(end.get("message") or "").partition("\n")[0]
-        console.note(
-            f"{newest.name}: {end.get('verdict')}{f', {words}' if words else ''}: muster explain {newest.name}"
-        )
+    if not newest or not {*record.own(newest).get("hosts", ())} & {host.destination for host in cluster.hosts}:
+        return
+    if end := record.read_json(newest / "outcome.json"):
+        words = " ".join(str(end.get(name) or "").partition("\n")[0] for name in ("verdict", "message")).strip()
+        console.note(f"{newest.name}: {words}: muster explain {newest.name}")
 
 
 def _runs(answers: Results[HostStatus]) -> list[str]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED
-from muster.files import object_of
 
 from ...run_dir import in_run
 from ..files import work
@@ -36,7 +35,7 @@ def main() -> int:
         return FAILED
     ends = Ends(outcome)
     ends.read()
-    started = _started_by_command(Path(folder), node, outcome) if len(ends.lives) == 1 else {}
+    started = _started_by_command(outcome) if len(ends.lives) == 1 else {}
     for life in ends.lives.values():
         looked_at = started or {in_run(life.rank): stacks.newest(outcome, life.local_rank)}
         for rank, file in sorted(looked_at.items()):
@@ -61,20 +60,14 @@ def _about(life: Life, file: Path, folder: Path, outcome: Path) -> dict[str, Any
     return about
 
 
-def _started_by_command(folder: Path, node: str, outcome: Path) -> dict[int, Path]:
+def _started_by_command(outcome: Path) -> dict[int, Path]:
     """By rank, the file of looks of each living process that a command such as `bash run.sh` started as a rank here."""
-    ranks, files = dict[int, int](), dict[int, Path]()
-    for path in (folder / "ranks").glob("rank-*.jsonl"):
-        with suppress(OSError), path.open("rb") as lines:
-            for line in lines:
-                event = object_of(line) if b'"started"' in line else {}
-                if event.get("node") == node and all(type(event.get(name)) is int for name in ("rank", "pid")):
-                    ranks[event["pid"]] = event["rank"]
+    files = dict[int, Path]()
     for path in outcome.glob("*.stacks"):
         with suppress(OSError):
-            pid = next((look.pid for look in reversed(stacks.read(path))), 0)
-            if pid in ranks and stacks.lives(pid):
-                files[ranks[pid]] = path
+            look = next(reversed(stacks.read(path)), None)
+            if look and look.rank is not None and stacks.lives(look.pid):
+                files[look.rank] = path
     return files
 
 

@@ -61,7 +61,7 @@ class Look:
     """All threads at a moment. If the interpreter is `locked`, time and step are unknown: both are 0.
 
     `step`: of this start of the run; earlier starts made `before`. `error`: the exception that ended the main thread's
-    work, `thread_error`: that of another thread, the last one.
+    work, `thread_error`: that of another thread, the last one. `rank`: in the run, of a process that trains; else None.
     """
 
     threads: tuple[Thread, ...]
@@ -76,6 +76,7 @@ class Look:
     before: int = 0
     error: str = ""
     thread_error: str = ""
+    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,8 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
     last = tuple(row for row in rows[:_MOST_COLLECTIVES] if _is_call(row)) if isinstance(rows, list) else ()
     t, since_s, before = (_number(about, name) for name in ("t", "since_s", "before"))
     error, thread_error = (_words(about, name) for name in ("error", "thread_error"))
-    return Look(threads, of_main, t, pid, step, since_s, seen, False, last, int(before), error, thread_error)
+    rank = int(_number(about, "rank")) if "rank" in about else None
+    return Look(threads, of_main, t, pid, step, since_s, seen, False, last, int(before), error, thread_error, rank)
 
 
 def _is_own(frame: Frame, home: Path | None) -> bool:

@@ -53,7 +53,7 @@ class Place:
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     @property
-    def _in_run(self) -> int:
+    def in_run(self) -> int:
         """Its number among the ranks of all roles of the run."""
         return self.rank + int(os.environ.get("MUSTER_FIRST_RANK") or 0)
 
@@ -123,12 +123,12 @@ class Place:
     def _events(self) -> str:
         # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
         first = os.environ.get("MUSTER_FIRST_RANK_FILE")
-        number = self._in_run if first is None else int(first) + self.local
+        number = self.in_run if first is None else int(first) + self.local
         return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as contract.md has it. Raises OSError."""
-        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self._in_run, "node": self.node}
+        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.in_run, "node": self.node}
         append(self._events(), line)
 
 

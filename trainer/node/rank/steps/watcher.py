@@ -234,6 +234,7 @@ class Watcher:
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
         about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
         about |= {"before": self._before} if self._before else {}
+        about |= {"rank": self._place.in_run} if self.trains else {}
         about |= self._raised.about()
         rows = self._recorder.look(step, now - (clock or self._began))
         return {**about, "collectives": rows} if rows else about
