@@ -50,6 +50,7 @@ _FACTS = shaped(
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "data": optional(table(text(4096), text(64), 1000)),
+        "sources": optional(table(text(300), table(text(300), whole(0, 1 << 60), 1000), 10_000)),
         "wait_lost_s": optional(real(0.0, 1e10)),
         "least": optional(whole(0, 10_000)),
         "job": optional(text(20, r"[0-9]*")),
