@@ -33,7 +33,7 @@ _CONFIG = fields.record(
         "credHelpers": fields.table(fields.text(500), _HELPER),
     },
 )
-_KEPT = fields.record({"Username": fields.text(1000), "Secret": fields.text(1 << 16)})
+_SECRET = fields.record({"Username": fields.text(1000), "Secret": fields.text(1 << 16)})
 _ANSWER = fields.record({}, {"token": fields.text(1 << 16), "access_token": fields.text(1 << 16)})
 _HELPER_S, _ASK_S, _MOST, _REFRESH = 30.0, 10.0, 1 << 17, "<token>"
 _DENIED = re.compile(r"denied|unauthorized|authentication required|no basic auth", re.IGNORECASE)
@@ -86,8 +86,8 @@ def _login(key: str) -> Login | None:
     if helper:
         command = [f"docker-credential-{helper}", "get"]
         done = subprocess.run(command, input=key.encode(), capture_output=True, timeout=_HELPER_S, check=True)
-        kept = _KEPT(fields.document(done.stdout, helper), helper)
-        return Login(kept["Username"], kept["Secret"], kept["Username"] == _REFRESH)
+        entry = _SECRET(fields.document(done.stdout, helper), helper)
+        return Login(entry["Username"], entry["Secret"], entry["Username"] == _REFRESH)
     entry = config.get("auths", {}).get(key, {})
     name, _, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
     refresh = entry.get("identitytoken", "")
