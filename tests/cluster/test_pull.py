@@ -2,13 +2,16 @@
 
 import base64
 import json
+import signal
 import subprocess
+import time
 import uuid
 
 import pytest
 
 from lab.registry import PASSWORD, USER, Registry
-from tests.cluster.control import Control
+from lab.waiting import until
+from tests.cluster.control import HOME, Control
 
 SIZE = 12_000_000
 LOGIN = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
@@ -146,3 +149,24 @@ def test_a_registry_that_sends_the_login_elsewhere_gets_none(puller, realm):
     done = puller.push(hosts=puller.hosts[:1])
     assert done.returncode == 1
     assert not [words for seen in puller.registry.authorized.values() for words in seen if LOGIN in words]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller, how):
+    puller.registry.rate = SIZE // 60
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    line = puller.line("push", "--image", puller.registry.image)
+    pushing = subprocess.Popen(line, env=puller.environment, cwd=HOME, **quiet)
+    until(lambda: sum(puller.given().values()) > 0.1, "the first bytes of a pull", 30)
+    pushing.send_signal(how)
+    pushing.wait(30)
+
+    def is_still():
+        before = sum(puller.given().values())
+        time.sleep(3)
+        return sum(puller.given().values()) == before
+
+    until(is_still, "the end of all pulls", 60)
+    for host in puller.hosts:
+        left = "ls ~/.muster/road/*/pieces /dev/shm 2>/dev/null | grep -c muster-road; true"
+        assert puller.rack.on(host, left) == "0"
