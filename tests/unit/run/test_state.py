@@ -46,3 +46,34 @@ def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
     assert state.ranks.ends
     assert not state.nodes.members
     assert state.ranks.regroups == 0
+
+
+def of_three(*events: dict[str, Any], **more: Any) -> State:
+    """A script's run of three nodes, each with the rank of its place, which has begun."""
+    state = State(("a", "b", "c"), script=True, **more)
+    for one in (*(event("began", 1.0, node, rank=rank) for rank, node in enumerate("abc")), *events):
+        state.apply(one)
+    return state
+
+
+def test_what_ranks_did_before_all_started_again_explains_nothing() -> None:
+    ends = [event("ended", 5.0, node, rank=rank, code=1, how="failed") for rank, node in enumerate("abc")]
+    state = of_three(*ends, event("began", 9.0, "b", rank=1))
+    assert not state.ranks.ends
+    assert state.blame() is None
+
+
+def test_ranks_that_start_again_after_the_nodes_changed_are_a_new_start_however_often_earlier_ones_began() -> None:
+    again = [event("began", 2.0 + times, "b", rank=1) for times in range(4)]
+    fewer = event("members", 20.0, rank=0, members=["a", "b"], before=["a", "b", "c"], planned=3)
+    anew = [event("began", 21.0, node, rank=rank) for rank, node in enumerate("ab")]
+    ends = [event("ended", 30.0, node, rank=rank, code=1, how="failed") for rank, node in enumerate("ab")]
+    state = of_three(*again, fewer, *anew, *ends, event("began", 40.0, rank=0))
+    assert not state.ranks.ends
+
+
+def test_a_role_that_starts_again_is_no_restart_of_all() -> None:
+    state = of_three(event("began", 9.0, rank=0))
+    assert state.ranks.restarts == 1
+    roles = {"a": "reward", "b": "trainer", "c": "trainer"}
+    assert of_three(event("began", 9.0, rank=0), roles=roles).ranks.restarts == 0
