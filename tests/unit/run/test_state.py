@@ -38,6 +38,23 @@ def test_an_end_is_ordered_by_this_machine_s_clock_in_the_verdict_too() -> None:
     assert (blamed.node, blamed.rank) == ("a", 0)
 
 
+def test_reports_that_come_all_at_once_say_nothing_of_a_clock() -> None:
+    """Whoever follows late reads old reports in a burst: how late these are is not how late the node's clock is."""
+    state = State(NAMES, script=True)
+    for number in range(10):
+        state.apply(event("telemetry", 1000.0 + 2 * number, cpu_percent=1.0), 5000.0 + number / 100)
+    assert state.nodes.align(event("step", 5000.0), 5000.1) == 5000.0
+
+
+def test_an_end_is_when_it_was_first_seen_and_that_of_a_node_that_started_meanwhile_is_another() -> None:
+    state = State(NAMES, script=True)
+    for t, restarts in ((10.0, 0), (20.0, 0), (30.0, 1), (40.0, 1)):
+        state.apply(event("node", t, state="exited", code=1, restarts=restarts))
+        assert state.nodes.exited_at["a"] == (10.0 if restarts == 0 else 30.0)
+    state.apply(event("node", 50.0, state="lost", restarts=1))
+    assert state.nodes.exited_at["a"] == 50.0
+
+
 def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
     state = State(NAMES, least=1, script=True)
     state.apply(event("began", 1.0, rank=0))
