@@ -62,6 +62,12 @@ def test_the_failure_of_another_role_ends_it_too_and_is_no_planned_end():
     assert PLAN.over(views(w1=View(ENDED, FAILED, "no")), 0.0) == Over("work", "w1", FAILED, "no", by_end=False)
 
 
+def test_a_node_that_has_heard_that_the_run_is_over_passes_it_on_before_anything_else():
+    heard = Over("train", "t", STOPPED, "asked")
+    failed = View(ENDED, FAILED, "it lost the others", seen=0.0)
+    assert PLAN.over(views(r=View(RUNS, over=heard), w1=failed), LOST_S + 1) == heard
+
+
 def test_without_a_role_that_ends_it_a_run_is_over_when_all_have_ended():
     plan = Plan((role("a", "x"), role("b", "y")))
     assert plan.over({"x": View(ENDED), "y": View(RUNS)}, 0.0) is None
@@ -73,6 +79,7 @@ def test_a_node_that_nobody_reaches_any_more_ends_the_run_but_not_one_that_has_e
     seen = {node: View(view.phase, seen=late) for node, view in views().items()}
     assert PLAN.over({**seen, "w0": View(READY, seen=0.0)}, late).node == "w0"
     assert PLAN.over({**seen, "w0": View(ENDED, seen=0.0)}, late) is None
+    assert PLAN.over({**seen, "w0": View(READY, seen=late - LOST_S)}, late) is None
 
 
 def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
