@@ -117,6 +117,7 @@ class Pull:
         """Why it did not work; nothing if it did."""
         host, source = self.session.host.name, registry.registry_of(reference)
         self.progress.error = ""
+        self._tell(host, 0, 0, source)
         try:
             with reach.on_host(self.session).pulling(reference, token) as pieces:
                 for piece in pieces:

@@ -113,6 +113,7 @@ class Road:
 
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
+        self.tell(session.host.name, 0, cargo.size)
         delivery, digests = self._begin(session, argv, cargo), {piece.digest for piece in cargo.pieces}
         with self._lock:
             is_asked = cargo.size <= SMALL or digests <= self._offered
