@@ -6,6 +6,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.door import session
+from deploy.send.road import routes
 from deploy.send.road.road import Road
 from tests.ssh.test_road import ARGV, keys, pieces, some, three
 
@@ -76,7 +77,9 @@ def test_a_host_that_changes_what_it_passes_on_gives_nobody_a_wrong_byte(hosts):
     assert results.faults.keys() == {"b", "c"}
 
 
-def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts):
+def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts, monkeypatch):
+    monkeypatch.setattr(routes, "SILENT_S", 3.0)
+
     def lose(giver):
         for path in pieces(giver):
             path.unlink()
