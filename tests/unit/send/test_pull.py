@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from deploy.send.image import registry as registries
 from deploy.send.image.pull import Progress
-from deploy.send.image.registry import _repository, is_refusal, registry_of
+from deploy.send.image.registry import _repository, is_refusal, registry_of, token_for
 
 
 def row(status, layer="a1", **detail):
@@ -88,3 +89,27 @@ def test_the_name_says_which_registry_and_what_of_it(image, registry, repository
 )
 def test_a_refusal_is_told_from_other_faults(words, refused):
     assert is_refusal(words) is refused
+
+
+@pytest.mark.holds("login-stays")
+@pytest.mark.parametrize("realm", ["http://ghcr.io/token", "file:///etc/passwd", "ftp://ghcr.io", "//ghcr.io", ""])
+def test_a_login_is_sent_to_no_server_in_clear_text(monkeypatch, tmp_path, realm):
+    (tmp_path / "config.json").write_text('{"auths": {"ghcr.io": {"auth": "YWRhOnNlY3JldA=="}}}')
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(registries, "_server_of_tokens", lambda url: (realm, "ghcr"))
+    opened = []
+    monkeypatch.setattr(registries.urllib.request, "build_opener", lambda *_: opened.append(realm))
+    assert token_for("ghcr.io/team/image:1") == ""
+    assert not opened
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["", "{}", "[]", '{"auths": 5}', '{"auths": {"ghcr.io": {"auth": "%%%"}}}', '{"credsStore": "../../bin/sh"}',
+     '{"auths": {"other.io": {"auth": "YWRhOnNlY3JldA=="}}}', '{"credHelpers": {"ghcr.io": "not-there"}}'],
+)  # fmt: skip
+def test_without_a_login_that_can_be_read_nobody_is_asked(monkeypatch, tmp_path, settings):
+    (tmp_path / "config.json").write_text(settings)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    monkeypatch.setattr(registries, "_server_of_tokens", lambda url: pytest.fail("asked"))
+    assert token_for("ghcr.io/team/image:1") == ""
