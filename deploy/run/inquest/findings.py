@@ -170,7 +170,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
     what, disagree = hang.judge_stand(doing)
-    reached = max((rank.step for rank in doing), default=0)
+    reached = max(rank.step for rank in doing)
     text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"
     if missing:
         first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))

@@ -98,6 +98,18 @@ def test_the_first_cause_and_its_culprit_are_named(events: list[dict[str, Any]],
     assert culprit in finding.message
 
 
+def test_an_end_is_told_with_its_exception_or_that_there_was_none() -> None:
+    assert first(ended(1, 3)).message == "n1 (rank 1) ended with code 3 without an exception"
+    assert first(ended(1, 3, error="KeyError: 'x'")).message == "n1 (rank 1) ended with code 3: KeyError: 'x'"
+    assert first(ended(1, -9, how="was killed by SIGKILL")).message == "n1 (rank 1) was killed by SIGKILL"
+
+
+def test_where_all_ranks_wait_alike_nobody_is_named_and_the_step_that_they_reached_is() -> None:
+    finding = first(*(stuck(number, step=7 + number) for number in range(3)))
+    assert (finding.cause, finding.node, finding.rank) == (Cause.NOT_KNOWN, "", None)
+    assert finding.message.startswith("no rank has made a step since step 9: all ranks wait in backward")
+
+
 def test_a_link_that_fails_is_told_of_with_both_ends_and_not_before_others_can_say_the_same() -> None:
     events = [links(1, 2), stuck(0), stuck(1), stuck(2)]
     finding = first(*events)
