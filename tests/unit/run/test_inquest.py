@@ -591,6 +591,10 @@ def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
     found = first({**line, "halted": "its agent is stopped by a signal (SIGSTOP)"})
     assert (found.cause, found.node, found.lasting) == (Cause.STOPPED, "n1", True)
     assert found.message.startswith("n1: its agent is stopped by a signal (SIGSTOP)")
+    state = run_of(*({**line, "node": name, "halted": "its agent"} for name in ("n1", "n2")))
+    for now in (130.0, 131.0):
+        state.inquire(now)
+    assert [each.text.partition(":")[0] for each in state.story] == ["n1", "n2"], "each is told of, and once"
     goes_on = {**line, "t": 130.0}
     assert inquest.findings(run_of({**line, "halted": "its agent"}, goes_on), 131.0) == []
 
