@@ -100,6 +100,7 @@ WAYS = {
     "octal": lambda text, _: "".join(f"\\{byte:03o}" for byte in text.encode()),
     "HTML": lambda text, _: html.escape(text),
     "HTML by numbers": lambda text, _: each(text, lambda letter: f"&#x{ord(letter):X};"),
+    "HTML by decimal numbers": lambda text, _: "".join(f"&#{ord(letter)};" for letter in text),
     "colour of each letter": coloured,
     "colour in a URL": lambda text, source: coloured(in_hex(text), source),
     "link": lambda text, _: f"\x1b]8;;https://u:{quote(text)}@host/\x1b\\here\x1b]8;;\x1b\\",
