@@ -68,4 +68,4 @@ def _shortened(got: object, most: int = 60) -> str:
         return repr(got) if got is not None else "nothing"
     if isinstance(got, int):
         return repr(got) if abs(got) < 10**most else "a number of too many digits"
-    return {"dict": "an object", "list": "a list"}.get(type(got).__name__, f"a {type(got).__name__}")
+    return "an object" if isinstance(got, dict) else f"a {type(got).__name__}"

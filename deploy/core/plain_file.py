@@ -29,8 +29,8 @@ def read(path: Path, most: int, within: Path | None = None) -> bytes:
     if within is not None:
         path = inside(path, within)
     with os.fdopen(open_plain(path), "rb") as file:
-        content = file.read(most + 1) if os.fstat(file.fileno()).st_size <= most else b""
-    if len(content) > most or (not content and os.lstat(path).st_size > most):
+        content = file.read(most + 1)
+    if len(content) > most:
         raise OSError(errno.EFBIG, f"it has more than {amount(most)}", str(path))
     return content
 

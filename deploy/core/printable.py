@@ -24,7 +24,7 @@ _REDRAW = re.compile(r"(?:\x1b\[[0-9]{0,3}A){1,30}\r?\n+")
 
 def visible(text: str) -> str:
     r"""`text` with its control and format characters written as escapes (`\x1b`); newlines and tabs stay."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():
         return text
     return _UNSAFE.sub(lambda match: _escape(match[0]), text)
 

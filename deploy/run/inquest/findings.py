@@ -166,11 +166,11 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
         return []  # a rank has said why, or the links explain it, or will once both ends have told
     doing = [evidence.ranks.still[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
-    if len(missing) == len(doing) and not any(_needs_nobody(rank) for rank in doing):
+    if not any(_needs_nobody(rank) for rank in doing):
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
     what, disagree = hang.judge_stand(doing)
-    reached = max((rank.step for rank in doing), default=0)
+    reached = max(rank.step for rank in doing)
     text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"
     if missing:
         first = min(missing, key=lambda rank: (not rank.error, evidence.ranks.still[rank.rank].since, rank.rank))

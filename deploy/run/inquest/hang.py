@@ -58,10 +58,9 @@ _FIELDS = {
     "since_s": default(real(0.0, 1e9), 0.0),
     "step": default(whole(0, 10**15), 0),
     "moves": optional(flag),
-    "code": default(whole(-255, 255), 0),
     "stack": default(array(words(300), 100), list[str]()),
 }
-_READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS, others=lambda value, what: None)
+_READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ def test_a_path_that_is_not_there_means_one_beside_it_with_its_ending(home):
 def test_a_folder_for_a_file_means_the_usual_file_in_it_and_a_file_for_a_folder_the_folder_that_it_is_in(home):
     assert near_path(str(home / "data"), ["cluster.toml", "notes"]) == str(home / "data/notes")
     assert near_path(str(home / "data")) == ""
+    assert near_path(str(home / "data/corpus.bin")) == str(home / "data/corpus.bin"), "a file may be meant itself"
     assert near_path(str(home / "data/corpus.bin"), folder=True) == str(home / "data")
     assert near_path(str(home / "dta"), folder=True) == str(home / "data"), "a file is no folder"
     assert near_path(str(home / "kye.pem"), folder=True) == ""

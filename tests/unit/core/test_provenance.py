@@ -13,8 +13,8 @@ RECORD = {"command": ["train.py"], "nodes": 2}
 
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    return tmp_path
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "not/there/yet"))
+    return tmp_path / "not/there/yet"
 
 
 def test_a_record_is_ours_as_long_as_nothing_of_it_changes(state):

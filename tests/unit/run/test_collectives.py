@@ -27,7 +27,8 @@ def test_another_size_is_another_collective_where_all_must_give_as_much():
     said = hang.verdict([doing(0, "all_reduce 5"), doing(1, "all_reduce 3")])
     assert "rank 0 called all_reduce of 5" in said
     assert "rank 1 called all_reduce of 3" in said
-    assert not disagreement({0: called("all_gather 5"), 1: called("all_gather 3")})
+    for name, differs in (("all_gather", False), ("reduce", True), ("broadcast", True)):
+        assert bool(disagreement({0: called(f"{name} 5"), 1: called(f"{name} 3")})) == differs
 
 
 def test_ranks_of_which_one_is_behind_agree_and_so_do_those_of_different_groups():

@@ -33,6 +33,23 @@ def test_where_all_wait_at_one_place_no_rank_is_blamed():
     assert "gpu-0" not in sentence
 
 
+def test_ranks_that_all_wait_to_meet_are_asked_for_their_address_and_others_for_their_links():
+    meets = [dataclasses.replace(waiting(rank, 9, "collective"), op="init_process_group") for rank in range(2)]
+    assert "in init_process_group, train.py:9 main(): none is missing; does the script name" in hang.verdict(meets)
+    assert hang.verdict([waiting(0), waiting(1)]).endswith("none is missing, so look at the links between them")
+    assert hang.verdict([]).startswith("all ranks wait in nothing that can be seen")
+
+
+def test_three_missing_ranks_are_named_and_of_more_how_many():
+    def stuck_ranks(count):
+        return hang.verdict([RankDoing(rank, f"gpu-{rank}", "script", "data.py", 41) for rank in range(count)])
+
+    assert stuck_ranks(3).count("is stuck in data.py:41") == 3
+    assert "more" not in stuck_ranks(3)
+    assert stuck_ranks(5).count("is stuck in data.py:41") == 3
+    assert [stuck_ranks(count)[-6:] for count in (4, 5)] == ["1 more", "2 more"]
+
+
 @pytest.mark.parametrize(
     ("doing", "words"), [("stopped", "SIGSTOP"), ("locked", "interpreter"), ("data", "DataLoader")]
 )

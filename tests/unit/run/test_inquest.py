@@ -98,6 +98,18 @@ def test_the_first_cause_and_its_culprit_are_named(events: list[dict[str, Any]],
     assert culprit in finding.message
 
 
+def test_an_end_is_told_with_its_exception_or_that_there_was_none() -> None:
+    assert first(ended(1, 3)).message == "n1 (rank 1) ended with code 3 without an exception"
+    assert first(ended(1, 3, error="KeyError: 'x'")).message == "n1 (rank 1) ended with code 3: KeyError: 'x'"
+    assert first(ended(1, -9, how="was killed by SIGKILL")).message == "n1 (rank 1) was killed by SIGKILL"
+
+
+def test_where_all_ranks_wait_alike_nobody_is_named_and_the_step_that_they_reached_is() -> None:
+    finding = first(*(stuck(number, step=7 + number) for number in range(3)))
+    assert (finding.cause, finding.node, finding.rank) == (Cause.NOT_KNOWN, "", None)
+    assert finding.message.startswith("no rank has made a step since step 9: all ranks wait in backward")
+
+
 def test_a_link_that_fails_is_told_of_with_both_ends_and_not_before_others_can_say_the_same() -> None:
     events = [links(1, 2), stuck(0), stuck(1), stuck(2)]
     finding = first(*events)
@@ -308,7 +320,8 @@ def paces(number: int, own: float, wait: float, data: float = 0.0) -> list[dict[
 def test_a_rank_for_which_the_others_wait_is_slow_and_what_at_is_said() -> None:
     finding = first(*paces(0, 20, 180), *paces(1, 200, 2), *paces(2, 22, 178))
     assert (finding.cause, finding.rank, finding.lasting) == (Cause.SLOW, 1, True)
-    assert "computes for 200 ms" in finding.message
+    assert ": it computes for 200 ms of each of its last 40 steps, the others for 21 ms" in finding.message
+    assert finding.t == 104.0, "the first of the reports that show it"
     assert "waits for its data" in first(*paces(0, 20, 180), *paces(1, 200, 2, 190), *paces(2, 22, 178)).message
 
 
@@ -335,6 +348,31 @@ def test_even_ranks_are_not_slow_and_a_crowded_link_is() -> None:
     assert not inquest.findings(run_of(*even), 130.0)
     crowded = [links(1, 0, kind="crowded"), links(1, 0, 2, kind="crowded")]
     assert first(*even, *crowded).node == "n1"
+    assert "the link of n1 is slow: " in first(*even, *crowded).message
+    assert "the link of n1 to n0 is slow: " in first(*even, crowded[0]).message
+    to_one = [links(0, 1, kind="crowded"), links(2, 1, kind="crowded")]
+    assert "the link to n1 is slow: " in first(*even, *to_one).message
+    assert not inquest.findings(run_of(*even, crowded[0], links(2, 1, kind="crowded")), 130.0), "no node is in all"
+
+
+def test_the_host_of_a_slow_rank_is_named_as_busy_where_the_others_are_not() -> None:
+    def slow(*percents: float) -> str:
+        cpus = [{"kind": "telemetry", "t": 100.0, "node": f"n{n}", "cpu_percent": of} for n, of in enumerate(percents)]
+        return first(*paces(0, 20, 180), *paces(1, 200, 2), *paces(2, 22, 178), *cpus).message
+
+    assert slow(95.0, 90.0, 20.0).endswith("; the CPUs of n1 are 90 % busy")
+    assert "busy" not in slow(20.0, 89.0, 20.0)
+    assert "busy" not in slow(95.0, 95.0, 95.0), "all hosts are"
+
+
+def test_a_few_very_long_steps_make_no_rank_slow() -> None:
+    def reports(number: int, own: float, steps: int) -> list[dict[str, Any]]:
+        times = {"compute_ms": own, "data_ms": 0.0, "wait_ms": 6000 - own, "step_ms": 6000.0, "count": 1}
+        return [rank("step", number, 100.0 + 6 * n, step=n, **times) for n in range(steps)]
+
+    for steps in (3, 4):
+        events = [*reports(0, 100, steps), *reports(1, 5900, steps), *reports(2, 100, steps)]
+        assert bool(inquest.findings(run_of(*events), 130.0)) == (steps == 4)
 
 
 def weights(step: int, *digests: str) -> list[dict[str, Any]]:
@@ -345,6 +383,9 @@ def test_a_replica_whose_weights_change_is_the_odd_one_once_all_were_alike() -> 
     finding = first(*weights(1, "a1", "a1", "a1"), *weights(2, "b2", "b2", "c3"))
     assert (finding.cause, finding.rank) == (Cause.CORRUPT_WEIGHTS, 2)
     assert not inquest.findings(run_of(*weights(1, "a1", "a1", "a2"), *weights(2, "b2", "b2", "c3")), 130.0)
+    of_all = first(*weights(1, "a1", "a1", "a1"), *weights(2, "b2", "c3", "d4"))
+    assert (of_all.cause, of_all.rank) == (Cause.CORRUPT_WEIGHTS, None)
+    assert "different weights at step 2; could not tell whose are right" in of_all.message
 
 
 def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
@@ -357,6 +398,7 @@ def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
         evidence.apply({"kind": "telemetry", "node": "n2", "t": 200.0 + second}, 200.5 + second + late)
     found = inquest.findings(evidence, 300.0)
     assert [(finding.cause, finding.node) for finding in found] == [(Cause.CLOCK, "n1")]
+    assert found[0].message == "the clock of n1 jumped by +60 s"
 
 
 @pytest.mark.parametrize(
@@ -451,6 +493,10 @@ def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change(
     assert line.text.startswith("ranks 0-2 train alone so far")
     assert "no process group was formed. Trainer(num_nodes=3)" in line.text
     assert state.case.finding is None, "the run goes on"
+    two = first(alone(0), alone(1))
+    assert two.message.startswith("ranks 0-1 train alone so far"), (
+        "the third may do without a group, or tell of it later"
+    )
 
 
 def test_ranks_that_wait_where_nobody_comes_are_told_at_once_if_all_of_them_do() -> None:
@@ -545,6 +591,10 @@ def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
     found = first({**line, "halted": "its agent is stopped by a signal (SIGSTOP)"})
     assert (found.cause, found.node, found.lasting) == (Cause.STOPPED, "n1", True)
     assert found.message.startswith("n1: its agent is stopped by a signal (SIGSTOP)")
+    state = run_of(*({**line, "node": name, "halted": "its agent"} for name in ("n1", "n2")))
+    for now in (130.0, 131.0):
+        state.inquire(now)
+    assert [each.text.partition(":")[0] for each in state.story] == ["n1", "n2"], "each is told of, and once"
     goes_on = {**line, "t": 130.0}
     assert inquest.findings(run_of({**line, "halted": "its agent"}, goes_on), 131.0) == []
 

@@ -56,6 +56,23 @@ def test_without_the_store_each_rank_has_its_own_verdict():
     lost.linger()
 
 
+def test_a_verdict_that_comes_a_moment_later_is_waited_for_and_one_that_never_comes_is_not(monkeypatch):
+    store, clock = Store(), [0.0]
+
+    def sleep(seconds):
+        clock[0] += 0.1
+        if len(pauses) == 1:
+            VerdictStore(store, 2, 3).publish(FAULT)
+        pauses.append(seconds)
+
+    pauses = []
+    monkeypatch.setattr(verdicts.time, "sleep", sleep)
+    monkeypatch.setattr(verdicts.time, "monotonic", lambda: clock[0])
+    assert VerdictStore(store, 1, 3).poll(0.3) == FAULT
+    assert VerdictStore(Store(), 1, 3).poll(0.3) is None
+    assert 5 <= len(pauses) <= 7
+
+
 def test_the_rank_with_the_store_stays_until_all_have_the_verdict_and_not_for_ever(monkeypatch):
     store, clock, waited = Store(), [0.0], []
 

@@ -28,6 +28,14 @@ def test_who_writes_a_note_and_who_reads_it_name_it(note):
     assert note.says
 
 
+@pytest.mark.parametrize(
+    "note", [note for note in NOTES if note.constant and "*" not in note.name], ids=lambda note: note.name
+)
+def test_a_constant_for_a_note_has_its_name(note):
+    assigned = re.compile(rf"^[^#\n]*\b{note.constant}\b[^=\n]*= .*\"{re.escape(note.name)}\"", re.MULTILINE)
+    assert any(assigned.search(text) for path, text in SOURCES.items() if path != "trainer/node/notes.py")
+
+
 def test_every_file_that_the_code_names_in_the_private_folder_is_in_the_table():
     named = {
         (re.sub(r"\{[^{}]*\}", "7", name), path) for path, text in SOURCES.items() for name in _NAMED.findall(text)

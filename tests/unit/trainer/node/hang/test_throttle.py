@@ -29,12 +29,14 @@ class Kernel:
 
 @pytest.fixture
 def told(monkeypatch):
-    """What is told after looks at (periods, held back)."""
+    """What is told after looks at (periods, held back), before which the limit may be changed."""
 
     def looks(kernel, root, counts):
         found, news = throttle.Throttle(root), []
-        for at, (periods, held) in enumerate(counts):
+        for at, (periods, held, *limit) in enumerate(counts):
             kernel.counts(periods, held)
+            if limit:
+                (kernel.folder / "cpu.max").write_text(*limit)
             monkeypatch.setattr(throttle.time, "monotonic", lambda at=at: 100.0 + 2 * at)
             news += [(rank, about["percent"], about["cpus"]) for rank, about in found.look([LIFE])]
         return news
@@ -56,3 +58,14 @@ def test_a_rank_that_seldom_meets_its_limit_or_hardly_runs_is_not_told_of(tmp_pa
     kernel = Kernel(tmp_path, 2, "jobs", "/jobs")
     assert told(kernel, tmp_path, [(20 * n, 4 * n) for n in range(12)]) == []
     assert told(kernel, tmp_path, [(2 * n, 2 * n) for n in range(8)]) == []
+
+
+def test_what_counts_is_the_whole_time_up_to_the_last_look(tmp_path, told):
+    kernel = Kernel(tmp_path, 2, "jobs", "/jobs")
+    assert told(kernel, tmp_path, [(20 * n, max(0, 20 * (n - 3))) for n in range(6)]) == [(1, 40, 0.1)]
+
+
+def test_a_limit_that_was_just_changed_is_judged_by_what_comes_after(tmp_path, told):
+    kernel = Kernel(tmp_path, 2, "jobs", "/jobs")
+    looks = [(20 * n, 19 * n) for n in range(5)]
+    assert told(kernel, tmp_path, [*looks, (100, 95, "20000 100000")]) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.launch.style import variables, without_accelerator
+from trainer.node.launch.style import that_sets, variables, without_accelerator
 
 RANK = {
     "RANK": "5",
@@ -39,6 +39,23 @@ def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
     assert not [name for name in variables(RANK) if name.startswith(("SLURM", "OMPI", "PMI"))]
 
 
+@pytest.mark.parametrize("own", ["SLURM_CONF", "SLURM_JOB_UID"])
+def test_a_rank_of_a_real_job_keeps_its_id_and_hosts_and_another_gets_where_the_ranks_meet(own):
+    of_job = variables({**RANK, "MUSTER_STYLE": "slurm", own: "x"})
+    assert of_job["SLURM_PROCID"] == "5"
+    assert not {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_SUBMIT_DIR"} & of_job.keys()
+    made = variables({**RANK, "MUSTER_STYLE": "slurm"})
+    assert (made["SLURM_JOB_NODELIST"], made["SLURM_RESTART_COUNT"]) == ("10.0.0.1", "0")
+    assert variables({**RANK, "MUSTER_STYLE": "slurm", "GROUP_WORLD_SIZE": "1"})["SLURM_TASKS_PER_NODE"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("variable", "style"), [("SLURM_PROCID", "slurm"), ("PMI_RANK", "mpi"), ("RANK", ""), ("SLURM_CONF", "")]
+)
+def test_the_style_that_sets_a_variable_is_known(variable, style):
+    assert that_sets(variable) == style
+
+
 def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
     assert variables(RANK) == {"NNODES": "3", "NODE_RANK": "2"}
     assert variables({**RANK, "NNODES": "7"})["NNODES"] == "7"
@@ -46,6 +63,6 @@ def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
 
 def test_ranks_on_cpus_tell_accelerate_so_and_a_user_or_a_card_decides_otherwise(tmp_path):
     assert without_accelerator({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
-    assert not without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path)
+    assert without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path) == {}
     (tmp_path / "nvidiactl").touch()
-    assert not without_accelerator({}, tmp_path)
+    assert without_accelerator({}, tmp_path) == {}

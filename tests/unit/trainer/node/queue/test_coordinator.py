@@ -154,8 +154,28 @@ def test_first_steps_that_fail_are_the_cause(hosts):
     run = Run(1, hosts[:2])
     run.places[1]._on_proved = lambda _: {"over": True, "error": "CUDA error: busy"}
     run.places[0]._on_proved = lambda _: {"over": True, "error": ""}
-    with pytest.raises(Unfit, match="its first steps: CUDA error: busy"):
+    with pytest.raises(Unfit, match="its first steps: CUDA error: busy") as fault:
         run.turn.step()
+    assert fault.value.node == run.turn._names[1]
+    run.end()
+
+
+def test_a_node_whose_word_that_all_start_was_lost_is_asked_again_until_it_answers(hosts, monkeypatch):
+    run, lost, asked = Run(1, hosts[:2]), [None, None], []
+    ask, pauses = run.turn._ask, []
+
+    def lossy(place, question):
+        answer = ask(place, question)
+        if place == 1 and question["do"] == "go":
+            asked.append(question)
+            return lost.pop() if lost else answer
+        return answer
+
+    monkeypatch.setattr(run.turn, "_ask", lossy)
+    monkeypatch.setattr(coordinator.time, "sleep", pauses.append)
+    assert run.turn.step()
+    assert (len(asked), pauses.count(1.0)) == (3, 2)
+    assert asked[0] == asked[2]
     run.end()
 
 

@@ -100,6 +100,7 @@ WAYS = {
     "octal": lambda text, _: "".join(f"\\{byte:03o}" for byte in text.encode()),
     "HTML": lambda text, _: html.escape(text),
     "HTML by numbers": lambda text, _: each(text, lambda letter: f"&#x{ord(letter):X};"),
+    "HTML by decimal numbers": lambda text, _: "".join(f"&#{ord(letter)};" for letter in text),
     "colour of each letter": coloured,
     "colour in a URL": lambda text, source: coloured(in_hex(text), source),
     "link": lambda text, _: f"\x1b]8;;https://u:{quote(text)}@host/\x1b\\here\x1b]8;;\x1b\\",
@@ -204,6 +205,26 @@ BEGINNINGS += ["[rank0]: ", "\u00e9", "\u2588", "\0"]
 
 
 @pytest.mark.holds("secrets-masked")
+def test_such_a_value_is_hidden_wherever_the_stream_is_cut():
+    value = "!-_%$#@!-_%$"
+    stream = f"| a | {value} | b |\n".encode()
+    for cut in range(len(stream)):
+        assert masked(stream, [value], [cut]) == b"| a | *** | b |\n"
+
+
+@pytest.mark.holds("secrets-masked")
+@pytest.mark.parametrize("write", [str.lower, str.upper, str.title])
+def test_a_value_in_a_long_text_that_has_no_other_letter_of_it_is_hidden(write):
+    key = "zqjx-kvwy-bgfm"
+    lines = b"1 2 3 4 5 6 7 8 9 0\n" * 10_000
+    shown = masked(lines + f"{write(key)}\n".encode() + lines, [key])
+    assert shown == lines + b"***\n" + lines
+
+
+def test_a_text_with_bytes_that_are_no_letters_stays_as_it_is():
+    assert Mask([KEY]).text(f"a\udcff {KEY} b") == "a\udcff *** b"
+
+
 def test_text_without_a_value_passes_as_it_is_and_in_order():
     source = random.Random(11)
     for _ in range(150):

@@ -1,0 +1,82 @@
+"""What a reader of others' text may use: time that grows with what was read and has an end, and room for so much."""
+
+import pytest
+
+from deploy.core import budget
+from deploy.core.budget import Budget, is_shallow
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock on the wall, and that of this thread's CPU time; `asked`: how often the second one was."""
+
+    class Clock:
+        wall = used = 0.0
+        asked = 0
+
+        def now(self):
+            self.asked += 1
+            return self.used
+
+        def spend(self, seconds):
+            self.wall += seconds
+            self.used += seconds
+
+    made = Clock()
+    monkeypatch.setattr(budget.time, "monotonic", lambda: made.wall)
+    return made
+
+
+def test_a_reader_leaves_out_details_once_it_is_behind_and_ends_once_its_time_is_over(clock):
+    own = Budget(clock.now)
+    clock.spend(0.3)
+    assert not own.is_behind
+    clock.spend(0.3)
+    assert (own.is_behind, own.is_over) == (True, False)
+    clock.spend(0.3)
+    assert own.is_over
+
+
+def test_more_bytes_are_more_time_and_no_number_of_them_is_more_than_twenty_seconds(clock):
+    own = Budget(clock.now)
+    own.add(1_000_000)
+    clock.spend(1.2)
+    assert not own.is_behind
+    clock.spend(0.3)
+    assert (own.is_behind, own.is_over) == (True, False)
+    own.add(10_000_000_000)
+    assert not own.is_behind
+    clock.spend(14.0)
+    assert (own.is_behind, own.is_over) == (True, False)
+    clock.spend(2.0)
+    assert own.is_over
+
+
+def test_what_the_process_used_before_does_not_count_and_the_slow_clock_is_asked_seldom(clock):
+    clock.spend(30.0)
+    own = Budget(clock.now)
+    assert not own.is_over
+    before = clock.asked
+    for _ in range(1000):
+        clock.spend(0.0001)
+        assert not own.is_behind
+    assert 5 <= clock.asked - before <= 20
+
+
+def test_there_is_room_for_so_many_things_together():
+    own = Budget()
+    assert own.keep(7_999)
+    assert own.keep()
+    assert not own.keep()
+
+
+def test_depth_is_that_of_lists_and_objects_in_each_other():
+    def nested(depth, kind):
+        value = 1
+        for _ in range(depth):
+            value = [value] if kind is list else {"a": value}
+        return value
+
+    for kind in (list, dict):
+        assert [is_shallow(nested(depth, kind), 3) for depth in (0, 3, 4)] == [True, True, False]
+    assert is_shallow([[] for _ in range(1000)], 2)
