@@ -46,24 +46,28 @@ class Verdict:
         """What could not be told."""
         return [finding for finding in self.findings if finding.level == UNKNOWN]
 
+    @property
+    def problems(self) -> list[Finding]:
+        """The faults, then what could not be told."""
+        return [*self.faults, *self.unknown]
+
     def obstacles(self, overlooked: Collection[str]) -> list[Finding]:
         """The faults, and what could not be told, for a run that bears the causes in `overlooked`.
 
         Of `not-known`, the run must bear every cause that is left.
         """
         borne = frozenset(overlooked)
-        problems = [*self.faults, *self.unknown]
-        return [finding for finding in problems if not borne.issuperset(finding.odd or (finding.cause,))]
+        return [finding for finding in self.problems if not borne.issuperset(finding.odd or (finding.cause,))]
 
     @property
     def ok(self) -> bool:
         """No fault, and nothing that could not be told."""
-        return not self.faults and not self.unknown
+        return not self.problems
 
     @property
     def first(self) -> Finding | None:
         """The cause, whole."""
-        return next(iter([*self.faults, *self.unknown]), None)
+        return next(iter(self.problems), None)
 
     @property
     def cause(self) -> str:

@@ -10,7 +10,7 @@ from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
-from ..answers import Answers, Link, pairs
+from ..answers import Answers, Link, ends_of, pairs
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 HOW = {
@@ -93,9 +93,9 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"muster deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
-    cells = tuple(dict.fromkeys(link.ends for link in links))
+    cells = ends_of(links)
     symptom = ROWS["host-unreachable"].symptom
-    evidence = _no_way(answers, links) + _evidence(links)
+    evidence = reachability.no_way(answers, links) + _evidence(links)
     return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
 
 
@@ -135,7 +135,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
     others = [link for link in answers.links if link.outcome in IDENTITY or link.host not in ("", link.target)]
     for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
-        busy = answers.listens.get(target, {}).get("failed", {})
+        busy = answers.listened(target, "failed")
         wrong = [
             link
             for link in others
@@ -146,7 +146,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         ]
         if wrong:
             who = wrong[0].host or "something that is not our probe"
-            cells = tuple(dict.fromkeys(link.ends for link in wrong))
+            cells = ends_of(wrong)
             callers = tuple(dict.fromkeys(source for source, _ in cells))
             # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
@@ -258,7 +258,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         _text(answers, table, blame, what, how),
         _fix(answers, blame, what, how),
         FAULT if needed else WARNING,
-        _no_way(answers, links)
+        reachability.no_way(answers, links)
         + _evidence(list(dict.fromkeys(links)))
         + _grown(answers, blame.hosts)
         + _good(answers, blame.cells),
@@ -380,10 +380,6 @@ def _up(answers: Answers, host: str) -> str:
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"
 
 
-def _inside(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    return bool(address) and ipaddress.ip_address(address) in network
-
-
 def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
     commands: dict[str, list[str]] = {}
@@ -391,7 +387,12 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
         address, name = answers.plan.data[target].address, remedies.interface_of(answers, source)
         whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
         mine = answers.plan.data[source].address
-        if name and not prediction.shares_network(answers.facts[source], address) and _inside(mine, whole):
+        if (
+            name
+            and not prediction.shares_network(answers.facts[source], address)
+            and mine
+            and prediction.parsed(mine) in whole
+        ):
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
         if name and prediction.shares_network(answers.facts[source], address):
             length = 128 if ":" in address else 32
@@ -411,17 +412,8 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     return ()
 
 
-def _no_way(answers: Answers, links: Sequence[Link]) -> tuple[str, ...]:
-    """What a caller's own kernel says of the way to a called address, if it has none."""
-    for link in links:
-        way = answers.listens.get(link.source, {}).get("ways", {}).get(link.address)
-        if isinstance(way, dict):
-            return (f"{link.source}: its kernel says of the way to {link.address}: {way['error']}",)
-    return ()
-
-
-def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
-    shown: list[str] = []
+def _evidence(links: Sequence[Link]) -> tuple[str, ...]:
+    shown, most = list[str](), 3
     for link in links:
         same = [other for other in links if (other.source, other.target) == link.ends]
         if same[0] is link:

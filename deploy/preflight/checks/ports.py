@@ -24,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if not answers.hosts_with_facts:
         return
     host, port = answers.meeting, str(answers.request.port)
-    failed = answers.listens.get(host, {}).get("failed", {}).get(port)
+    failed = answers.listened(host, "failed").get(port)
     from_port = answers.facts[host]["resources"].get("ports_from", 0)
     if failed and failed["error"] == "forbidden" and int(port) < from_port:
         yield find(
@@ -104,7 +104,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
     """Where nodes train on without a lost one, each reaches each other one on two ports more."""
     ports = ", ".join(map(str, answers.request.ports))
     for host in answers.hosts_with_facts:
-        failed = answers.listens.get(host, {}).get("failed", {})
+        failed = answers.listened(host, "failed")
         busy = [port for port in answers.request.ports if str(port) in failed]
         links = [link for link in answers.links if "between" in link.kinds and link.target == host and not link.ok]
         # Where nothing passes between two hosts, other checks say why.

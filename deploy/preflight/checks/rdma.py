@@ -99,13 +99,13 @@ def check(answers: Answers) -> Iterator[Finding]:
             f"{subject(lacking, 'has', 'have')} no RDMA device, but the others have one",
             f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all",
         )
-    yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
+    usable = {host: host_ports for host, host_ports in usable.items() if host_ports}
+    yield from _alike(usable)
     for host, host_ports in usable.items():
-        if host_ports:
-            yield from _memlock(host, answers)
-            yield from _library(host, answers.facts[host])
+        yield from _memlock(host, answers)
+        yield from _library(host, answers.facts[host])
         yield from _addresses(host, host_ports, _setting(answers, host, "NCCL_IB_GID_INDEX"))
-    yield from _types({host: host_ports for host, host_ports in usable.items() if host_ports}, answers)
+    yield from _types(usable, answers)
 
 
 def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:

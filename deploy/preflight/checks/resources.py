@@ -99,10 +99,10 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
     free = memory.get("MemAvailable", 0)
     free = min(free, memory["limit"]) if memory.get("limit") else free
     fix = f"on {host}: free -h; ps aux --sort -rss | head; or use fewer processes, smaller batches"
-    if free and free < MEMORY_LEAST * processes:
-        yield find("memory-low", host, f"{binary(free)} of memory free", fix)
-    elif free and free < MEMORY_GOOD:
-        yield find("memory-low", host, f"{binary(free)} of memory free", fix, WARNING)
+    least = MEMORY_LEAST * processes
+    if free and free < max(least, MEMORY_GOOD):
+        level = FAULT if free < least else WARNING
+        yield find("memory-low", host, f"{binary(free)} of memory free", fix, level)
 
 
 def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:

@@ -288,17 +288,20 @@ class _Talk:
         """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
         by_host: dict[str, dict[str, Any]] = {}
 
+        def tell(what: dict[str, Any]) -> None:
+            if wait_s:
+                self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+
         def ask_host(host: str) -> None:
             try:
                 asked, what = time.time(), question(host)
-                if wait_s:
-                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+                tell(what)
                 self.shells[host].send(what)
                 if wait_s:
                     answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
                     by_host[host] = answer
-                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+                    tell(what)
             except DeployError as failed:
                 # A broken connection does not mean that the probe has ended.
                 broken = getattr(failed, "kind", "") == "lost"
