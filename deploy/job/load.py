@@ -122,8 +122,8 @@ def script_words(options: Options) -> tuple[str, ...]:
 
 
 def trainer_words(options: Options) -> tuple[str, ...]:
-    """The words of --args. Raises UsageError as `script_words` does."""
-    return _words(flag_of("args"), options.args)
+    """The words of --args. Raises UsageError."""
+    return script.split_words(flag_of("args"), options.args)
 
 
 def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
@@ -317,15 +317,6 @@ def _own_gpus(host: Host, job: Job, asked: values.Gpus | None) -> values.Gpus:
 
 def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
     return tuple(mount for mount in mounts if mount.target not in targets)
-
-
-def _words(option: str, text: str) -> tuple[str, ...]:
-    try:
-        if not values.is_text(text):
-            raise ValueError("it has a character that no command line can hold")
-        return tuple(shlex.split(text))
-    except ValueError as fault:
-        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
 
 
 def refuse_on_slurm(options: Options) -> None:

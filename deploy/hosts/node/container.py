@@ -18,7 +18,8 @@ from ...core.errors import UsageError
 from ...core.formats import LABELS
 from ...core.names import NODE_PROGRAMS, NodeName, node_of
 from ...host import commands
-from ...host.facts import Gpu, HostFacts, Route
+from ...host.facts import HostFacts, Route
+from ...host.gpus import GpuUse
 from ...job.again import command_of, words_of
 from ...job.inventory import Host
 from ...job.options import Job, Options
@@ -233,7 +234,7 @@ def gpu_options(facts: HostFacts) -> tuple[str, ...]:
     return ("--gpus", f'"device={_uuids(seen)}"' if facts.picked else "all")
 
 
-def _uuids(gpus: Sequence[Gpu]) -> str:
+def _uuids(gpus: Sequence[GpuUse]) -> str:
     return ",".join(gpu.uuid for gpu in gpus)
 
 

@@ -17,7 +17,7 @@ from ...core.results import HostsFailed
 from ...door.session import Session, on_all
 from ...host import gpu_choice
 from ...host.claims import BEAT_S, Claim
-from ...host.facts import Gpu, HostFacts
+from ...host.facts import HostFacts
 from ...host.gpu_choice import Choice
 from ...host.gpus import Gpus
 from ...host.reached import ReachedHosts
@@ -132,9 +132,8 @@ class Places:
 
 def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
     """A host's facts with the GPUs that a deploy gets there."""
-    known = {gpu.uuid: gpu for gpu in facts.gpus}
-    gpus = tuple(known.get(gpu.uuid) or Gpu(gpu.index, gpu.name, gpu.total_mib or 0, gpu.uuid) for gpu in choice.gpus)
-    return replace(facts, gpus=gpus, picked=facts.picked or {gpu.uuid for gpu in gpus} != set(known))
+    every, chosen = ({gpu.uuid for gpu in gpus} for gpus in (facts.gpus, choice.gpus))
+    return replace(facts, gpus=choice.gpus, picked=facts.picked or chosen != every)
 
 
 def planned(facts: HostFacts, asked: Asked) -> HostFacts:
