@@ -6,6 +6,7 @@ network connects everybody; of several, it is the fastest.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -130,7 +131,7 @@ def pairs_of(network: Network) -> list[Pair]:
     """The pairs of hosts to measure: all pairs if the hosts are few; otherwise each host and the next."""
     hosts = list(network.places)
     if len(hosts) <= ALL_PAIRS:
-        return [(first, other) for place, first in enumerate(hosts) for other in hosts[place + 1 :]]
+        return list(itertools.combinations(hosts, 2))
     return list(zip(hosts, hosts[1:] + hosts[:1], strict=True))
 
 

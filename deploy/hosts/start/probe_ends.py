@@ -41,11 +41,11 @@ def hosts_without_connection(answers: Answers) -> dict[str, str]:
 def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     """A warning: a run starts there, and what enters its containers does not work."""
     way = f" ({facts.engine_at})" if facts.engine_at else ""
-    text = f"{host}: its engine gives no connection to a container: {words}; something between client and engine{way} "
+    text = f"its engine gives no connection to a container: {words}; something between client and engine{way} "
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
     text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
-    return find("docker-refused", (host,), text, fix, WARNING)
+    return find("docker-refused", host, text, fix, WARNING)
 
 
 def why_outside(hosts: Mapping[str, str]) -> str:

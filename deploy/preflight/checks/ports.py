@@ -160,11 +160,11 @@ def _range(answers: Answers) -> Iterator[Finding]:
             # With two ports for all, some runs trained and some did not: a rehearsal shows it.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING
-            text = f"{host}: only {count} ports ({low}-{high}) for all connections"
+            text = f"only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
                 text += f": {taken} others are reserved, or programs listen on them"
             reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
-            yield find("few-ports", (host,), text, f"on {host}: {WIDEN}{reserved}", level)
+            yield find("few-ports", host, text, f"on {host}: {WIDEN}{reserved}", level)
 
 
 def _free_ports(answers: Answers, host: str) -> int:

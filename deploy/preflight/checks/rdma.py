@@ -201,13 +201,13 @@ def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Findin
     for port in host_ports:
         gid = _gid(port, index)
         if index.isdigit() and gid is None:
-            text = f"{host}: {port.name} has no address at NCCL_IB_GID_INDEX={index}"
+            text = f"{port.name} has no address at NCCL_IB_GID_INDEX={index}"
         elif not index.isdigit() and not any(not row[1].startswith("fe80:") for row in port.gids):
-            text = f"{host}: {port.name} (RoCE) has no IP address"
+            text = f"{port.name} (RoCE) has no IP address"
         else:
             continue
         shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
-        yield find("rdma-gid", (host,), text, evidence=shown)
+        yield find("rdma-gid", host, text, evidence=shown)
 
 
 def _gid(port: Port, index: str) -> tuple[Any, ...] | None:

@@ -148,13 +148,13 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     stack, (started, wanted) = has.get("stack", [-1])[0], has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
     if stack > STACK_MOST:
-        text = f"{host}: a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
+        text = f"a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
         text += f": {short}" if started < wanted else "; they start now, and need not where memory is short"
         fix = stack_fix(host)
     elif started < wanted:
         user, group = has.get("nproc", [-1])[0], has.get("pids", -1)
         limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
-        text = f"{host}: {short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
+        text = f"{short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
         fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
         if has.get("denied"):
             yield find(
@@ -168,7 +168,7 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             return
     else:
         return
-    yield find("process-limits", (host,), text, fix, level, symptom=_NO_THREAD)
+    yield find("process-limits", host, text, fix, level, symptom=_NO_THREAD)
 
 
 def stack_fix(host: str) -> str:
