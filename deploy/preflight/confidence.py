@@ -131,9 +131,9 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
 
 
 def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
-    """Whether the called host does not reach these ports itself either: then its own firewall closes them."""
-    own = [each for each in answers.between(host, host) if ("data" in link.kinds) == ("self" in each.kinds)]
-    return host == link.target and bool(own) and not any(each.ok for each in own)
+    """Whether the called host does not reach these ports itself either."""
+    kind = "self" if "data" in link.kinds else "rendezvous"
+    return host == link.target and reachability.closed_to_itself(answers, host, kind)
 
 
 def _may_drop(rule: str, port: int) -> bool:

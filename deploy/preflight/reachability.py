@@ -56,6 +56,15 @@ class Blame:
     outgoing: bool = False
     link: Pair | None = None
 
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who calls in these cells."""
+        return tuple(dict.fromkeys(source for source, _ in self.cells))
+
+    def failed(self, answers: Answers) -> list[Link]:
+        """The calls of these cells that did not end well."""
+        return [link for pair in self.cells for link in answers.between(*pair) if not link.ok]
+
 
 def table(answers: Answers) -> dict[Pair, Cell]:
     """Every ordered pair of the hosts that answered."""
@@ -159,6 +168,12 @@ def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[
     """The one host that all these pairs have in common; else every host of theirs."""
     common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
     return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
+
+
+def closed_to_itself(answers: Answers, host: str, kind: str) -> bool:
+    """Whether a host does not reach its own ports of this kind either: then its own firewall closes them."""
+    own = answers.between(host, host, kind)
+    return bool(own) and not any(link.ok for link in own)
 
 
 def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:

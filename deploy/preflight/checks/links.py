@@ -228,17 +228,17 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
-        decided = reachability.with_rules(answers, blame.cells[0]) or _closed_to_itself(
-            answers, blame.cells[0][1], what
-        )
+        decided, called = reachability.with_rules(answers, blame.cells[0]), blame.cells[0][1]
+        # Its own firewall is the cause where the called host does not reach these ports itself either.
+        if reachability.closed_to_itself(answers, called, "rendezvous" if what == MEET else "self"):
+            decided = decided or (called,)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
-    tried = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
-    if how == "rejected" and all(link.outcome == "forbidden" for link in tried):
+    if how == "rejected" and all(link.outcome == "forbidden" for link in blame.failed(answers)):
         # The caller's own kernel says no: no packet of these calls was sent.
-        blame = Blame(tuple(dict.fromkeys(pair[0] for pair in blame.cells)), blame.cells, outgoing=True)
+        blame = Blame(blame.callers, blame.cells, outgoing=True)
     if how in ("no-route", "card") and not blame.outgoing:
-        blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
+        blame = replace(blame, hosts=blame.callers)
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
         # Who has no way to a caller cannot answer it either.
@@ -269,12 +269,6 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     )
 
 
-def _closed_to_itself(answers: Answers, host: str, what: str) -> tuple[str, ...]:
-    """The called host, if it does not reach these ports itself either: then its own firewall is the cause."""
-    own = answers.between(host, host, "rendezvous" if what == MEET else "self")
-    return (host,) if own and not any(link.ok for link in own) else ()
-
-
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """The rules that lost our packets while we called again."""
     rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
@@ -282,7 +276,7 @@ def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> str:
-    sources = listed(dict.fromkeys(pair[0] for pair in blame.cells))
+    sources = listed(blame.callers)
     targets = listed(dict.fromkeys(pair[1] for pair in blame.cells))
     if how in ("arp", "card"):
         return _of_a_neighbour(answers, blame, how, sources, targets)
@@ -305,7 +299,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
 
 
 def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targets: str) -> str:
-    links = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
+    links = blame.failed(answers)
     if how == "card":
         strange = next((link for link in links if link.card), None)
         where = f" ({strange.address} is {strange.card} there)" if strange else ""
@@ -360,8 +354,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         return f"on {listed(blame.hosts)}: {out}   (see: sudo iptables -S OUTPUT)"
 
     def let_in(host: str) -> str:
-        own = answers.between(host, host, "self")
-        more = f"; {remedies.let_itself()}" if own and not any(link.ok for link in own) else ""
+        more = f"; {remedies.let_itself()}" if reachability.closed_to_itself(answers, host, "self") else ""
         return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
 
     remark = f"with ufw: sudo ufw allow from {network}; or the same in its cloud security group"
