@@ -351,7 +351,7 @@ def _node_container(
         **_labels_of_work(facts, work),
     }
     variables = {
-        **_variables(index, names, host, facts, job, work, meeting),
+        **_variables(index, names, facts, job, work, meeting),
         **job.environment,
         **host.environment,
         **work.environment,
@@ -398,7 +398,7 @@ def _stop_patience(work: Work) -> int:
 
 
 def _variables(
-    index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
+    index: int, names: Sequence[NodeName], facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
     """The variables that contract.md promises a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
