@@ -137,8 +137,8 @@ class _OnHosts(Start[NewRun]):
         if self._continues:
             work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
         hosts, who = run_user.choose(hosts, self._continues or "")
-        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
-        work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
+        ports = plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ()
+        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe, ports=ports)
         about = (hosts.cluster, sessions, facts, base, tag, self._folder, self._choice, self._needs, self._data)
         request = DeployRequest(*about, work=work, force=options.force, wait=options.wait)
         if cluster.job.overlay:
@@ -270,23 +270,26 @@ def _work(options: Options, cluster: Cluster) -> Work:
     restarts = environment.asked_restarts(options.restarts)
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
-    work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
-    work = replace(work, share_key=secrets.token_hex(16))
-    hours, on_end = cluster.job.max_hours, cluster.job.on_end
+    on_end = cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
-    ends = asked_ends(cluster.job.grace, cluster.job.restart_with, least)
-    resumed = resume.known_ahead(options, cluster)
-    return replace(
-        work,
+    return Work(
+        "",
+        "",
+        script,
+        arguments,
+        environment=variables,
+        secrets=hidden,
+        token=secrets.token_hex(8),
+        share_key=secrets.token_hex(16),
         restarts=restarts,
-        max_hours=hours,
-        ends=ends,
+        max_hours=cluster.job.max_hours,
+        ends=asked_ends(cluster.job.grace, cluster.job.restart_with, least),
         on_end=on_end,
         least=least,
-        resumed=resumed,
+        resumed=resume.known_ahead(options, cluster),
     )
