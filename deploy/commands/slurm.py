@@ -23,7 +23,7 @@ from ..job.load import (
     with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
-from ..job.script import once_a_node, read
+from ..job.script import once_a_node, read, split_words
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.files import resumable
@@ -61,7 +61,7 @@ def deploy(options: Options, console: Console) -> int:
     first = next(iter(script_words(plain)), "-")
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, "" if first.startswith("-") else first, console)
-    sbatch = sbatch_options.words_of(FLAG.sbatch, options.sbatch)
+    sbatch = split_words(FLAG.sbatch, options.sbatch)
     request = plan.JobRequest(
         options,
         nodes,

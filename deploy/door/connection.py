@@ -17,8 +17,8 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 
 from ..core.errors import DeployError
 from ..core.scripts import Scripts
@@ -158,7 +158,7 @@ class Opener:
     """Opens connections for one command, and closes them all at its end."""
 
     def __init__(self, client: Client) -> None:
-        self._client, self._lock, self._over = client, threading.Lock(), False
+        self.client, self._lock, self._over = client, threading.Lock(), False
         self._hops: dict[Place, _Hop] = {}
         self._masters, self._logins = list[Master](), set[int]()
         self._numbers = itertools.count()
@@ -176,7 +176,7 @@ class Opener:
         try:
             return self._log_in(host, route, route.where(host, jump))
         except SshFault as failed:
-            users = self._client.users_socket(route.place) if failed.kind in _FOR_A_PERSON else ""
+            users = self.client.users_socket(route.place) if failed.kind in _FOR_A_PERSON else ""
             if users and (joined := join(users)):
                 return self._hold(joined)
             raise
@@ -196,14 +196,12 @@ class Opener:
     def _log_in(self, host: Host, route: Route, where: Where) -> Master:
         """Open a connection. Tries again if the server is only too busy."""
         before = self._reach(host, route.before) if route.before else None
-        for number in range(1, TRIES + 1):
+        for number in _tries():
             try:
                 return self._hold(self._try(route, where, before, number))
             except SshFault as failed:
                 if failed.kind != "dropped" or number == TRIES:
                     raise
-            # At a random time, because the server accepts only a few logins at once.
-            time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
         raise AssertionError
 
     def _reach(self, host: Host, route: Route) -> Master:
@@ -226,21 +224,20 @@ class Opener:
         """Try to log in with these options, to see a host's keys. Its fault, unless ssh came as far as a login."""
         before = self._reach(host, route.before) if route.before else None
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
-        for number in range(1, TRIES + 1):
+        for number in _tries():
             try:
                 where = route.where(host)
-                _, words = self._run(route, where, [*way_in(self._client, route, before), *given, "-v", "-T", "-n"])
+                _, words = self._run(route, where, [*way_in(self.client, route, before), *given, "-v", "-T", "-n"])
                 failed = self._fault(words, route, where, number, before)
             except SshFault as slow:
                 failed = slow
             if failed.kind != "dropped":
                 break
-            time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
         return None if failed.kind in _FOR_A_PERSON else failed
 
     def _try(self, route: Route, where: Where, before: Master | None, number: int) -> Master:
-        path = f"{self._client.folder}/{next(self._numbers)}"
-        code, words = self._run(route, where, [*way_in(self._client, route, before), *own(path)])
+        path = f"{self.client.folder}/{next(self._numbers)}"
+        code, words = self._run(route, where, [*way_in(self.client, route, before), *own(path)])
         if code:
             raise self._fault(words, route, where, number, before)
         try:
@@ -249,12 +246,12 @@ class Opener:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
     def _fault(self, words: Words, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
-        text = self._client.original(words.text(_LAST_WORDS_S))
+        text = self.client.original(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
     def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, Words]:
         """Run ssh until it ends, or goes into the background. Raises SshFault if that takes too long."""
-        process, words = self._begin(self._client.line(route.place, *options))
+        process, words = self._begin(self.client.line(route.place, *options))
         limit_s = _LOGIN * route.timeout_s
         clock = threading.Timer(limit_s, settings.kill_group, (process.pid,))
         clock.daemon = True
@@ -297,6 +294,26 @@ class Opener:
         if over:
             master.close()
         return master
+
+
+def _tries() -> Iterator[int]:
+    """The numbers of the tries to log in, with a pause behind each."""
+    for number in range(1, TRIES + 1):
+        yield number
+        # At a random time, because the server accepts only a few logins at once.
+        time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
+
+
+@contextmanager
+def opener_to(hosts: Iterable[Host], asks: bool = False) -> Iterator[tuple[Opener, dict[str, Route]]]:
+    """What opens connections for one command, and the route to each of its hosts. `asks`: as Client has it.
+
+    Raises UsageError for invalid settings.
+    """
+    with closing(Client(asks)) as client:
+        routes = client.routes(hosts)
+        with closing(Opener(client)) as opener:
+            yield opener, routes
 
 
 class _Hop:

@@ -42,32 +42,6 @@ Kind = Literal[
 ]
 
 
-# By kind, the row of deploy/causes/ that says more; `ssh` has those that need no row of their own.
-_CAUSES: dict[Kind, str] = {
-    "resolve": "ssh-name",
-    "refused": "ssh-refused",
-    "unreachable": "ssh-timeout",
-    "timeout": "ssh-timeout",
-    "silent": "ssh-silent",
-    "dropped": "ssh-silent",
-    "key-rejected": "ssh-key",
-    "password-only": "ssh-key",
-    "second-factor": "ssh-key",
-    "unknown-key": "ssh-host-key-unknown",
-    "changed-key": "ssh-host-key-changed",
-    "revoked-key": "ssh-host-key-changed",
-    "sessions": "ssh-sessions",
-    "lost": "ssh-lost",
-    "slow": "ssh-slow",
-    "hung": "folder-silent",
-    "flood": "ssh-shell",
-    "no-shell": "ssh-shell",
-    "forced": "ssh-shell",
-    "no-sh": "ssh-shell",
-    "no-library": "ssh-shell",
-}
-
-
 class SshFault(DeployError):
     """One host could not be reached or was lost; `kind` says how. `brief`: the message without its detail."""
 
@@ -84,7 +58,7 @@ class SshFault(DeployError):
     @property
     def slug(self) -> str:
         """The cause in the table of causes."""
-        return _CAUSES.get(self.kind, "ssh")
+        return _WORDS[self.kind][0]
 
 
 class Where(NamedTuple):
@@ -101,97 +75,128 @@ class Where(NamedTuple):
     jump: bool = False
 
 
-_WORDS: dict[Kind, tuple[str, str]] = {
+# By kind: the row of deploy/causes/ that says more (`ssh` has those that need no row of their own), the message, and
+# the next command.
+_WORDS: dict[Kind, tuple[str, str, str]] = {
     "resolve": (
+        "ssh-name",
         "the name {address} does not resolve{detail}",
         "check the spelling, or give its IP; `{ssh} -G {target}` shows what SSH's settings make of it",
     ),
     "refused": (
+        "ssh-refused",
         "{at} refuses the connection: no SSH server listens there, or a firewall rejects it{detail}",
         "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
     ),
     "unreachable": (
+        "ssh-timeout",
         "{at} cannot be reached: there is no route, no machine has that address, or a firewall rejects the call",
         "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
     ),
     "timeout": (
+        "ssh-timeout",
         "no answer from {at} within {detail} s: the machine is off, or a firewall drops packets",
         "`nc -vz {address} {port}`; allow TCP {port} from here, or name a jump host (gateway, ProxyJump)",
     ),
     "silent": (
+        "ssh-silent",
         "{at} takes the connection but does not greet as an SSH server within {detail} s",
         "is {port} the port of its SSH server? `nc {address} {port}` should print SSH-2.0-...",
     ),
     "dropped": (
+        "ssh-silent",
         "{at} hung up before login, {detail} times. Its log says why: too many logins at once (MaxStartups), this "
         "address is banned, or its server cannot start a session",
         "on its console: `journalctl -u ssh | tail`; wait a minute, or raise MaxStartups in its sshd_config",
     ),
     "forbidden": (
+        "ssh",
         "the jump host before {at} forbids this connection ({detail})",
         "in the jump host's sshd_config: `AllowTcpForwarding yes`, and no PermitOpen or Match that leaves it out",
     ),
     "key-rejected": (
+        "ssh-key",
         "{at} accepts none of your keys for {user}: {detail}",
         "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
         "key is there: `journalctl -u ssh | tail` on its console; with a token: `muster login --hosts {target}`",
     ),
     "password-only": (
+        "ssh-key",
         "{at} takes no keys from {user}, only {detail}",
         "`muster login --hosts {target}` logs in once, with your own ssh; or: PubkeyAuthentication yes there",
     ),
     "second-factor": (
+        "ssh-key",
         "{at} accepts {user}'s key but also wants {detail}, which needs a person each time",
         "`muster login --hosts {target}` asks you once, and the other commands use that connection",
     ),
-    "unknown-key": ("{at} shows an unknown host key: {detail}", "`muster trust --hosts {target}` shows it and asks"),
+    "unknown-key": (
+        "ssh-host-key-unknown",
+        "{at} shows an unknown host key: {detail}",
+        "`muster trust --hosts {target}` shows it and asks",
+    ),
     "changed-key": (
+        "ssh-host-key-changed",
         "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
         "`ssh-keygen -R '{known_as}'`, then `muster trust --hosts {target}`",
     ),
-    "revoked-key": ("{at} shows a host key that is marked revoked: {detail}", "do not log in; ask who runs {address}"),
+    "revoked-key": (
+        "ssh-host-key-changed",
+        "{at} shows a host key that is marked revoked: {detail}",
+        "do not log in; ask who runs {address}",
+    ),
     "weak-key": (
+        "ssh",
         "{at} shows a host key that is too short: {detail}",
         "make a longer one there (`ssh-keygen -A` makes an ed25519 key), or lower RequiredRSASize in ~/.ssh/config",
     ),
     "no-shell": (
+        "ssh-shell",
         "{at} lets {user} in, but the command that Muster sent did not begin{detail}",
         "`{ssh} {target} true` shows the same; without a shell there: `chsh -s /bin/sh {user}`; or use another user: "
         "--hosts USER@{address}",
     ),
     "forced": (
+        "ssh-shell",
         "{at} lets {user} in, but runs a command of its own instead of the one that Muster sent{detail}",
         "on its console: `sudo sshd -T -C user={user},host={address},addr={address} | grep -i forcecommand`, `grep -n "
         "command= ~{user}/.ssh/authorized_keys`: take it out for {user}; or use another user: --hosts USER@{address}",
     ),
     "no-sh": (
+        "ssh-shell",
         "{at} lets {user} in, but the command that Muster sent, `sh`, did not begin{detail}",
         "`{ssh} {target} command -v sh`: is it there (the package dash or bash), and in the PATH?",
     ),
     "no-library": (
+        "ssh-shell",
         "{at} lets {user} in, but no command begins there: {program} lacks the library {library}{detail}",
         "on its console, as a user whose login shell starts: `ldd $(command -v {program})` names all that it lacks; "
         "`dpkg -S {library}` (or `rpm -qf`) the package to reinstall",
     ),
     "sessions": (
+        "ssh-sessions",
         "{at} lets {user} in, but opens no session for a command{detail}",
         "on that host: `sudo sshd -T | grep -i maxsessions` should say at least 1",
     ),
     "slow": (
+        "ssh-slow",
         "{detail}",
         "it may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
     ),
-    "hung": ("{detail}", "on {host}: {fix}"),
+    "hung": ("folder-silent", "{detail}", "on {host}: {fix}"),
     "flood": (
+        "ssh-shell",
         "it sent {detail}; Muster stopped reading",
         "log in and see what answers there: `{ssh} {target}`",
     ),
     "lost": (
+        "ssh-lost",
         "the connection to {at} was lost{detail}",
         "`{ssh} {target} uptime` shows whether it is back; containers that were started there keep running",
     ),
     "protocol": (
+        "ssh",
         "{at} and Muster did not agree on a connection: {detail}",
         "`{ssh} -v {target}` shows what each side offers",
     ),
@@ -204,7 +209,7 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     `more`: further fields of its words. They stand in commands, so they must be plain.
     """
     bracketed = f"[{where.address}]" if ":" in where.address else where.address
-    message, hint = _WORDS[kind]
+    _, message, hint = _WORDS[kind]
     fields = {
         **where._asdict(),
         "at": f"{bracketed}:{where.port}",

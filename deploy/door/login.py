@@ -13,9 +13,9 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..job.inventory import Host
 from . import connection
-from .connection import Opener, join, login_socket
+from .connection import Opener, join, login_socket, opener_to
 from .faults import typed_ssh
-from .settings import LONGEST_SOCKET, Client, Route
+from .settings import LONGEST_SOCKET, Route
 
 # So long after the last command, a connection closes.
 STAYS = "12h"
@@ -28,36 +28,29 @@ def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
     tell: gets a line before each login. Raises UsageError for invalid settings.
     """
     results: dict[str, str | DeployError] = {}
-    client = Client(asks=True)
-    opener = Opener(client)
-    try:
-        for name, route in client.routes(hosts := list(hosts)).items():
-            host = next(host for host in hosts if host.name == name)
+    with opener_to(hosts := list(hosts), asks=True) as (opener, routes):
+        for host in hosts:
             try:
-                results[name] = _log_in(client, opener, host, route, tell)
+                results[host.name] = _log_in(opener, host, routes[host.name], tell)
             except DeployError as failed:
-                results[name] = failed
-    finally:
-        opener.close()
-        client.close()
+                results[host.name] = failed
     return Results(results)
 
 
 def logout(hosts: Iterable[Host]) -> dict[str, str]:
     """Close the connections of `login`; what became of each."""
-    ended, client = {}, Client()
-    try:
-        for name, route in client.routes(hosts).items():
+    ended = {}
+    with opener_to(hosts) as (_, routes):
+        for name, route in routes.items():
             held = join(login_socket(route))
             if held:
                 held.end()
             ended[name] = "closed" if held else "no connection was open"
-    finally:
-        client.close()
     return ended
 
 
-def _log_in(client: Client, opener: Opener, host: Host, route: Route, tell: Callable[[str], None]) -> str:
+def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None]) -> str:
+    client = opener.client
     own, users = login_socket(route), client.users_socket(route.place)
     for path, words in ((own, "is open already"), (users, f"your own connection serves: {users}")):
         if path and (held := join(path)):

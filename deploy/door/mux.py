@@ -13,6 +13,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 _VERSION = 4
@@ -214,14 +215,10 @@ class Channel:
     def __init__(self, path: str, command: str, seconds: float) -> None:
         """Raises Refused, OSError, EOFError; TimeoutError if it has not begun within `seconds`."""
         with _Pipes(3) as pipes:
-            self._control = Control(path, seconds)
-            try:
-                self._control.start(command, (pipes.reading[0], pipes.writing[1], pipes.writing[2]))
-            except BaseException:
-                self._control.close()
-                raise
-            self.input = Writer(pipes.take_writing(0))
-            self.out, self.err = Reader(pipes.take_reading(1)), Reader(pipes.take_reading(2))
+            streams = pipes.reading[0], pipes.writing[1], pipes.writing[2]
+            self._control = _begun(path, seconds, lambda control: control.start(command, streams))
+            self.input = Writer(pipes.take(pipes.writing[0]))
+            self.out, self.err = (Reader(pipes.take(end)) for end in pipes.reading[1:])
 
     def fileno(self) -> int:
         """A descriptor that is readable when the command is over: then `code` does not wait."""
@@ -244,13 +241,9 @@ class Tunnel:
     def __init__(self, path: str, host: str, port: int, seconds: float) -> None:
         """Raises Refused if the host does not connect, OSError, EOFError, TimeoutError."""
         with _Pipes(2) as pipes:
-            self._control = Control(path, seconds)
-            try:
-                self._control.dial(host, port, (pipes.reading[0], pipes.writing[1]))
-            except BaseException:
-                self._control.close()
-                raise
-            self._input, self._out = Writer(pipes.take_writing(0)), Reader(pipes.take_reading(1))
+            streams = pipes.reading[0], pipes.writing[1]
+            self._control = _begun(path, seconds, lambda control: control.dial(host, port, streams))
+            self._input, self._out = Writer(pipes.take(pipes.writing[0])), Reader(pipes.take(pipes.reading[1]))
 
     def fileno(self) -> int:
         """A descriptor that is readable when `recv` has something, and at the end."""
@@ -276,6 +269,17 @@ class Tunnel:
         self._out.close()
 
 
+def _begun(path: str, seconds: float, begin: Callable[[Control], None]) -> Control:
+    """A connection to a master on which something has begun."""
+    control = Control(path, seconds)
+    try:
+        begin(control)
+    except BaseException:
+        control.close()
+        raise
+    return control
+
+
 class _Pipes:
     """Pipes of which an end that nobody took is closed."""
 
@@ -294,15 +298,10 @@ class _Pipes:
         for end in self._rest:
             os.close(end)
 
-    def take_reading(self, number: int) -> int:
-        """The reading end of a pipe, for somebody who closes it."""
-        self._rest.remove(self.reading[number])
-        return self.reading[number]
-
-    def take_writing(self, number: int) -> int:
-        """The writing end of a pipe, for somebody who closes it."""
-        self._rest.remove(self.writing[number])
-        return self.writing[number]
+    def take(self, end: int) -> int:
+        """An end of a pipe, for somebody who closes it."""
+        self._rest.remove(end)
+        return end
 
 
 def _string(text: str | bytes) -> bytes:

@@ -26,23 +26,19 @@ from ..core.scripts import Scripts
 from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
-from .connection import Master, Opener
+from .connection import Master, opener_to
 from .faults import SshFault, Where, fault
 from .framing import Terms
-from .settings import Client
 from .stream import LineStream, Pipe
-from .trust import HostKey, add_keys, scan_keys, trust
+from .trust import trust
 
 __all__ = [
     "CommandFailed",
     "Done",
-    "HostKey",
     "Session",
     "SshFault",
-    "add_keys",
     "on_all",
     "open_all",
-    "scan_keys",
     "trust",
 ]
 
@@ -204,7 +200,7 @@ class Session:
                 ) from refused
             raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (OSError, EOFError) as failed:
-            raise fault("lost", self._where, f" ({master.why_gone()})") from failed
+            raise self._gone() from failed
 
     def connect(self, path: str) -> socket.socket:
         """A connection to a socket of the host. A host that forbids it lets it end at once.
@@ -218,7 +214,7 @@ class Session:
             connection.connect(here)
         except OSError as failed:
             connection.close()
-            raise fault("lost", self._where, f" ({self._masters[0].why_gone()})") from failed
+            raise self._gone() from failed
         return connection
 
     def _forwarded(self, path: str) -> str:
@@ -231,7 +227,7 @@ class Session:
         except mux.Refused as refused:
             raise DeployError(f"{self.host.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
         except (OSError, EOFError) as gone:
-            raise fault("lost", self._where, f" ({self._masters[0].why_gone()})") from gone
+            raise self._gone() from gone
         return here
 
     def pipe(self, argv: Sequence[str]) -> Pipe:
@@ -240,7 +236,10 @@ class Session:
 
     def lost(self) -> SshFault | None:
         """The fault of a connection that has ended meanwhile; None if it stands, as far as anybody knows."""
-        return None if self.is_open else fault("lost", self._where, f" ({self._masters[0].why_gone()})")
+        return None if self.is_open else self._gone()
+
+    def _gone(self) -> SshFault:
+        return fault("lost", self._where, f" ({self._masters[0].why_gone()})")
 
     def keep(self, name: str, make: Callable[[], T]) -> T:
         """What a package above has made of this connection; made at the first call."""
@@ -283,36 +282,26 @@ class Session:
 
 
 @contextmanager
-def open_all(hosts: Iterable[Host], cap: int = CAP, ask_home: bool = True) -> Iterator[Results[Session]]:
-    """Open sessions to all hosts, `cap` at a time; close them at the end in any case.
+def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[Session]]:
+    """Open sessions to all hosts, CAP at a time; close them at the end in any case.
 
     `ask_home`: ask for the home, and so for a working shell, at once; without it, the first command saves a round trip.
     A host that cannot be reached is a fault in the results; the caller decides whether to continue without it.
     Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
     by_name = {host.name: host for host in hosts}
-    client = Client()
-    try:
-        routes = client.routes(by_name.values())
+    with opener_to(by_name.values()) as (opener, routes):
         inventory.refuse_twins(by_name.values(), {name: route.endpoint for name, route in routes.items()})
-        opener = Opener(client)
-    except BaseException:
-        client.close()
-        raise
 
-    def open_one(host: Host) -> Session:
-        route = routes[host.name]
-        master = opener.open(host, route)
-        session = Session(host, route.where(host), master, lambda: opener.open(host, route), client.folder / "to")
-        if ask_home:
-            session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
-        return session
+        def open_one(host: Host) -> Session:
+            route, sockets = routes[host.name], opener.client.folder / "to"
+            master = opener.open(host, route)
+            session = Session(host, route.where(host), master, lambda: opener.open(host, route), sockets)
+            if ask_home:
+                session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
+            return session
 
-    try:
-        yield _each(by_name, open_one, cap)
-    finally:
-        opener.close()
-        client.close()
+        yield _each(by_name, open_one, CAP)
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:

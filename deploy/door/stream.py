@@ -32,6 +32,14 @@ class _Talk:
         """End it. Calling it again does nothing."""
         self._channel.close()
 
+    def _errors(self, end: float) -> bytes:
+        """What it writes as its errors until then."""
+        output = bytearray()
+        with suppress(TimeoutError):
+            while len(output) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
+                output += piece
+        return bytes(output)
+
     def _skip_to_marker(self) -> None:
         marker = f"{self._marker}\n".encode()
         if (at := self._rest.find(marker)) >= 0:
@@ -74,11 +82,8 @@ class Pipe(_Talk):
 
     def last_words(self, wait_s: float) -> str:
         """What it says of its end: its errors, without what the login prints before."""
-        words, end = bytearray(), time.monotonic() + wait_s
-        with suppress(TimeoutError):
-            while len(words) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
-                words += piece
-        return bytes(words).partition(f"{self._marker}\n".encode())[2].decode(errors="replace").strip()
+        words = self._errors(time.monotonic() + wait_s)
+        return words.partition(f"{self._marker}\n".encode())[2].decode(errors="replace").strip()
 
     def _until(self) -> float | None:
         return None if self._wait_s is None else time.monotonic() + self._wait_s
@@ -136,11 +141,8 @@ class LineStream(_Talk):
 
     def _over(self) -> DeployError:
         """Why the command is over, in its own last words."""
-        output, end = bytearray(), time.monotonic() + _CODE_S
-        with suppress(TimeoutError):
-            while len(output) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
-                output += piece
-        words = bytes([*bytes(output).split(f"{self._marker}\n".encode()), b""][1])
+        end = time.monotonic() + _CODE_S
+        words = [*self._errors(end).split(f"{self._marker}\n".encode()), b""][1]
         code = self._channel.code(max(0.01, end - time.monotonic()))
         if code is None and not self._master.is_open:
             return fault("lost", self._where, f" while `{self._shown}` ran ({self._master.why_gone()})")

@@ -14,16 +14,14 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..job.inventory import Host
-from .connection import Opener
+from .connection import Opener, opener_to
 from .faults import SshFault, fault
-from .settings import Client, Route, path, run_limited
-
-T = TypeVar("T")
+from .settings import Route, path, run_limited
 
 # A server shows one key a connection: we ask once for each type.
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512,rsa-sha2-256")
@@ -56,47 +54,21 @@ class Known(NamedTuple):
     mark: str
 
 
-def scan_keys(host: Host) -> list[HostKey]:
-    """The keys that a host offers, without a login there; its jump hosts must be known. Raises SshFault."""
-    return _with_client([host], lambda client, opener, routes: _scan(client, opener, host, routes[host.name]))
-
-
-def add_keys(host: Host, keys: Iterable[HostKey]) -> Path:
-    """Add keys to the user's first known_hosts file; returns the file. Keys that it has already are not added.
-
-    One write appends all lines, so a reader sees whole lines. HashKnownHosts is honoured.
-    Raises DeployError if the file cannot be written.
-    """
-    return _with_client([host], lambda client, opener, routes: _add(routes[host.name], keys))
-
-
 def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str], None]) -> Results[str]:
     """Show each unknown host's keys and ask; after a yes, add them. A changed key is refused without a question.
 
     ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
     """
 
-    def work(client: Client, opener: Opener, routes: dict[str, Route]) -> dict[str, str | DeployError]:
-        outcomes: dict[str, str | DeployError] = {}
+    outcomes: dict[str, str | DeployError] = {}
+    with opener_to(hosts) as (opener, routes):
         for host in hosts:
             try:
-                keys = _scan(client, opener, host, routes[host.name])
+                keys = _scan(opener, host, routes[host.name])
                 outcomes[host.name] = _trust_one(host, routes[host.name], keys, ask, say)
             except DeployError as failed:
                 outcomes[host.name] = failed
-        return outcomes
-
-    return Results(_with_client(hosts, work))
-
-
-def _with_client(hosts: Sequence[Host], work: Callable[[Client, Opener, dict[str, Route]], T]) -> T:
-    client = Client()
-    opener = Opener(client)
-    try:
-        return work(client, opener, client.routes(hosts))
-    finally:
-        opener.close()
-        client.close()
+    return Results(outcomes)
 
 
 def _trust_one(
@@ -124,13 +96,13 @@ def _trust_one(
     return f"trusted: {len(keys)} keys in {_add(route, keys)}"
 
 
-def _scan(client: Client, opener: Opener, host: Host, route: Route) -> list[HostKey]:
+def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
     """Ask for each type of key. ssh writes it down, and logs in as nobody: an unknown server learns no name, no key."""
     keys, faults = dict[str, HostKey](), list[SshFault]()
     # `-l` goes before a user of the settings.
     stranger = replace(route, place=route.place._replace(user="muster"))
     for number, types in enumerate(_TYPES):
-        file = client.folder / f"keys-{number}"
+        file = opener.client.folder / f"keys-{number}"
         file.unlink(missing_ok=True)  # of the host before
         options = {
             **{"HostKeyAlgorithms": types, "StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": str(file)},
@@ -178,6 +150,11 @@ def _files(route: Route, keyword: str) -> list[Path]:
 
 
 def _add(route: Route, keys: Iterable[HostKey]) -> Path:
+    """Add keys to the user's first known_hosts file; returns the file. Keys that it has already are not added.
+
+    One write appends all lines, so a reader sees whole lines. HashKnownHosts is honoured.
+    Raises DeployError if the file cannot be written.
+    """
     files = _files(route, "userknownhostsfile")
     if not files:
         raise DeployError(

@@ -22,7 +22,7 @@ from ..engine.engine import Container as Seen
 from ..engine.engine import read_container
 from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
-from .gpus import parse_gpu
+from .gpus import GpuUse, parse_gpu
 
 # Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
 _INNER = ("lo", "docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
@@ -61,16 +61,6 @@ _WORDS = {
 }
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Gpu:
-    """One GPU as nvidia-smi lists it; memory in MiB."""
-
-    index: int
-    name: str
-    memory_mib: int
-    uuid: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +152,7 @@ class HostFacts:
     free: int | None
     open_files: int | None
     rdma: bool
-    gpus: tuple[Gpu, ...]
+    gpus: tuple[GpuUse, ...]
     addresses: tuple[Address, ...]
     reached_at: str
     listening: frozenset[int]
@@ -183,7 +173,7 @@ class HostFacts:
     kernel: tuple[str, ...] = ()
     machine: str = ""
     picked: bool = False
-    candidates: tuple[Gpu, ...] = ()
+    candidates: tuple[GpuUse, ...] = ()
     driver: tuple[int, ...] = ()
     capabilities: tuple[tuple[int, int], ...] = ()
     called_at: str = ""
@@ -232,7 +222,7 @@ def parse(answer: str, now: float) -> HostFacts:
         rdma="rdma" in rows,
         driver=min((numbers for row in rows.get("driver_version", ()) if (numbers := _version(row))), default=()),
         capabilities=tuple(sorted({(n[0], n[1]) for row in rows.get("compute_cap", ()) if (n := _version(row))})),
-        gpus=tuple(Gpu(g.index, g.name, g.total_mib or 0, g.uuid) for g in map(parse_gpu, rows.get("gpu", ())) if g),
+        gpus=tuple(filter(None, map(parse_gpu, rows.get("gpu", ())))),
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),

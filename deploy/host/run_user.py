@@ -7,50 +7,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 from ..core import fields
 from ..core.errors import DeployError, UsageError
 from ..core.fields import digits
 from ..door.session import Session, on_all
-from ..job.cluster import Cluster
 from .commands import script
-from .facts import HostFacts
+from .reached import ReachedHosts
 
 # systemd, useradd with its subordinate ids, and sssd give these to nobody, and a host that is a container itself has
 # them. The first that nobody has is the same from run to run, so that a run finds the files of the one before.
 NUMBERS = range(60_600, 60_632)
 _OWNER = fields.default(digits(0, 1 << 32), 0)
 _NAME_ONE = "name one: `user` under [job] of cluster.toml"
+Reached = TypeVar("Reached", bound=ReachedHosts)
 
 
-def choose(
-    cluster: Cluster, sessions: Sequence[Session], facts: Mapping[str, HostFacts], run: str = ""
-) -> tuple[Cluster, str]:
-    """`cluster` with the run's uid (`job.user`), and a sentence that says which uid and why. Changes nothing there.
+def choose(hosts: Reached, run: str = "") -> tuple[Reached, str]:
+    """The hosts with the run's uid (`job.user`), and a sentence that says which uid and why. Changes nothing there.
 
     `run`: the run to resume. Raises UsageError if `user` of cluster.toml is impossible, DeployError if somebody has
     each of ours.
     """
-    roots = [session for session in sessions if (fact := facts.get(session.host.name)) and not (fact.uid or fact.bare)]
-    wanted = cluster.job.user
-    for host, fact in facts.items():
+    as_root = {host for host, fact in hosts.facts.items() if not (fact.uid or fact.bare)}
+    roots, wanted = hosts.only(as_root).sessions, hosts.job.user
+    own = dict[int, list[str]]()
+    for host, fact in hosts.facts.items():
         if fact.uid and wanted not in (None, fact.uid):
             raise UsageError(
                 f"user = {wanted}: on {host} you log in as {fact.user} ({fact.uid}), who cannot change a file's owner",
                 "leave out `user`, or log in as root there",
             )
-    hosts = dict[int, list[str]]()
-    for host, fact in facts.items():
-        if fact.uid or fact.bare:
-            hosts.setdefault(fact.uid, []).append(host)
-    words = [f"{number} on {', '.join(names)}" for number, names in hosts.items()]
+        if host not in as_root:
+            own.setdefault(fact.uid, []).append(host)
+    words = [f"{number} on {', '.join(names)}" for number, names in own.items()]
     why = [f"as uid {' and '.join(words)}: the user who logs in there"] * bool(words)
     if not roots:
-        return cluster, "; ".join(why)
+        return hosts, "; ".join(why)
     number, reason = (wanted, "cluster.toml says so (`user`)") if wanted is not None else _free(roots, run)
     names = ", ".join(session.host.name for session in roots)
     why.append(f"as uid {number} on {names}, where you log in as root: {reason}")
-    return replace(cluster, job=replace(cluster.job, user=number)), "; ".join(why)
+    cluster = replace(hosts.cluster, job=replace(hosts.job, user=number))
+    return replace(hosts, cluster=cluster), "; ".join(why)
 
 
 def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:

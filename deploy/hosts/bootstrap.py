@@ -7,6 +7,7 @@ What it cannot install this way, it leaves to the user. hosts/bootstrap_run.py p
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ..core.fields import default, digits, optional, text
 from ..core.scripts import Scripts
@@ -18,6 +19,11 @@ _WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\
 # From Debian 13 on the client is a package of its own, which docker.io only recommends.
 _DEBIAN_WITH_CLIENT_APART = 13
 _SCRIPT = Scripts(__file__)
+# What an answer has a line of, or has not.
+_SEEN = (
+    *("sudo", "member", "systemd", "dockerd", "client", "answers", "driver", "toolkit"),
+    *("toolkit-package", "rootless"),
+)
 
 
 @dataclass(frozen=True)
@@ -74,23 +80,15 @@ def wait() -> tuple[str, ...]:
 def parse(answer: str) -> Machine:
     """Read the answer: one word on each line, some followed by a value. Raises BadAnswer."""
     rows = {word: value for word, _, value in (line.partition(" ") for line in answer.split("\n"))}
+    seen: dict[str, Any] = {word.replace("-", "_"): word in rows for word in _SEEN}
     return Machine(
         os=_WORD(rows.get("os", ""), "os"),
         release=_WORD(rows.get("release", ""), "release"),
         user=_USER(rows.get("user", ""), "user"),
         root=rows.get("uid") == "0",
-        sudo="sudo" in rows,
-        member="member" in rows,
-        systemd="systemd" in rows,
-        dockerd="dockerd" in rows,
-        client="client" in rows,
-        answers="answers" in rows,
         running=default(digits(0, 1 << 20), 0)(rows.get("running"), "running"),
         gpu="gpu" in rows or "driver" in rows,
-        driver="driver" in rows,
-        toolkit="toolkit" in rows,
-        toolkit_package="toolkit-package" in rows,
-        rootless="rootless" in rows,
+        **seen,
     )
 
 

@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..causes import docker_faults
-from ..core.errors import DeployError
+from ..causes.docker_faults import DockerFault
+from ..core.errors import FAILED, DeployError
 from ..core.results import Results
 from ..door.session import Session, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
+from ..engine.inside import Ended
 from ..host import audit, commands, facts
-from .node.container import NodeContainer
+from .node.container import NodeContainer, container_name
 from .start import observe
 
 _START_S = 180.0
@@ -106,6 +108,14 @@ def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[
         return frozenset(path for place, path in places.items() if place not in missing)
 
     return on_all(sessions, look).values if paths else {}
+
+
+def ask(session: Session, run: str, program: str, wait_s: float) -> Ended:
+    """What one of the programs beside a node's agent answers (trainer/node/); a container that is not there fails."""
+    try:
+        return reach.on_host(session).ask_inside(container_name(run), commands.node_program(program), wait_s)
+    except DockerFault as fault:
+        return Ended(FAILED, "", fault.words)
 
 
 def _start_one(session: Session, container: NodeContainer | None) -> None:

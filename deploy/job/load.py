@@ -64,11 +64,10 @@ def fill_from_file(options: Options) -> Options:
     --script, --each, --args and --resume each say what to run. Raises UsageError for an error in the file.
     """
     job = find_cluster(options.hosts, options.cluster).job
-    script = options.script or options.each
-    if not (script or options.args or options.resume or options.role):
+    if not _says_what_runs(options):
         options = replace(options, role=job.roles)
-    if script or options.args or options.resume or options.role:
-        keeps = script or options.resume or options.role
+    if _says_what_runs(options):
+        keeps = options.script or options.each or options.resume or options.role
         job = replace(job, script="", args="", restarts=job.restarts if keeps else "")
     elif not job.script:
         job = replace(job, restarts="")
@@ -78,6 +77,10 @@ def fill_from_file(options: Options) -> Options:
             value = getattr(job, key.name)
             filled[name] = not value if key.negates else str(value or "")
     return replace(options, **filled)
+
+
+def _says_what_runs(options: Options) -> bool:
+    return bool(options.script or options.each or options.args or options.resume or options.role)
 
 
 def read_command(options: Options) -> tuple[Options, ScriptCommand]:
@@ -90,7 +93,7 @@ def read_command(options: Options) -> tuple[Options, ScriptCommand]:
 def with_roles_of_file(options: Options) -> Options:
     """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
     has_file = options.cluster or Path("cluster.toml").is_file()
-    if options.script or options.each or options.args or options.role or options.resume or not has_file:
+    if _says_what_runs(options) or not has_file:
         return options
     return replace(options, role=find_cluster("", options.cluster).job.roles)
 
@@ -122,8 +125,8 @@ def script_words(options: Options) -> tuple[str, ...]:
 
 
 def trainer_words(options: Options) -> tuple[str, ...]:
-    """The words of --args. Raises UsageError as `script_words` does."""
-    return _words(flag_of("args"), options.args)
+    """The words of --args. Raises UsageError."""
+    return script.split_words(flag_of("args"), options.args)
 
 
 def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
@@ -317,15 +320,6 @@ def _own_gpus(host: Host, job: Job, asked: values.Gpus | None) -> values.Gpus:
 
 def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
     return tuple(mount for mount in mounts if mount.target not in targets)
-
-
-def _words(option: str, text: str) -> tuple[str, ...]:
-    try:
-        if not values.is_text(text):
-            raise ValueError("it has a character that no command line can hold")
-        return tuple(shlex.split(text))
-    except ValueError as fault:
-        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
 
 
 def refuse_on_slurm(options: Options) -> None:

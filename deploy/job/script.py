@@ -126,12 +126,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
 
     Raises UsageError that names the word and the command that works.
     """
-    try:
-        if not values.is_text(command):
-            raise ValueError("it has a character that no command line can hold")
-        words = tuple(shlex.split(command))
-    except ValueError as fault:
-        raise UsageError(f"{option} {command}: {fault}", "quote the words as in a shell") from fault
+    words = split_words(option, command)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _NO_MATTER_BEHIND.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
@@ -146,6 +141,16 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     _refuse_mistyped(read_command.words, folder, option)
     notes = (*read_command.notes, *_own_address(read_command.words))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
+
+
+def split_words(option: str, text: str) -> tuple[str, ...]:
+    """The words of an option's text. Raises UsageError for a quote that does not end."""
+    try:
+        if not values.is_text(text):
+            raise ValueError("it has a character that no command line can hold")
+        return tuple(shlex.split(text))
+    except ValueError as fault:
+        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
 
 
 def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ class Table:
 
         Raises UsageError for the first element that `check` refuses. It never shows a value that may be a `secret`.
         """
-        elements: list[Any] = self.get(key, [], _list, f"a list; each element is {wanted}")
+        elements: list[Any] = self.get(key, [], _as(list), f"a list; each element is {wanted}")
         if len(elements) > _MOST_ELEMENTS:
             self.refuse(f"a list of {len(elements):,}", f"at most {_MOST_ELEMENTS:,}", key)
         good = []
@@ -81,7 +81,7 @@ class Table:
 
     def table(self, key: str) -> Table:
         """A table (`[key]`), empty if it is missing."""
-        data: dict[str, Any] = self.get(key, {}, _dict, f"a table: write [{key}]")
+        data: dict[str, Any] = self.get(key, {}, _as(dict), f"a table: write [{key}]")
         return Table(self.path, data, (*self._key_path, key), self._name)
 
     def done(self) -> None:
@@ -136,12 +136,8 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _list(value: Any) -> list[Any] | None:
-    return value if isinstance(value, list) else None
-
-
-def _dict(value: Any) -> dict[str, Any] | None:
-    return value if isinstance(value, dict) else None
+def _as(kind: type[T]) -> Callable[[Any], T | None]:
+    return lambda value: value if isinstance(value, kind) else None
 
 
 def _list_of_dicts(value: Any) -> list[Any] | None:

@@ -144,9 +144,8 @@ def gpus(value: Any) -> Gpus | None:
 def gpus_flag(text: str) -> Gpus | None:
     """auto, how many (0 for none), or which, with commas: `0,3`; a single one has a comma behind it: `3,`."""
     if "," not in text:
-        return gpus(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
-    numbers = [part.strip() for part in text.removesuffix(",").split(",")]
-    return gpus([int(part) for part in numbers]) if all(re.fullmatch(r"[0-9]{1,4}", part) for part in numbers) else None
+        return gpus(_or_number(text))
+    return gpus([_or_number(part.strip()) for part in text.removesuffix(",").split(",")])
 
 
 def processes(value: Any) -> Literal["auto"] | int | None:
@@ -156,7 +155,11 @@ def processes(value: Any) -> Literal["auto"] | int | None:
 
 def processes_flag(text: str) -> Literal["auto"] | int | None:
     """auto, or the number of ranks of a node, as it is typed."""
-    return processes(int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text)
+    return processes(_or_number(text))
+
+
+def _or_number(text: str) -> str | int:
+    return int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text
 
 
 def hours_flag(text: str) -> str | None:

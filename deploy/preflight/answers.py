@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -57,6 +57,13 @@ class Link:
     def pair(self) -> frozenset[str]:
         """The two hosts, whoever called."""
         return frozenset(self.ends)
+
+    @property
+    def mbit(self) -> tuple[float, float]:
+        """Mbit/s of the payload there, and back; 0 for a way that it did not pass whole."""
+        back_s = self.both_s - self.send_s if self.ok else 0.0
+        forth, back = (8e-6 * self.size / spent if spent > 0 else 0.0 for spent in (self.send_s, back_s))
+        return forth, back
 
     @property
     def ok(self) -> bool:
@@ -147,12 +154,20 @@ class Answers:
 
     def resolved(self, host: str, name: str) -> list[str] | None:
         """The addresses that a name has on a host, in their order; None if it has none."""
-        later = self.listens.get(host, {}).get("names", {})
-        return prediction.addresses_of({**self.facts[host], "names": {**self.facts[host]["names"], **later}}, name)
+        names = {**self.facts[host]["names"], **self.listened(host, "names")}
+        return prediction.addresses_of({**self.facts[host], "names": names}, name)
+
+    def listened(self, host: str, what: str) -> Any:
+        """What of this kind a host's answer to `listen` has; nothing if it gave none."""
+        return self.listens.get(host, {}).get(what) or {}
 
     def between(self, source: str, target: str, kind: str = "") -> list[Link]:
         """The links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
+
+    def both_ways(self, ends: tuple[str, str]) -> list[Link]:
+        """The links between two hosts, those of the first one before the other's."""
+        return self.between(*ends) + self.between(*ends[::-1])
 
     def firewall(self, host: str) -> Mapping[str, Any]:
         """What a host's firewall has, as far as we may read it."""
@@ -185,6 +200,11 @@ class Answers:
         rest["networks"] = tuple(value.get("networks", ()))
         rest["often"] = tuple((row[0], row[1], row[2], row[3]) for row in value.get("often", ()))
         return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
+
+
+def ends_of(links: Iterable[Link]) -> tuple[tuple[str, str], ...]:
+    """Who called whom in these links, each pair once."""
+    return tuple(dict.fromkeys(link.ends for link in links))
 
 
 def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:

@@ -102,8 +102,7 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
 
 def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool:
     """Whether a caller's own kernel says that it has no way."""
-    ways = [answers.listens.get(link.source, {}).get("ways", {}).get(link.address) for link in about]
-    return any(isinstance(way, dict) for way in ways)
+    return bool(reachability.no_way(answers, about))
 
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
@@ -132,9 +131,9 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
 
 
 def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
-    """Whether the called host does not reach these ports itself either: then its own firewall closes them."""
-    own = [each for each in answers.between(host, host) if ("data" in link.kinds) == ("self" in each.kinds)]
-    return host == link.target and bool(own) and not any(each.ok for each in own)
+    """Whether the called host does not reach these ports itself either."""
+    kind = "self" if "data" in link.kinds else "rendezvous"
+    return host == link.target and reachability.closed_to_itself(answers, host, kind)
 
 
 def _may_drop(rule: str, port: int) -> bool:
@@ -308,8 +307,7 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
 def doubts(verdict: Verdict, answers: Answers) -> list[Finding]:
     """The problems of the verdict, if a rehearsal may decide them all; else none."""
-    problems = [*verdict.faults, *verdict.unknown]
-    return problems if all(is_left_to_rehearsal(finding, answers) for finding in problems) else []
+    return verdict.problems if all(is_left_to_rehearsal(each, answers) for each in verdict.problems) else []
 
 
 def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
@@ -318,11 +316,10 @@ def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
     If it went through, they are warnings. If it failed between hosts and does not say why, they are the likeliest
     cause, and stand first.
     """
-    problems = [*tried.faults, *tried.unknown]
-    vague = [finding for finding in problems if finding.cause == "proof-failed" and len(finding.hosts) > 1]
-    if all(finding in doubts for finding in problems):
+    vague = [finding for finding in tried.problems if finding.cause == "proof-failed" and len(finding.hosts) > 1]
+    if all(finding in doubts for finding in tried.problems):
         return _passed(tried, doubts) if tried.rehearsed else tried
-    if any(finding not in doubts and finding not in vague for finding in problems):
+    if any(finding not in doubts and finding not in vague for finding in tried.problems):
         return tried
     rest = [finding for finding in tried.findings if finding not in doubts]
     return replace(tried, findings=(*doubts, *rest))

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-P2P, SHM, NET = "P2P", "SHM", "NET"
+NET = "NET"
 SOCKET = "Socket"
 # A host may send what it likes, and the patterns need the square of a line's length.
 LONGEST = 1000

@@ -6,7 +6,7 @@ network connects everybody; of several, it is the fastest.
 
 from __future__ import annotations
 
-import ipaddress
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -115,12 +115,12 @@ def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
     for interface, address, prefix in prediction.reachable(answers.facts[host]):
         if is_overlay(interface):
             continue  # another run's own network (--overlay) ends with that run
-        parsed = ipaddress.ip_interface(f"{address}/{prefix}")
-        if (interface, parsed.version) in first or (first and parsed.version == 6 and (interface, 4) in first):
+        network = prediction.network_of(address, prefix)
+        if (interface, network.version) in first or (first and network.version == 6 and (interface, 4) in first):
             continue
-        first.add((interface, parsed.version))
-        alone = parsed.network.num_addresses == 1
-        yield (f"the peers of {interface}" if alone else str(parsed.network)), interface, address
+        first.add((interface, network.version))
+        alone = network.num_addresses == 1
+        yield (f"the peers of {interface}" if alone else str(network)), interface, address
 
 
 def _distinct(places: Mapping[str, tuple[str, str]]) -> bool:
@@ -131,13 +131,13 @@ def pairs_of(network: Network) -> list[Pair]:
     """The pairs of hosts to measure: all pairs if the hosts are few; otherwise each host and the next."""
     hosts = list(network.places)
     if len(hosts) <= ALL_PAIRS:
-        return [(first, other) for place, first in enumerate(hosts) for other in hosts[place + 1 :]]
+        return list(itertools.combinations(hosts, 2))
     return list(zip(hosts, hosts[1:] + hosts[:1], strict=True))
 
 
 def call(answers: Answers, network: Network, target: str, size: int) -> dict[str, Any] | None:
     """The call that measures the way to a host; None if it listens on no port."""
-    opened = answers.listens.get(target, {}).get("sampled", [])
+    opened = answers.listened(target, "sampled")
     where = {"host": target, "address": network.places[target][1], "kinds": ["network"], "id": 0}
     return {**where, "port": opened[0], "size": size, "wait": WAIT_S} if opened else None
 
@@ -171,15 +171,10 @@ def _needed(answers: Answers, network: Network, pair: Pair) -> bool:
 
 def _rates(link: Link) -> Iterator[tuple[Pair, float]]:
     """Mbit/s each way; of a call that did not end in time, what had passed by then."""
-    if link.send_s:
-        yield link.ends, 8e-6 * link.size / link.send_s
-    else:
-        yield link.ends, 8e-6 * link.moved / WAIT_S
-    back_s = link.both_s - link.send_s if link.ok else 0.0
-    if back_s > 0:
-        yield (link.target, link.source), 8e-6 * link.size / back_s
-    elif link.send_s:
-        yield (link.target, link.source), 8e-6 * link.moved / max(WAIT_S - link.send_s, 0.1)
+    forth, back = link.mbit
+    yield link.ends, forth or 8e-6 * link.moved / WAIT_S
+    if forth:
+        yield link.ends[::-1], back or 8e-6 * link.moved / max(WAIT_S - link.send_s, 0.1)
 
 
 def best(networks: Sequence[Network], hosts: Sequence[str]) -> Network | None:

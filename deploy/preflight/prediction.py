@@ -44,22 +44,19 @@ class Plan:
 def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
     """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
     hosts = list(facts)
-    endpoint = request.endpoint or _endpoint(request, facts)
+    endpoint, given = request.endpoint or _endpoint(request, facts), dict[str, dict[str, str]]()
+    owners, first, name = tuple(hosts[:1]), next(iter(hosts), ""), endpoint
     if request.style == MUSTER:
         given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
         given |= {host: _named(name) for host, name in request.interfaces.items() if host in given}
-        owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
-    else:
-        given = {host: {} for host in hosts}
+    elif request.by_c10d:
         owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
         # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
         first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
         name = str(facts[first].get("fqdn") or "") if first else ""
-        if request.rendezvous == "static" or request.style in (SLURM, MPI):
-            owners, first, name = tuple(hosts[:1]), hosts[0] if hosts else "", endpoint
     data = {}
     for host in hosts:
-        variables = {**given[host], **facts[host].get("environment", {}), **request.environment}
+        variables = {**given.get(host, {}), **facts[host].get("environment", {}), **request.environment}
         data[host] = (nccl_pick if request.backend == "nccl" else gloo_pick)(facts[host], variables)
     return Plan(endpoint, owners, first, name, data)
 
@@ -83,7 +80,7 @@ def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     for address, own, _ in rows:
         if own:
             problem = "name-loopback" if is_loopback(address) else ""
-            problem = "link-local" if ipaddress.ip_address(address.partition("%")[0]).is_link_local else problem
+            problem = "link-local" if parsed(address).is_link_local else problem
             return Pick(address, interface_of(facts, address), f"the host's own name {host}", problem)
     return Pick("127.0.0.1", "lo", f"the host's own name {host} is an address of no interface here", "name-foreign")
 
@@ -190,7 +187,17 @@ def interface_of(facts: Facts, address: str) -> str:
 
 def same_network(address: str, prefix: int, other: str) -> bool:
     """Whether `other` is reached from `address/prefix` without a gateway."""
-    return ipaddress.ip_address(other) in ipaddress.ip_interface(f"{address}/{prefix}").network
+    return ipaddress.ip_address(other) in network_of(address, prefix)
+
+
+def network_of(address: str, prefix: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+    """The network that an address of an interface is in."""
+    return ipaddress.ip_interface(f"{address}/{prefix}").network
+
+
+def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An address without its zone. Raises ValueError."""
+    return ipaddress.ip_address(address.partition("%")[0])
 
 
 def shares_network(facts: Facts, address: str) -> bool:
@@ -200,7 +207,7 @@ def shares_network(facts: Facts, address: str) -> bool:
 
 def connects(mine: str, theirs: str) -> bool:
     """Whether gloo's pair is opened from this side: the larger address calls the smaller one."""
-    address, other = ipaddress.ip_address(mine.partition("%")[0]), ipaddress.ip_address(theirs.partition("%")[0])
+    address, other = parsed(mine), parsed(theirs)
     return address.version != other.version or int(address) > int(other)
 
 
@@ -214,7 +221,7 @@ def called(data: Mapping[str, Pick], host: str) -> bool:
 def is_address(name: str) -> bool:
     """Whether this is an IP literal."""
     try:
-        ipaddress.ip_address(name.partition("%")[0])
+        parsed(name)
     except ValueError:
         return False
     return True
@@ -222,7 +229,7 @@ def is_address(name: str) -> bool:
 
 def is_loopback(name: str) -> bool:
     """Whether this is an address of the loopback interface."""
-    return is_address(name) and ipaddress.ip_address(name.partition("%")[0]).is_loopback
+    return is_address(name) and parsed(name).is_loopback
 
 
 def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:

@@ -5,9 +5,8 @@ A column is the called host, a row the calling host, a cell the link between the
 
 from __future__ import annotations
 
-import ipaddress
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import prediction
@@ -56,6 +55,15 @@ class Blame:
     cells: tuple[Pair, ...]
     outgoing: bool = False
     link: Pair | None = None
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who calls in these cells."""
+        return tuple(dict.fromkeys(source for source, _ in self.cells))
+
+    def failed(self, answers: Answers) -> list[Link]:
+        """The calls of these cells that did not end well."""
+        return [link for pair in self.cells for link in answers.between(*pair) if not link.ok]
 
 
 def table(answers: Answers) -> dict[Pair, Cell]:
@@ -162,6 +170,21 @@ def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[
     return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
 
 
+def closed_to_itself(answers: Answers, host: str, kind: str) -> bool:
+    """Whether a host does not reach its own ports of this kind either: then its own firewall closes them."""
+    own = answers.between(host, host, kind)
+    return bool(own) and not any(link.ok for link in own)
+
+
+def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
+    """What a caller's own kernel says of the way to a called address, if it has none."""
+    for link in links:
+        way = answers.listened(link.source, "ways").get(link.address)
+        if isinstance(way, dict):
+            return (f"{link.source}: its kernel says of the way to {link.address}: {way['error']}",)
+    return ()
+
+
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
 
@@ -179,7 +202,7 @@ def translated_addresses(answers: Answers, hosts: Sequence[str]) -> dict[str, st
     Nothing if two of them have addresses of one network: then something else is between these two.
     """
     networks = [
-        {ipaddress.ip_interface(f"{address}/{size}").network for _, address, size in prediction.reachable(facts)}
+        {prediction.network_of(address, size) for _, address, size in prediction.reachable(facts)}
         for facts in (answers.facts[host] for host in hosts)
     ]
     if any(network & other for network, other in itertools.combinations(networks, 2)):

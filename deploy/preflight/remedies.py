@@ -6,7 +6,6 @@ commands out of these words, and benchmarks/preflight_fixes.py runs them.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -51,7 +50,7 @@ def network_of(answers: Answers, host: str, like: str = "") -> str:
     mine = answers.plan.data[host].address
     same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
     rows = same or [row for row in rows if not like or (":" in row[1]) == (":" in like)] or rows
-    return str(ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network) if rows else mine
+    return str(prediction.network_of(*rows[0][1:])) if rows else mine
 
 
 def let_in(interface: str, network: str, ports: str = "") -> str:
@@ -136,7 +135,7 @@ def _made_again(name: str) -> str:
 def _of_interface(answers: Answers, host: str, name: str, six: bool) -> str:
     rows = [row for row in prediction.reachable(answers.facts[host]) if row[0] == name and (":" in row[1]) == six]
     if rows:
-        return str(ipaddress.ip_interface(f"{rows[0][1]}/{rows[0][2]}").network)
+        return str(prediction.network_of(*rows[0][1:]))
     return network_of(answers, host, "::" if six else "0.0.0.0")
 
 

@@ -60,9 +60,8 @@ def few_targets(answers: Answers, source: str) -> list[Call]:
     """The targets that must work, and one data port of each host, which differs from caller to caller."""
     place, few = answers.hosts_with_facts.index(source), []
     every = targets(answers, source)
-    opened = {host: answers.listens.get(host, {}).get("sampled", []) for host in answers.hosts_with_facts}
     for target in every:
-        ports = opened.get(target["host"], [])
+        ports = answers.listened(target["host"], "sampled")
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
         if chosen or {"rendezvous", "store", "between"} & set(target["kinds"]):
             brief = {name: value for name, value in target.items() if name != "wait"}
@@ -72,24 +71,18 @@ def few_targets(answers: Answers, source: str) -> list[Call]:
 
 def once_more(answers: Answers) -> Calls:
     """Calls that failed, or lost packets, to be made again by caller: two of each pair, and shorter."""
-    wanted: Calls = {}
-    for source, target in pairs(answers.hosts_with_facts):
-        bad = [link for link in answers.between(source, target) if not link.ok or link.again]
-        for link in sorted(bad, key=lambda link: (link.ok, -link.size))[:MOST_AGAIN]:
-            mine = wanted.setdefault(source, [])
-            mine.append(call_like(link, "again", link.size, AGAIN_S, len(mine)))
-    return wanted
+    chosen: list[Link] = []
+    for ends in pairs(answers.hosts_with_facts):
+        bad = [link for link in answers.between(*ends) if not link.ok or link.again]
+        chosen += sorted(bad, key=lambda link: (link.ok, -link.size))[:MOST_AGAIN]
+    return _calls_like(chosen, "again", None, AGAIN_S)
 
 
 def often(answers: Answers) -> Calls:
     """Many short calls at once, by caller, between two hosts that answered one call but not another."""
-    wanted: Calls = {}
-    mixed = [ends for ends in pairs(answers.hosts_with_facts) if _is_mixed(answers.between(*ends))]
-    for source, target in mixed[:MOST_OFTEN]:
-        answered = next(link for link in answers.between(source, target) if link.ok)
-        mine = wanted.setdefault(source, [])
-        mine += [call_like(answered, "often", 0, AGAIN_S, len(mine) + number) for number in range(OFTEN)]
-    return wanted
+    mixed = [links for ends in pairs(answers.hosts_with_facts) if _is_mixed(links := answers.between(*ends))]
+    answered = (next(link for link in links if link.ok) for links in mixed[:MOST_OFTEN])
+    return _calls_like((link for link in answered for _ in range(OFTEN)), "often", 0, AGAIN_S)
 
 
 def _is_mixed(links: Sequence[Link]) -> bool:
@@ -194,16 +187,12 @@ def suspects(answers: Answers) -> Calls:
         (link for link in sent if not link.ok or link.both_s > SLOW_S * link.size / PAYLOAD),
         key=lambda link: (link.ok, -link.both_s),
     )
-    rounds: Calls = {}
-    for link in slow[:MOST_SUSPECTS]:
-        rounds.setdefault(link.source, []).append(call_like(link, "rate", RATE_SIZE, RATE_WAIT_S))
-    return rounds
+    return _calls_like(slow[:MOST_SUSPECTS], "rate", RATE_SIZE, RATE_WAIT_S)
 
 
 def long_call(answers: Answers, pair: tuple[str, str]) -> Call | None:
     """The call with a large payload, among few hosts between two that had no trouble with a small one."""
-    tried = answers.between(*pair) + answers.between(*pair[::-1])
-    if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in tried):
+    if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
         for link in answers.between(*pair, "data")[:1]:
             return call_like(link, "long", LONG_SIZE, LONG_WAIT_S)
     return None
@@ -225,10 +214,19 @@ def link_of(source: str, target: Call, result: Call) -> Link:
     )
 
 
-def call_like(link: Link, kind: str, size: int, wait_s: float, number: int = 0) -> Call:
+def call_like(link: Link, kind: str, size: int, wait_s: float) -> Call:
     """A call of another kind to where a link leads."""
     where = {"host": link.target, "address": link.address, "port": link.port, "kinds": [kind]}
-    return {**where, "id": number, "size": size, "wait": wait_s}
+    return {**where, "id": 0, "size": size, "wait": wait_s}
+
+
+def _calls_like(links: Iterable[Link], kind: str, size: int | None, wait_s: float) -> Calls:
+    """Such a call for each of these links, by caller. `size`: of its payload; None: that of its link."""
+    calls: Calls = {}
+    for link in links:
+        mine = calls.setdefault(link.source, [])
+        mine.append({**call_like(link, kind, link.size if size is None else size, wait_s), "id": len(mine)})
+    return calls
 
 
 def _moved(result: Call) -> int:
@@ -256,7 +254,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
             yield "rendezvous", answers.meeting, address, port, 0
     yield from _own(answers, source)
     for target in answers.hosts_with_facts:
-        opened = answers.listens.get(target, {}).get("sampled", [])
+        opened = answers.listened(target, "sampled")
         if target == source or not opened:
             continue
         if target == plan.first:
@@ -279,7 +277,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
 
 def _own(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
     """Calls of a host to itself: over loopback, and at the address that its peers use."""
-    opened = answers.listens.get(source, {}).get("sampled", [])
+    opened = answers.listened(source, "sampled")
     pick = answers.plan.data[source]
     mine = {"127.0.0.1", pick.address if not pick.problem else ""} - {""}
     for address in sorted(mine) if opened else ():

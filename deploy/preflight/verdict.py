@@ -34,17 +34,25 @@ class Verdict:
     @property
     def faults(self) -> list[Finding]:
         """What would keep training from starting, or from ending; the first is the cause."""
-        return [finding for finding in self.findings if finding.level == FAULT]
+        return self._of(FAULT)
 
     @property
     def warnings(self) -> list[Finding]:
         """What does not stop training."""
-        return [finding for finding in self.findings if finding.level == WARNING]
+        return self._of(WARNING)
 
     @property
     def unknown(self) -> list[Finding]:
         """What could not be told."""
-        return [finding for finding in self.findings if finding.level == UNKNOWN]
+        return self._of(UNKNOWN)
+
+    @property
+    def problems(self) -> list[Finding]:
+        """The faults, then what could not be told."""
+        return [*self.faults, *self.unknown]
+
+    def _of(self, level: str) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == level]
 
     def obstacles(self, overlooked: Collection[str]) -> list[Finding]:
         """The faults, and what could not be told, for a run that bears the causes in `overlooked`.
@@ -52,18 +60,17 @@ class Verdict:
         Of `not-known`, the run must bear every cause that is left.
         """
         borne = frozenset(overlooked)
-        problems = [*self.faults, *self.unknown]
-        return [finding for finding in problems if not borne.issuperset(finding.odd or (finding.cause,))]
+        return [finding for finding in self.problems if not borne.issuperset(finding.odd or (finding.cause,))]
 
     @property
     def ok(self) -> bool:
         """No fault, and nothing that could not be told."""
-        return not self.faults and not self.unknown
+        return not self.problems
 
     @property
     def first(self) -> Finding | None:
         """The cause, whole."""
-        return next(iter([*self.faults, *self.unknown]), None)
+        return next(iter(self.problems), None)
 
     @property
     def cause(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
@@ -29,14 +28,6 @@ _OWN = {
     "--signal": "the ranks stop 90 s before the limit: leave it out",
     "--requeue": "the job has it: leave it out; --no-requeue takes it away",
 }
-
-
-def words_of(option: str, text: str) -> tuple[str, ...]:
-    """The words of `text`, the value of Muster's `option`. Raises UsageError for a quote that does not end."""
-    try:
-        return tuple(shlex.split(text))
-    except ValueError as fault:
-        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
 
 
 def directives(words: Sequence[str]) -> list[tuple[str, ...]]:

@@ -21,7 +21,7 @@ from ..job.load import (
 from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import first_of
 from ..job.roles.role import MAIN
-from ..job.script import PER_NODE
+from ..job.script import PER_NODE, split_words
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
 from ..run import environment, roles, sbatch_options
@@ -155,7 +155,7 @@ def _name(words: Sequence[str]) -> str:
 
 def _sbatch_options(slurm: str, gpus: int, words: Sequence[str]) -> tuple[str, ...]:
     """The words of --slurm. Raises UsageError for what sbatch would not take, and for a script that is not there."""
-    options = sbatch_options.words_of(FLAG.slurm, slurm)
+    options = split_words(FLAG.slurm, slurm)
     sbatch_options.refuse(FLAG.slurm, options, gpus)
     if not sbatch_options.names_of(options) & {"--chdir", "-D"}:  # else the job is in another folder
         _refuse_absent(words)

@@ -13,6 +13,7 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import commands, run_user
+from deploy.host.reached import ReachedHosts
 from deploy.host.run_user import NUMBERS
 from deploy.job.cluster import Cluster, from_file
 from deploy.job.inventory import hosts_of_flag
@@ -45,8 +46,8 @@ class Machine:
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.host.name for machine in machines]
     cluster = Cluster(hosts_of_flag(",".join(names)), job or Job())
-    chosen_cluster, why = run_user.choose(cluster, machines, dict.fromkeys(names, facts), run)
-    return chosen_cluster.job.user, why
+    hosts, why = run_user.choose(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
+    return hosts.job.user, why
 
 
 @pytest.mark.holds("own-number")

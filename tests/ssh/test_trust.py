@@ -28,11 +28,12 @@ def asked():
     return []
 
 
-def test_fingerprints_are_shown_as_ssh_keygen_shows_them(unknown):
+def test_fingerprints_are_shown_as_ssh_keygen_shows_them(unknown, asked):
     lines = unknown.folder / "lines"
     lines.write_text(unknown.known())
     printed = subprocess.run(["ssh-keygen", "-lf", lines], capture_output=True, text=True, check=True).stdout
-    assert {key.shown for key in session.scan_keys(unknown.host)} == set(printed.splitlines())
+    session.trust([unknown.host], lambda _: False, asked.append)
+    assert set(asked) == set(printed.splitlines())
 
 
 def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, client, asked):
@@ -67,15 +68,14 @@ def test_a_no_changes_nothing(unknown, client, asked):
     assert "Accepted" not in (unknown.folder / "log").read_text()
 
 
-def test_keys_are_appended_once_after_what_is_there_hashed_where_the_user_wants_it(unknown, client):
+def test_keys_are_appended_once_after_what_is_there_hashed_where_the_user_wants_it(unknown, client, asked):
     client.settings("Host *", "HashKnownHosts yes")
     client.known_hosts.write_text("other ssh-ed25519 AAAA")  # no newline at its end
-    keys = session.scan_keys(unknown.host)
-    for _ in range(2):
-        assert session.add_keys(unknown.host, keys) == client.known_hosts
+    for done in (f"trusted: 2 keys in {client.known_hosts}", "known already"):
+        assert session.trust([unknown.host], lambda _: True, asked.append).all()["a"] == done
     lines = client.known_hosts.read_text().splitlines()
     assert lines[0] == "other ssh-ed25519 AAAA"
-    assert len(lines) == 1 + len(keys)
+    assert len(lines) == 1 + len(asked)
     assert all(line.startswith("|1|") for line in lines[1:])
     assert client.ssh(unknown, "echo hello").stdout == "hello\n"
 

@@ -14,16 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ...causes.docker_faults import DockerFault
 from ...core import fields
-from ...core.errors import DONE, FAILED, BadAnswer, DeployError, UsageError
+from ...core.errors import DONE, BadAnswer, DeployError, UsageError
 from ...core.facts import ended_how
 from ...core.fields import array, default, document, flag, record, scalar, whole, words
 from ...core.names import RunId, node_name
 from ...core.text import in_seconds, subject
 from ...door.session import Session, open_all
-from ...engine import reach
-from ...engine.inside import Ended
 from ...host import audit, commands
 from ...host.facts import Container
 from ...host.gpus import parse_claims
@@ -168,10 +165,7 @@ def has_heard(text: str) -> bool:
 
 
 def _ask_to_leave(session: Session, run: str) -> Answer:
-    try:
-        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("leave"), _ANSWER_S)
-    except DockerFault as fault:
-        done = Ended(FAILED, "", fault.words)
+    done = nodes.ask(session, run, "leave", _ANSWER_S)
     if not done.code:
         return read(done.out)
     if _ended_well(session, run):  # it had left before its answer was on the way

@@ -18,6 +18,7 @@ from ...core.names import RunId, node_of
 from ...door.session import Session, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
+from ...host.reached import ReachedHosts
 from ...job.inventory import Host
 from ...job.load import environment_of, folder_to_send, load_cluster, script_words
 from ...job.options import Options
@@ -34,7 +35,6 @@ from ..start import observe, plan, preflight, waits
 from ..start import push as deploy_push
 from ..start.new_run import DeployRequest
 from ..start.places import Places
-from ..start.preflight import ReachedHosts
 from .newcomer_plan import (
     RANKS,
     Template,
@@ -92,7 +92,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
     name = node_of(new.host.name)
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
-    hosts = replace(hosts, cluster=run_user.choose(hosts.cluster, hosts.sessions, hosts.facts, run)[0])
+    hosts, _ = run_user.choose(hosts, run)
     request = _request(run, options, hosts, template, console)
     peers = {
         session.host.name: node
@@ -104,7 +104,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.host.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
-    with lock.take(hosts.sessions, run), Places([new], hosts.facts, run, template.token) as places:
+    with lock.take(hosts.sessions, run), Places(request, run, template.token) as places:
         places.take()
         request = replace(request, facts=places.narrowed(request.facts))
         made = _container(request, hosts.sessions[:-1], peers, template, place)
@@ -132,7 +132,7 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
     cluster, folder, script = hosts.cluster, folder_to_send(options, hosts.cluster), script_words(options)
     choice = choice_of(cluster)
     code = FolderLook(folder, choice) if folder else None
-    base = deploy_push.base_of(options, cluster, hosts.facts, console, hosts.sessions, not script)
+    base = deploy_push.base_of(options, hosts, console, not script)
     needs = packages.asked(cluster, code, console) if script else None
     work = Work(
         run,
@@ -146,20 +146,18 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
         least=template.plan["least"],
     )
     alone = replace(cluster, hosts=cluster.hosts[-1:])
-    return DeployRequest(alone, hosts.sessions[-1:], hosts.facts, base, folder, tag, work, choice, False, needs)
+    return DeployRequest(alone, hosts.sessions[-1:], hosts.facts, base, tag, folder, choice, needs, work=work)
 
 
 def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
     """The newcomer's container once its host has all that it needs; and the digest of its packages."""
-    pushed = deploy_push.bring(request.sessions, request.base, request.code(), request.tag, console)
+    pushed = deploy_push.bring(request, request.code(), console)
     (made,) = sent_folders.give([made], pushed)
-    observe.make_folders(request.sessions, request.facts, request.cluster.job, bool(request.work.script)).all()
-    if not request.requirements:
-        return made, ""
+    observe.make_folders(request, bool(request.work.script)).all()
     # The lock is the deploy's, which this machine has kept; a later one would have another digest.
-    installed = packages.bring(request.target(pushed), request.requirements, console)
+    installed = packages.bring(request, pushed, console)
     (made,) = packages.give([made], installed)
-    return made, _digest(installed.environments.get(made.host, ""))
+    return made, _digest(installed.environments.get(made.host, "")) if installed else ""
 
 
 def _packages(session: Session, node: Container) -> str:

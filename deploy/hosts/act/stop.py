@@ -64,7 +64,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         interrupts.hold()
         if now:
             _tell_followers(run)
-        ended = _end(run, members, now, console, interrupts)
+        ended = _end(run, members, now, interrupts)
         if ended is None:
             return DONE
         since = times.started(record.facts(record.path_of(run)))
@@ -93,9 +93,7 @@ def _tell_followers(run: RunId) -> None:
             record.write_json(run_dir / "outcome" / "asked.json", asked)
 
 
-def _end(
-    run: RunId, members: Sequence[Session], now: bool, console: Console, interrupts: Interrupts
-) -> list[Event] | None:
+def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrupts) -> list[Event] | None:
     """End the run and remove its containers. Returns its ranks' last events, or None if the terminal closed before."""
     killed = now
     if not now:

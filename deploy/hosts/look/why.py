@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...causes.docker_faults import DockerFault
 from ...core.errors import DONE, FAILED, DeployError
 from ...core.facts import ended_how
 from ...core.fields import document
@@ -17,9 +16,6 @@ from ...core.names import NODE_PROGRAMS, RunId
 from ...core.results import Results
 from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
-from ...engine import reach
-from ...engine.inside import Ended
-from ...host import commands
 from ...host.facts import Container
 from ...job.cluster import Cluster
 from ...job.load import read_run
@@ -30,7 +26,7 @@ from ...run.inquest import hang, slow
 from ...run.inquest.hang import RankDoing
 from ...run.state.evidence import Evidence
 from ...run.state.ranks import Ranks
-from ..node.container import container_name
+from .. import nodes as host_nodes
 from ..start import observe
 from . import ended
 
@@ -99,10 +95,7 @@ def _tell_over(run: str, words: str, hint: str, console: Console) -> None:
 
 
 def _ask(session: Session, run: str) -> list[RankDoing]:
-    try:
-        done = reach.on_host(session).ask_inside(container_name(run), commands.node_program("why"), _LOOK_S)
-    except DockerFault as fault:
-        done = Ended(FAILED, "", fault.words)
+    done = host_nodes.ask(session, run, "why", _LOOK_S)
     if done.code:
         words = (done.err.strip() or "no answer").splitlines()[-1]
         raise DeployError(f"{session.host.name}: its node cannot say: {words}", "does it run? muster status")

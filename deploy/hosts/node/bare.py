@@ -17,6 +17,7 @@ from ...door.session import Session, on_all
 from ...engine import bringing
 from ...host import audit
 from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
 from ...job.options import FLAG, Options
 from ...report import packages as packages_shown
@@ -40,21 +41,21 @@ def all_are(facts: Mapping[str, HostFacts]) -> bool:
     return bool(facts) and all(fact.bare for fact in facts.values())
 
 
-def look(cluster: Cluster, options: Options, facts: Mapping[str, HostFacts], console: Console) -> None:
+def look(hosts: ReachedHosts, options: Options, console: Console) -> None:
     """Say which hosts are bare: all, or none. Raises UsageError for what a run cannot have there."""
-    bare = [host for host, fact in facts.items() if fact.bare]
+    bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
     names = ",".join(bare)
-    if cannot := _cannot(cluster, options):
+    if cannot := _cannot(hosts.cluster, options):
         raise UsageError(
             f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
             f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
         )
     console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
-    if cluster.job.data:
+    if hosts.job.data:
         console.note(f"{', '.join(bare)}: the data is at other paths there, which your script finds in {DATA}")
-    if elsewhere := [host for host in bare if facts[host].home == "/workspace"]:
+    if elsewhere := [host for host in bare if hosts.facts[host].home == "/workspace"]:
         console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
     console.data({"kind": "bare", "hosts": bare})
 
@@ -90,12 +91,13 @@ def base_of(facts: Mapping[str, HostFacts]) -> str:
     return f"{PREFIX}{torch}-{cuda.replace('cuda', 'cu').replace('.', '') if machines else 'cpu'}"
 
 
-def bring(sessions: Sequence[Session], facts: Mapping[str, HostFacts], base: str, console: Console) -> None:
+def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
     """Make the environment `base` on each bare host that lacks it. Raises DeployError with the tool's own words."""
     if not base.startswith(PREFIX):
         return
-    asked = on_all(sessions, lambda session: session.run(("docker", "image", "inspect", base), check=False).code).all()
-    lacking = [session for session in sessions if asked[session.host.name]]
+    look = ("docker", "image", "inspect", base)
+    asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
+    lacking, facts = [session for session in hosts.sessions if asked[session.host.name]], hosts.facts
     if not lacking:
         return
     torch, _, build = base.removeprefix(PREFIX).partition("-")

@@ -18,7 +18,8 @@ from ...core.errors import UsageError
 from ...core.formats import LABELS
 from ...core.names import NODE_PROGRAMS, NodeName, node_of
 from ...host import commands
-from ...host.facts import Gpu, HostFacts, Route
+from ...host.facts import HostFacts, Route
+from ...host.gpus import GpuUse
 from ...job.again import command_of, words_of
 from ...job.inventory import Host
 from ...job.options import Job, Options
@@ -233,7 +234,7 @@ def gpu_options(facts: HostFacts) -> tuple[str, ...]:
     return ("--gpus", f'"device={_uuids(seen)}"' if facts.picked else "all")
 
 
-def _uuids(gpus: Sequence[Gpu]) -> str:
+def _uuids(gpus: Sequence[GpuUse]) -> str:
     return ",".join(gpu.uuid for gpu in gpus)
 
 
@@ -350,7 +351,7 @@ def _node_container(
         **_labels_of_work(facts, work),
     }
     variables = {
-        **_variables(index, names, host, facts, job, work, meeting),
+        **_variables(index, names, facts, job, work, meeting),
         **job.environment,
         **host.environment,
         **work.environment,
@@ -397,7 +398,7 @@ def _stop_patience(work: Work) -> int:
 
 
 def _variables(
-    index: int, names: Sequence[NodeName], host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting
+    index: int, names: Sequence[NodeName], facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
     """The variables that contract.md promises a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)

@@ -7,6 +7,7 @@ docs/decisions/0106 gives the reasons.
 from __future__ import annotations
 
 import ipaddress
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -168,7 +169,7 @@ def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...
 
 def turns(hosts: Sequence[str], ways: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[dict[tuple[str, str], str]]:
     """What to try, turn by turn: by caller and peer, an address of the peer. In no turn do two call each other."""
-    pairs = [(first, other) for at, first in enumerate(hosts) for other in hosts[at + 1 :]]
+    pairs = list(itertools.combinations(hosts, 2))
     for number in range(_MOST_WAYS):
         for callers in (pairs, [(other, first) for first, other in pairs]):
             turn = {pair: ways[pair][number] for pair in callers if len(ways[pair]) > number}

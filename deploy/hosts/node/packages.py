@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from ...core.results import Results
 from ...core.text import amount, several
-from ...door.session import Session, on_all
+from ...door.session import on_all
 from ...host import audit
-from ...host.facts import HostFacts
 from ...job.cluster import Cluster
 from ...report import packages as packages_shown
 from ...report.console import Console
@@ -27,23 +25,9 @@ from ...send.packages.requirements import Requirements
 from ...send.packages.store import Lock
 from . import container, sent_folders
 from .container import NodeContainer
+from .shipment import Shipment
 
 LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the next time, half an install does not"
-
-
-@dataclass(frozen=True)
-class Target:
-    """The hosts that get packages, and the image and the `folder` these go with. `facts` by host.
-
-    `pushed`: by host, how they got there.
-    """
-
-    cluster: Cluster
-    sessions: Sequence[Session]
-    facts: Mapping[str, HostFacts]
-    tag: str
-    folder: Path | None = None
-    pushed: Mapping[str, Pushed] = field(default_factory=dict)
 
 
 def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
@@ -51,25 +35,33 @@ def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requir
     return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
 
 
-def bring(target: Target, needs: Requirements, console: Console) -> install.Installed:
-    """Install the packages on every host and say what was done. Raises DeployError with uv's own words."""
-    sessions = {session.host.name: session for session in target.sessions}
+def bring(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> install.Installed | None:
+    """Install the packages on every host, if there are any, and say what was done. `pushed`: how the image got there.
+
+    Raises DeployError with uv's own words.
+    """
+    if not shipment.requirements:
+        return None
+    sessions = {session.host.name: session for session in shipment.sessions}
 
     def each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
         by_name = {place.name: place for place in places}
         return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.host.name]))
 
-    assert target.folder is not None, "requirements are those of a folder"
-    installed = packages_shown.bring(_places(target), needs, each, console, target.folder)
+    assert shipment.folder is not None, "requirements are those of a folder"
+    places = _places(shipment, pushed)
+    installed = packages_shown.bring(places, shipment.requirements, each, console, shipment.folder)
     if installed.size:
         words = f"installed {several(installed.lock.count, 'package')} ({amount(installed.size)})"
-        on_all(target.sessions, lambda session: audit.note(session, words))
+        on_all(shipment.sessions, lambda session: audit.note(session, words))
     return installed
 
 
-def foretell(target: Target, needs: Requirements, console: Console) -> None:
+def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> None:
     """Print what an install would run on each host. Changes nothing."""
-    for place in _places(target):
+    if not (needs := shipment.requirements):
+        return
+    for place in _places(shipment, pushed):
         argv = commands.install_container(place.box(), "PACKAGES", "DIGEST")
         text = f"{place.name}: install the packages of {needs.path}, if it lacks them\n    {shlex.join(argv[:-1])} ..."
         row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": list(argv)}
@@ -94,20 +86,19 @@ def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeCon
     return replace(node, docker=node.docker.with_options(*commands.mount(volume)), environment=variables)
 
 
-def _places(target: Target) -> list[DockerPlace]:
+def _places(shipment: Shipment, pushed: Mapping[str, Pushed]) -> list[DockerPlace]:
     """The hosts' engines: the install has the user and the limits of the run."""
-    facts, job = target.facts, target.cluster.job
+    facts, job = shipment.facts, shipment.job
     return [
         DockerPlace(
             session.host.name,
             session,
-            target.tag,
+            shipment.tag,
             (fact := facts[session.host.name]).user,
             (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
             container.memory_options(fact, job),
-            sent_folders.mounts(pushed.folders),
+            sent_folders.mounts(pushed.get(session.host.name, Pushed(0, "")).folders),
             session.host.destination,
         )
-        for session in target.sessions
-        for pushed in [target.pushed.get(session.host.name, Pushed(0, ""))]
+        for session in shipment.sessions
     ]

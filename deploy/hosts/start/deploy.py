@@ -36,7 +36,6 @@ from ...job.load import (
 )
 from ...job.options import Options
 from ...job.secrets import secrets_of
-from ...report import folder_notes
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...report.script_lines import shown_ranks
@@ -48,7 +47,6 @@ from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository
 from ...send.folder.credentials import choice_of
 from ...send.folder.folder_look import FolderLook, looks_at_data
-from ...send.image import push as transfer
 from ...send.image.model import tag_of
 from ...send.image.push import Pushed
 from ..backend import RunHandle
@@ -58,7 +56,7 @@ from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
 from .new_run import DeployRequest, NewRun
-from .places import Places, foreseen, uses_gpus, with_choice
+from .places import Places, foreseen, those_with_gpus, with_choice
 
 _OWN_FILES = (
     "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
@@ -130,18 +128,19 @@ class _OnHosts(Start[NewRun]):
     def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
         """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
         options, console = self._options, self._console
-        facts = observe.facts(sessions, bring=True, may_write=not options.dry_run).all()
-        bare.look(cluster, options, facts, console)
+        hosts = observe.reached(cluster, sessions, options.dry_run)
+        facts = hosts.facts
+        bare.look(hosts, options, console)
         observe.refuse_missing(sessions, cluster.job)
-        base = deploy_push.base_of(options, cluster, facts, console, sessions, not work.script)
+        base = deploy_push.base_of(options, hosts, console, not work.script)
         tag = tag_of(base, self._folder)
         if self._continues:
             work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
-        cluster, who = run_user.choose(cluster, sessions, facts, self._continues or "")
-        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe)
-        work = replace(work, ports=plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ())
-        about = (cluster, sessions, facts, base, self._folder, tag, work, self._choice)
-        request = DeployRequest(*about, options.force, self._needs, options.wait, data=self._data)
+        hosts, who = run_user.choose(hosts, self._continues or "")
+        ports = plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ()
+        work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe, ports=ports)
+        about = (hosts.cluster, sessions, facts, base, tag, self._folder, self._choice, self._needs, self._data)
+        request = DeployRequest(*about, work=work, force=options.force, wait=options.wait)
         if cluster.job.overlay:
             network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
             work = replace(work, overlay=network.socket)
@@ -159,8 +158,8 @@ class _OnHosts(Start[NewRun]):
 
     def choose_folder(self) -> Path:
         """The run's folder here; and the folders on the hosts that its nodes mount."""
-        request, work, job = self._request, self._request.work, self._request.cluster.job
-        made = observe.make_folders(request.sessions, request.facts, job, bool(work.script)).all()
+        request, work = self._request, self._request.work
+        made = observe.make_folders(request, bool(work.script)).all()
         for host, paths in made.items():
             for path in paths:
                 self._console.note(f"{host}: made {path}")
@@ -182,11 +181,11 @@ class _OnHosts(Start[NewRun]):
         names = {host.name: node_of(host.name) for host in request.cluster.hosts}
         hidden = (lambda: work.secrets) if work.secrets else None
         since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
-        wait_lost_s, command = request.cluster.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
+        wait_lost_s, command = request.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
         role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
         handle = RunHandle(*about, least=work.least, roles=role_of)
-        with Places(request.sessions, request.facts, running, work.token, request.wait) as places:
+        with Places(request, running, work.token, request.wait) as places:
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
@@ -224,9 +223,9 @@ class _OnHosts(Start[NewRun]):
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: for each host the steps, the reasons and the commands."""
-    asked = [session for session in request.sessions if uses_gpus(session, request.facts[session.host.name])]
+    asked = those_with_gpus(request)
     for session in request.sessions:
-        for mount in container.mounts(session.host, request.cluster.job):
+        for mount in container.mounts(session.host, request.job):
             if mount.create:
                 console.note(f"{session.host.name}: would make {mount.source}, if it is missing")
     choices = foreseen(asked, observe.gpus(asked).all())
@@ -239,15 +238,13 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
-    hosts = request.cluster.hosts
-    if meeting.several([request.facts[host.name] for host in hosts]) and not any(host.interface for host in hosts):
+    if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
-    folder_notes.tell_data(request.data, console)
-    pushes = transfer.foresee(request.sessions, request.base, request.code(), request.tag, request.data).all()
+    pushes = deploy_push.foresee(request, request.code(), console)
     containers = sent_folders.give(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
-        packages.foretell(request.target(pushed), request.requirements, console)
+        packages.foretell(request, pushed, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
     for step in steps:
@@ -257,7 +254,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     deploy_push.foretell_road(pushes, console)
-    patience = request.cluster.job.wait_lost or WAIT_LOST_S
+    patience = request.job.wait_lost or WAIT_LOST_S
     console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
 
 
@@ -273,23 +270,26 @@ def _work(options: Options, cluster: Cluster) -> Work:
     restarts = environment.asked_restarts(options.restarts)
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
-    work = Work("", "", script, arguments, environment=variables, secrets=hidden, token=secrets.token_hex(8))
-    work = replace(work, share_key=secrets.token_hex(16))
-    hours, on_end = cluster.job.max_hours, cluster.job.on_end
+    on_end = cluster.job.on_end
     if "\n" in on_end:
         raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
     group.refuse(least, on_end, options.wait)
-    ends = asked_ends(cluster.job.grace, cluster.job.restart_with, least)
-    resumed = resume.known_ahead(options, cluster)
-    return replace(
-        work,
+    return Work(
+        "",
+        "",
+        script,
+        arguments,
+        environment=variables,
+        secrets=hidden,
+        token=secrets.token_hex(8),
+        share_key=secrets.token_hex(16),
         restarts=restarts,
-        max_hours=hours,
-        ends=ends,
+        max_hours=cluster.job.max_hours,
+        ends=asked_ends(cluster.job.grace, cluster.job.restart_with, least),
         on_end=on_end,
         least=least,
-        resumed=resumed,
+        resumed=resume.known_ahead(options, cluster),
     )

@@ -5,26 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...door.session import Session
 from ...host.facts import HostFacts, Route
-from ...job.inventory import Host
+from ...host.reached import ReachedHosts
 from ..node import container
 from ..node.container import Meeting
 from . import observe, plan
 
 
 def choose(
-    hosts: Sequence[Host],
-    sessions: Sequence[Session],
-    facts: Sequence[HostFacts],
-    try_links: bool,
-    interfaces: Mapping[str, str] | None = None,
+    reached: ReachedHosts, try_links: bool, interfaces: Mapping[str, str] | None = None
 ) -> tuple[Meeting, tuple[str, ...]]:
-    """The meeting of a run on these hosts, and the address that each of them has there; `facts` in the hosts' order.
+    """The meeting of a run on these hosts, and the address that each of them has there.
 
     interfaces: by host, those of the network that a preflight chose; without them, the routes decide. Raises
     DeployError if a host has no route to its peers; try_links also tests that they reach each other.
     """
+    hosts, facts, sessions = reached.cluster.hosts, reached.in_order, reached.sessions
     if interfaces:
         ways = [_first_of(fact, interfaces[host.name]) for host, fact in zip(hosts, facts, strict=True)]
         met = container.meeting_of(hosts, ways[0].source, plan.choose_port(facts[0]), ways)

@@ -10,61 +10,37 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from ...core.results import HostsFailed
-from ...door.session import Session
 from ...host import audit, lock
-from ...host.facts import HostFacts
-from ...job.cluster import Cluster
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
-from ...send.folder.credentials import Choice
-from ...send.folder.folder_look import FolderLook
 from ...send.image.push import Pushed
-from ...send.packages.requirements import Requirements
 from .. import nodes
 from ..backend import HostsBackend, RunHandle
 from ..node import bare, group, overlay_plan, packages, roles, sent_folders, witness
 from ..node.container import NodeContainer, Work
 from ..node.overlay import Ends
 from ..node.overlay_plan import Overlay
+from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, waits
 from . import push as image_push
 from .places import GpusTaken, Places, planned
-from .preflight import ReachedHosts
 
 LOCK_WAIT_S = 600.0
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
 
-@dataclass(frozen=True)
-class DeployRequest:
-    """What one deploy works with: what the user asked for, and what the hosts are. `facts` by host."""
+@dataclass(frozen=True, kw_only=True)
+class DeployRequest(Shipment):
+    """What one deploy works with: what the user asked for, and what the hosts are."""
 
-    cluster: Cluster
-    sessions: Sequence[Session]
-    facts: Mapping[str, HostFacts]
-    base: str
-    folder: Path | None
-    tag: str
     work: Work
-    choice: Choice
-    force: bool
-    requirements: Requirements | None = None
+    force: bool = False
     wait: bool = False
     overlay: Overlay | None = None
-    data: Sequence[FolderLook] = ()
-
-    def code(self) -> FolderLook | None:
-        """A new look at the folder: somebody may have worked in it since the last one."""
-        return FolderLook(self.folder, self.choice) if self.folder else None
-
-    def target(self, pushed: Mapping[str, Pushed] | None = None) -> packages.Target:
-        """The hosts that get the run's packages; `pushed`: how its image got there."""
-        return packages.Target(self.cluster, self.sessions, self.facts, self.tag, self.folder, pushed or {})
 
     def containers(
         self, run_id: str, try_links: bool, interfaces: Mapping[str, str] | None = None
@@ -74,11 +50,10 @@ class DeployRequest:
         interfaces: those of the network that the preflight chose.
         """
         work = replace(self.work, run_id=run_id)
-        hosts, job = self.cluster.hosts, self.cluster.job
+        hosts, job, facts = self.cluster.hosts, self.job, self.in_order
         if self.overlay:
             interfaces = {host.name: self.overlay.interface for host in hosts}
-        facts = [self.facts[host.name] for host in hosts]
-        met, addresses = meeting.choose(hosts, self.sessions, facts, try_links, interfaces)
+        met, addresses = meeting.choose(self, try_links, interfaces)
         made = roles.node_containers(hosts, facts, job, work, met, addresses)
         made = overlay_plan.beside(made, facts, job, work, self.overlay)
         made = group.grouped(made, addresses, work, job.spares, job.arbiter)
@@ -171,8 +146,7 @@ class NewRun(HostsBackend):
             record.write_json(run_dir / "preflight.json", self._preflight)
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-            installed = packages.bring(request.target(pushed), request.requirements, self._console)
-            self._containers = packages.give(self._containers, installed)
+        self._containers = packages.give(self._containers, packages.bring(request, pushed, self._console))
         # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
         new_network = request.overlay and not request.force
         if (never_run or new_network) and not self.waits:
@@ -185,9 +159,8 @@ class NewRun(HostsBackend):
     def _push(self) -> Mapping[str, Pushed]:
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
-        bare.bring(request.sessions, request.facts, request.base, self._console)
-        about = (request.sessions, request.base, request.code(), request.tag)
-        return image_push.bring(*about, self._console, request.data)
+        bare.bring(request, request.base, self._console)
+        return image_push.bring(request, request.code(), self._console)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
         """Make the network that preflight then tries: the hosts need the image before, which has its tools."""
@@ -201,10 +174,8 @@ class NewRun(HostsBackend):
 
     def _rehearse(self) -> None:
         """Rehearse what is about to start: these hosts have never run this image. Raises Refused for a fault."""
-        request = self._request
         self._interrupts.at("rehearsing", image_push.LEFT_BY_A_PUSH)
-        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
-        shown = preflight.rehearse(hosts, self._containers, self._preflight["backend"], self._console)
+        shown = preflight.rehearse(self._request, self._containers, self._preflight["backend"], self._console)
         record.write_json(self.run.run_dir / "preflight.json", {**self._preflight, "rehearsed": shown})
 
     def start(self) -> None:
@@ -240,9 +211,8 @@ class NewRun(HostsBackend):
 
     def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
-        hosts = ReachedHosts(request.cluster, request.sessions, request.facts)
         overlooked: tuple[str, ...] = ("gpu-busy",) if self.waits else ()
         # Where no core is free, the run's own network drops packets: the rehearsal shows whether training bears that.
         overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
-        return preflight.gate(hosts, images, request.force, self._console, planned, overlooked, request.work.ports)
+        return preflight.gate(request, images, request.force, self._console, planned, overlooked, request.work.ports)

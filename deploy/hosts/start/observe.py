@@ -23,7 +23,9 @@ from ...host import status as host_status
 from ...host.facts import Container, HostFacts, Route
 from ...host.gpus import Gpus
 from ...host.logs import HostLogs
+from ...host.reached import ReachedHosts
 from ...host.status import HostRun, HostStatus
+from ...job.cluster import Cluster
 from ...job.options import Job
 from ..node import bare_engine, container
 
@@ -45,6 +47,11 @@ def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = Tr
     elif bring:
         answers = bare_engine.bring(asked, answers, _look, may_write)
     return Results({host: _read(answers, asked[host]) for host in asked})
+
+
+def reached(cluster: Cluster, sessions: Sequence[Session], dry_run: bool) -> ReachedHosts:
+    """The hosts of a push or a deploy, with their facts. Raises HostsFailed with every host that has none."""
+    return ReachedHosts(cluster, sessions, facts(sessions, bring=True, may_write=not dry_run).all())
 
 
 def _look(session: Session) -> str:
@@ -135,16 +142,14 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
 
 
-def make_folders(
-    sessions: Iterable[Session], facts: Mapping[str, HostFacts], job: Job, for_script: bool
-) -> Results[list[str]]:
+def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
     """Make the folders that the run may mount and that are to be made: of `:create`, and the cache of a script.
 
     Returns the folders of the user's that were made.
     """
 
     def ask(session: Session) -> list[str]:
-        fact = facts[session.host.name]
+        fact, job = hosts.facts[session.host.name], hosts.job
         asked = [mount.source for mount in container.mounts(session.host, job) if mount.create]
         cache = container.cache_folder(fact, job) if for_script else ""
         paths = [*asked, *([cache] if cache else [])]
@@ -160,7 +165,7 @@ def make_folders(
         made = {line.removeprefix("made ") for line in done.out.split("\n")}
         return [path for path in asked if path in made]
 
-    return on_all(sessions, ask)
+    return on_all(hosts.sessions, ask)
 
 
 def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Container, ...]]:

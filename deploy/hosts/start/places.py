@@ -17,9 +17,10 @@ from ...core.results import HostsFailed
 from ...door.session import Session, on_all
 from ...host import gpu_choice
 from ...host.claims import BEAT_S, Claim
-from ...host.facts import Gpu, HostFacts
+from ...host.facts import HostFacts
 from ...host.gpu_choice import Choice
 from ...host.gpus import Gpus
+from ...host.reached import ReachedHosts
 from ...job.options import FLAG
 from ...job.values import Gpus as Asked
 
@@ -39,16 +40,14 @@ class GpusTaken(DeployError):
 
 
 class Places:
-    """What a deploy claims on its hosts. `facts` by host; leave the `with`, or `release`, to give everything back.
+    """What a deploy claims on its hosts. Leave the `with`, or `release`, to give everything back.
 
     `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that no other run uses.
     """
 
-    def __init__(
-        self, sessions: Sequence[Session], facts: Mapping[str, HostFacts], run: str, token: str, alone: bool = False
-    ) -> None:
+    def __init__(self, hosts: ReachedHosts, run: str, token: str, alone: bool = False) -> None:
         self._token, self._run, self._alone = token, run, alone
-        self._sessions = [session for session in sessions if alone or uses_gpus(session, facts[session.host.name])]
+        self._sessions = hosts.sessions if alone else those_with_gpus(hosts)
         self._claims: dict[str, Claim] = {}
         self._over, self._lock = threading.Event(), threading.Lock()
 
@@ -133,9 +132,8 @@ class Places:
 
 def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
     """A host's facts with the GPUs that a deploy gets there."""
-    known = {gpu.uuid: gpu for gpu in facts.gpus}
-    gpus = tuple(known.get(gpu.uuid) or Gpu(gpu.index, gpu.name, gpu.total_mib or 0, gpu.uuid) for gpu in choice.gpus)
-    return replace(facts, gpus=gpus, picked=facts.picked or {gpu.uuid for gpu in gpus} != set(known))
+    every, chosen = ({gpu.uuid for gpu in gpus} for gpus in (facts.gpus, choice.gpus))
+    return replace(facts, gpus=choice.gpus, picked=facts.picked or chosen != every)
 
 
 def planned(facts: HostFacts, asked: Asked) -> HostFacts:
@@ -154,6 +152,10 @@ def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str,
     }
 
 
-def uses_gpus(session: Session, facts: HostFacts) -> bool:
-    """Whether the run uses GPUs there, or wants to."""
-    return session.host.gpus != 0 and bool(facts.gpus or session.host.gpus != "auto")
+def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
+    """The hosts on which the run uses GPUs, or wants to."""
+    return [
+        session
+        for session in hosts.sessions
+        if session.host.gpus != 0 and (hosts.facts[session.host.name].gpus or session.host.gpus != "auto")
+    ]

@@ -17,7 +17,7 @@ from ...core.results import HostsFailed
 from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
-from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
@@ -40,17 +40,6 @@ NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 NOT_YET = "not all hosts have the run's image or environment yet; `muster deploy` brings it, and rehearses then"
 INSIDE = "in the image, with the run's options"
 OUTSIDE = "on the hosts themselves: not all of them have the run's image or environment yet"
-
-
-@dataclass(frozen=True)
-class ReachedHosts:
-    """The hosts that were reached, with their sessions and facts; `faults` names the others, each with its cause."""
-
-    cluster: Cluster
-    sessions: Sequence[Session]
-    facts: Mapping[str, HostFacts]
-    findings: tuple[Finding, ...] = ()
-    faults: Mapping[str, tuple[str, str]] | None = None
 
 
 @dataclass(frozen=True)
@@ -87,14 +76,11 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         name = bare_hosts.base_of(facts.values) if bare_hosts.all_are(facts.values) else name
-        cluster, _ = run_user.choose(cluster, sessions, facts.values)
-        hosts = ReachedHosts(cluster, sessions, facts.values, findings, faults)
+        hosts, _ = run_user.choose(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
-        presence = (
-            ImagePresence("", {}, False) if bare else presence_of(hosts.sessions, hosts.facts, images, other_base=True)
-        )
+        presence = ImagePresence("", {}, False) if bare else presence_of(hosts, images, other_base=True)
         of_images = _of_images(hosts, presence, options)
         return on_hosts(replace(hosts, findings=(*findings, *of_images)), presence, options)
 
@@ -105,8 +91,7 @@ def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightO
     layers = {host: held.layers for host, held in presence.by_host.items()}
     # Where images differ there is no rehearsal, which would show it.
     odd = host_checks.odd_images(layers) if options.proof else ()
-    tried = [session for session in hosts.sessions if session.host.name in odd]
-    without = probes.without_torch(tried, hosts.facts, hosts.cluster.job, presence.image)
+    without = probes.without_torch(hosts.only(odd), presence.image)
     yield from host_checks.differing(presence.image, layers, names, without)
     if presence.other_base:
         yield host_checks.other_base(presence.image, names)
@@ -133,7 +118,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     closed = probe_ends.hosts_without_connection(answers) if presence.everywhere else {}
     if not closed:
         return answers, verdict
-    probe_ends.remove_unstarted([session for session in hosts.sessions if session.host.name in closed])
+    probe_ends.remove_unstarted(hosts.only(closed).sessions)
     warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
     presence = replace(presence, everywhere=False, shut=probe_ends.why_outside(closed))
     return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
@@ -145,12 +130,10 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
     image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.all_are(hosts.facts) else ""
-    started = probes.probes(hosts.sessions, hosts.facts, hosts.cluster.job, image, python=options.python)
+    started = probes.probes(hosts, image, options.python)
     try:
-        faults = {**(hosts.faults or {}), **{host: _no_probe(fault) for host, fault in started.faults.items()}}
-        mounts = {
-            session.host.name: container.mounts(session.host, hosts.cluster.job) for session in hosts.sessions if inside
-        }
+        faults = {**hosts.faults, **{host: _no_probe(fault) for host, fault in started.faults.items()}}
+        mounts = {session.host.name: container.mounts(session.host, hosts.job) for session in hosts.sessions if inside}
         targets = {host: [mount.target for mount in on_host] for host, on_host in mounts.items()}
         choose = options.choose and not options.request.endpoint
         ready = list(started.values.values())
@@ -160,7 +143,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     answers = _with_holder(probe_ends.with_causes(answers, options.python), hosts.sessions)
     if inside:
         answers = probe_ends.with_unstarted(answers, hosts.sessions)
-        answers = probe_ends.with_small_stacks(answers, hosts.sessions, hosts.facts, hosts.cluster.job, image)
+        answers = probe_ends.with_small_stacks(answers, hosts, image)
     ours = {
         host: {**answers.control.get(host, {}), "kernel": facts.kernel, "called": facts.called_at}
         for host, facts in hosts.facts.items()
@@ -229,8 +212,7 @@ def _rehearsed(
             nodes = _nodes(hosts, presence.image, answers)
         except DeployError as failed:
             return with_rehearsal(answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), "")
-        job, backend = hosts.cluster.job, answers.request.backend
-        done = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, job, backend, options.long, options.say)
+        done = rehearsal.rehearse(hosts, nodes, answers.request.backend, options.long, options.say)
     else:
         done = rehearsal.bare(hosts.sessions, answers, options.python, options.long, options.say)
     return with_rehearsal(answers, findings, *done)
@@ -276,12 +258,11 @@ def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequen
 def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeContainer]:
     """The containers of a deploy, which meet where this preflight says; or those that another launcher would start."""
     cluster, request = hosts.cluster, answers.request
-    facts = [hosts.facts[host.name] for host in cluster.hosts]
     named = any(host.interface for host in cluster.hosts)
     interfaces = {} if named else request.interfaces
-    met, _ = meeting.choose(cluster.hosts, hosts.sessions, facts, try_links=False, interfaces=interfaces)
+    met, _ = meeting.choose(hosts, try_links=False, interfaces=interfaces)
     met = replace(met, address=request.endpoint or met.address, port=request.port)
-    nodes = container.node_containers(cluster.hosts, facts, cluster.job, Work("rehearsal", image), met)
+    nodes = container.node_containers(cluster.hosts, hosts.in_order, cluster.job, Work("rehearsal", image), met)
     return nodes if request.style == MUSTER else [rehearsal.without_interfaces(node, cluster.job) for node in nodes]
 
 
@@ -306,27 +287,29 @@ def gate(
     after_push = planned is not None
     with console.waiting("preflight") as say:
         presence, request = (
-            presence_of(hosts.sessions, hosts.facts, images),
+            presence_of(hosts, images),
             PreflightRequest(backend="auto", interfaces=planned or {}, ports=ports),
         )
         options = PreflightOptions(request, choose=not after_push, say=say)
         answers, verdict = on_hosts(hosts, presence, options)
-        problems = [*verdict.faults, *verdict.unknown]
-        if presence.everywhere and not after_push and any(finding.cause in NO_CONTAINER for finding in problems):
+        if (
+            presence.everywhere
+            and not after_push
+            and any(finding.cause in NO_CONTAINER for finding in verdict.problems)
+        ):
             # An interrupted push may have left a broken image. The coming push repairs it, or reports the fault.
             presence = replace(presence, everywhere=False)
             answers, verdict = on_hosts(hosts, presence, options)
     given = {host.name for host in hosts.cluster.hosts if host.interface}
     chosen = {} if given else dict(answers.request.interfaces)
     result = {**verdict.json(), "backend": answers.request.backend, "interfaces": chosen}
-    problems = [*verdict.faults, *verdict.unknown]
     # After the push, the deploy's own rehearsal decides about calls that were answered at times.
     obstacles = verdict.obstacles({"no-python", *overlooked})
     faults = [finding for finding in obstacles if not confidence.is_left_to_rehearsal(finding, answers)]
     if not faults:
         for text in (*filter(None, [verdict.network]), *(finding.text for finding in verdict.findings)):
             console.note(f"preflight: {text}")
-        unseen = [host for finding in problems for host in finding.hosts]
+        unseen = [host for finding in verdict.problems for host in finding.hosts]
         ran = presence.image if presence.everywhere and answers.request.where == INSIDE else ""
         return {**result, "ran": ran, "unseen": unseen, "ignored": []}
     for line in preflight_text.lines_of(verdict, answers.request.backend):
@@ -342,7 +325,7 @@ def gate(
 def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, console: Console) -> str:
     """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
     with console.waiting("preflight") as say:
-        findings, shown = rehearsal.rehearse(hosts.sessions, nodes, hosts.facts, hosts.cluster.job, backend, say=say)
+        findings, shown = rehearsal.rehearse(hosts, nodes, backend, say=say)
     faults = [finding for finding in findings if finding.level != WARNING]
     if faults:
         names = ",".join(session.host.name for session in hosts.sessions)

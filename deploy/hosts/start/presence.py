@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
-from ...door.session import Session
 from ...engine import images as engine_images
-from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...send.image.model import base_of
 from ...send.image.push_plan import HostImage, stands_on
 from . import probes
@@ -31,14 +30,12 @@ class ImagePresence:
     shut: str = ""
 
 
-def presence_of(
-    sessions: Sequence[Session], facts: Mapping[str, HostFacts], images: Sequence[str], other_base: bool = False
-) -> ImagePresence:
+def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = False) -> ImagePresence:
     """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
 
     An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
     """
-    with_engine = [session for session in sessions if session.host.name in facts]
+    with_engine = hosts.only(hosts.facts).sessions
     with ThreadPoolExecutor(1) as pool:  # the engine of this machine answers while those of the hosts do
         ours = pool.submit(engine_images.inspect, images[-1])
         held = probes.images(with_engine, images)
@@ -56,7 +53,7 @@ def presence_of(
         broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
         identical = len({(each.layers, each.mark) for each in by_host.values()}) == 1
         on_base = all(base is None or stands_on(base, each) for each in by_host.values())
-        everywhere = identical and set(by_host) == set(facts)
+        everywhere = identical and set(by_host) == set(hosts.facts)
         if everywhere and on_base:
             return ImagePresence(image, by_host, True, broken)
         if everywhere and other_base:

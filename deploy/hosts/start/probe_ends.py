@@ -22,7 +22,8 @@ from ...core.text import binary, in_seconds, subject
 from ...door.session import Session, on_all
 from ...host import commands
 from ...host.facts import HostFacts
-from ...job.options import FLAG, Job
+from ...host.reached import ReachedHosts
+from ...job.options import FLAG
 from ...preflight import Answers, refusals
 from ...preflight.checks import resources
 from ...preflight.probe.conversation import FACTS_S
@@ -40,11 +41,11 @@ def hosts_without_connection(answers: Answers) -> dict[str, str]:
 def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     """A warning: a run starts there, and what enters its containers does not work."""
     way = f" ({facts.engine_at})" if facts.engine_at else ""
-    text = f"{host}: its engine gives no connection to a container: {words}; something between client and engine{way} "
+    text = f"its engine gives no connection to a container: {words}; something between client and engine{way} "
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
     text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
-    return find("docker-refused", (host,), text, fix, WARNING)
+    return find("docker-refused", host, text, fix, WARNING)
 
 
 def why_outside(hosts: Mapping[str, str]) -> str:
@@ -66,18 +67,16 @@ _ASK_S, _SEGV = 20.0, 11
 _STACK = re.compile(r"^Max stack size +([0-9]{1,20}) ", re.MULTILINE)
 
 
-def with_small_stacks(
-    answers: Answers, sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str
-) -> Answers:
+def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answers:
     """The answers; where a probe crashed in a container whose stack is small, that is the likely cause."""
     faults = dict(answers.faults)
-    for session in sessions:
+    for session in hosts.sessions:
         host = session.host.name
         cause, words = faults.get(host, ("", ""))
         code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
-        if code != SIGNALLED + _SEGV or host not in facts:
+        if code != SIGNALLED + _SEGV or host not in hosts.facts:
             continue
-        stack = _stack(session, facts[host], job, image)
+        stack = _stack(session, hosts, image)
         if 0 <= stack < resources.STACK_LEAST:
             text = (
                 f"{host}: {refusals.how('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
@@ -86,11 +85,11 @@ def with_small_stacks(
     return replace(answers, faults=faults)
 
 
-def _stack(session: Session, facts: HostFacts, job: Job, image: str) -> int:
+def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
     """The bytes of stack that a process in a container may have; -1: no limit, or nobody knows."""
     end = ("--entrypoint", "sh", image, "-c", "cat /proc/self/limits")
     with suppress(DeployError):  # the host may be lost by now
-        argv = probes.in_container(facts, session, job, image, end=end)
+        argv = probes.in_container(hosts, session, image, end)
         limits = session.run(argv, input=commands.line(b""), timeout_s=_ASK_S, check=False).out
         if match := _STACK.search(limits):
             return int(match[1])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,8 +19,7 @@ from ...core.text import last_line
 from ...door.session import Session, on_all
 from ...engine import reach
 from ...host import commands as host_commands
-from ...host.facts import HostFacts
-from ...job.options import Job
+from ...host.reached import ReachedHosts
 from ...preflight.probe import text
 from ...send.image import commands
 from ...send.image.push_plan import HostImage, parse_image
@@ -28,10 +27,13 @@ from ..node import container
 from ..node.docker_run import python_of
 
 LABEL = "muster.preflight=1"
-# A container that ends with its input, and is then removed.
 # A cold disk needs a minute to read torch.
 _IMPORT_S, _MOST_WORDS = 60.0, 300
-ONCE = ("docker", "run", "--rm", "--interactive", "--pull", "never")
+# A container that ends with its input, and is then removed.
+ONCE = (
+    *("docker", "run", "--rm", "--interactive", "--pull", "never"),
+    *("--label", LABEL, "--log-driver", "none"),
+)
 
 
 class SessionProbe:
@@ -82,53 +84,47 @@ def held_images(answer: str) -> dict[str, HostImage | str]:
 
 
 def probes(
-    sessions: Sequence[Session],
-    facts: Mapping[str, HostFacts],
-    job: Job,
+    hosts: ReachedHosts,
     image: str,
-    python: str = "python3",
+    python: str,
 ) -> Results[SessionProbe]:
     """Start the probe on each host: in the image, or with the host's own `python` if `image` is empty."""
     sent = text.text()
 
     def start(session: Session) -> SessionProbe:
         host = session.host
-        if not image or host.name not in facts:
+        if not image or host.name not in hosts.facts:
             return SessionProbe(session, [python], sent)
         # What a deploy would set (container.meeting_of): predictions must be about that interface.
         name = host.interface
         named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
-        variables = host_commands.variable_lines({**named, **job.environment, **host.environment})
-        command = in_container(facts[host.name], session, job, image)
-        return SessionProbe(session, command, sent, host_commands.line(variables))
+        variables = host_commands.variable_lines({**named, **hosts.job.environment, **host.environment})
+        return SessionProbe(session, in_container(hosts, session, image), sent, host_commands.line(variables))
 
-    return on_all(sessions, start)
+    return on_all(hosts.sessions, start)
 
 
-def in_container(
-    facts: HostFacts, session: Session, job: Job, image: str, label: str = LABEL, end: Sequence[str] = ()
-) -> Sequence[str]:
+def in_container(hosts: ReachedHosts, session: Session, image: str, end: Sequence[str] = ()) -> Sequence[str]:
     """A command that runs the image's Python as training will run it, in a container that is removed at its end.
 
     `end`: of the `docker run`, from the image on, where it is to be another program.
     Its standard input: the variables as with-variables takes them, then the input of Python.
     """
-    options = container.container_options(session.host, facts, job)
-    head = (*ONCE, "--label", label, "--log-driver", "none")
+    options = container.container_options(session.host, hosts.facts[session.host.name], hosts.job)
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
-    return host_commands.script("with-variables", *head, *options, *variables, *(end or python_of(image)))
+    return host_commands.script("with-variables", *ONCE, *options, *variables, *(end or python_of(image)))
 
 
-def without_torch(sessions: Sequence[Session], facts: Mapping[str, HostFacts], job: Job, image: str) -> dict[str, str]:
+def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
     """The last words of `import torch` in each host's own image, where it fails. Whatever else fails says nothing."""
 
     def ask(session: Session) -> str:
-        argv = [*in_container(facts[session.host.name], session, job, image), "-c", "import torch"]
+        argv = [*in_container(hosts, session, image), "-c", "import torch"]
         done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
         failed = done.code and "Traceback (most recent call last)" in done.err
         return printable.one_line(last_line(done.err.encode())[:_MOST_WORDS]) if failed else ""
 
-    return {host: words for host, words in on_all(sessions, ask).values.items() if words}
+    return {host: words for host, words in on_all(hosts.sessions, ask).values.items() if words}
 
 
 def unstarted(session: Session) -> bool:

@@ -6,15 +6,15 @@ send/image/push.py moves the bytes. This module has the messages, the lock, and 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 
 from ...core.errors import DONE, DeployError, UsageError
 from ...core.text import amount, duration
-from ...door.session import Session, open_all
+from ...door.session import open_all
 from ...engine import images as engine_images
 from ...host import lock, run_user
 from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
 from ...job.load import folder_to_send, load_cluster
 from ...job.options import Options
@@ -34,6 +34,7 @@ from ...send.image.push_plan import PushPlan
 from ...send.road.rates import Rates
 from ...send.road.routes import HERE
 from ..node import bare, packages, sent_folders
+from ..node.shipment import Shipment
 from . import observe, plan
 
 LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
@@ -51,25 +52,24 @@ def push(options: Options, console: Console) -> int:
             look_through(code, "", console)
             needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
-            facts = observe.facts(sessions, bring=True, may_write=not options.dry_run).all()
-            bare.look(cluster, options, facts, console)
-            base = base_of(options, cluster, facts, console, sessions)
-            tag = tag_of(base, folder)
+            hosts = observe.reached(cluster, sessions, options.dry_run)
+            bare.look(hosts, options, console)
+            base = base_of(options, hosts, console)
             if needs:
-                cluster, _ = run_user.choose(cluster, sessions, facts)
-            target = packages.Target(cluster, sessions, facts, tag, folder)
+                hosts, _ = run_user.choose(hosts)
+            about = (hosts.cluster, sessions, hosts.facts, base, tag_of(base, folder), folder, choice)
+            shipment = Shipment(*about, needs, data)
             if options.dry_run:
-                foretell(sessions, base, code, tag, console, data)
-                if needs:
-                    packages.foretell(target, needs, console)
+                foretell(shipment, code, console)
+                packages.foretell(shipment, {}, console)
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                bare.bring(sessions, facts, base, console)
-                pushed = bring(sessions, base, code, tag, console, data)
+                bare.bring(hosts, base, console)
+                pushed = bring(shipment, code, console)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-                    packages.bring(replace(target, pushed=pushed), needs, console)
+                packages.bring(shipment, pushed, console)
                 interrupts.hold()
         return DONE
 
@@ -83,21 +83,15 @@ def look_through(code: FolderLook | None, script: str, console: Console) -> None
         folder_notes.tell(look, console)
 
 
-def bring(
-    sessions: Sequence[Session],
-    base: str,
-    code: FolderLook | None,
-    tag: str,
-    console: Console,
-    data: Sequence[FolderLook] = (),
-) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent. `code`, `data`: as send/image/push.py has them.
+def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, Pushed]:
+    """Push, show the progress, say what each host was sent. `code`: as send/image/push.py has it.
 
     Raises DeployError with every host that failed.
     """
+    sessions, tag, data = shipment.sessions, shipment.tag, shipment.data
     folder_notes.tell_data(data, console)
     with console.pushing([session.host.name for session in sessions]) as tell:
-        pushed = transfer.push(sessions, base, code, tag, tell, note=console.note, data=data).all()
+        pushed = transfer.push(sessions, shipment.base, code, tag, tell, note=console.note, data=data).all()
     digest, has_data = sent_folders.digest_of(pushed), sent_folders.data_of(pushed)
     for host, what in pushed.items():
         size = amount(what.sent_bytes) if what.sent_bytes else "nothing"
@@ -107,6 +101,12 @@ def bring(
         row |= {"sources": dict(what.sources)}
         console.data({**row, **({"folder": digest} if digest else {}), **({"data": has_data} if has_data else {})})
     return pushed
+
+
+def foresee(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, PushPlan]:
+    """By host, what a push would send."""
+    folder_notes.tell_data(shipment.data, console)
+    return transfer.foresee(shipment.sessions, shipment.base, code, shipment.tag, shipment.data).all()
 
 
 def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
@@ -128,17 +128,10 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
             })  # fmt: skip
 
 
-def foretell(
-    sessions: Sequence[Session],
-    base: str,
-    code: FolderLook | None,
-    tag: str,
-    console: Console,
-    data: Sequence[FolderLook] = (),
-) -> None:
+def foretell(shipment: Shipment, code: FolderLook | None, console: Console) -> None:
     """Say what a push would send, and why. Changes nothing."""
-    folder_notes.tell_data(data, console)
-    pushes = transfer.foresee(sessions, base, code, tag, data).all()
+    tag = shipment.tag
+    pushes = foresee(shipment, code, console)
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
@@ -153,29 +146,22 @@ def foretell(
     foretell_road(pushes, console)
 
 
-def base_of(
-    options: Options,
-    cluster: Cluster,
-    facts: Mapping[str, HostFacts],
-    console: Console,
-    sessions: Sequence[Session] = (),
-    trainer: bool = False,
-) -> str:
-    """The image that the user named or whose Dockerfile, or Muster's own, or PyTorch's. `facts` by host.
+def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bool = False) -> str:
+    """The image that the user named or whose Dockerfile, or Muster's own, or PyTorch's.
 
     PyTorch's is for a script where Muster's own is neither here nor on the hosts; `trainer`: there is no script.
 
     It is built for the hosts' architecture. A dry run builds nothing and prints the build command. Raises DeployError
     if the image was never built then, and for hosts of different architectures.
     """
-    dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
+    facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
     if bare.all_are(facts):
         return bare.base_of(facts)
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
-        named = options.image or cluster.job.image
-        return named or (own if trainer or is_anywhere(sessions, own) else _official(own, facts, console))
-    if credentials := folder_look.exposed_credentials(dockerfile, choice_of(cluster)):
+        named = options.image or hosts.job.image
+        return named or (own if trainer or is_anywhere(hosts.sessions, own) else _official(own, facts, console))
+    if credentials := folder_look.exposed_credentials(dockerfile, choice_of(hosts.cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
             f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"

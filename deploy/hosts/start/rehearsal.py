@@ -20,6 +20,7 @@ from ...core.results import Results
 from ...door.session import Session, on_all
 from ...host import commands
 from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...job.options import Job
 from ...job.values import Mount
 from ...preflight import Answers, prediction
@@ -41,28 +42,26 @@ Rehearsed = tuple[list[Finding], str]
 
 
 def rehearse(
-    sessions: Sequence[Session],
+    hosts: ReachedHosts,
     nodes: Sequence[NodeContainer],
-    facts: Mapping[str, HostFacts],
-    job: Job,
     backend: str,
     long: int = rehearsal.LONG,
     say: Say = lambda phase: None,
 ) -> Rehearsed:
     """Rehearse these nodes, in their order. Leaves nothing on the hosts; a host that fails is a finding."""
     program, by_host = rehearsal.program(), {node.host: node for node in nodes}
-    by_name = {session.host.name: session for session in sessions}
+    by_name = {session.host.name: session for session in hosts.sessions}
 
     def start(session: Session) -> SessionProbe:
         node, folder = by_host[session.host.name], folder_of(by_host[session.host.name], secrets.token_hex(6))
         command = commands.rehearse(folder, node.owner, node.keep, argv_of(node, folder))
         return SessionProbe(session, command, program, commands.line(commands.variable_lines(node.environment)))
 
-    folders = {host: writable(by_name[host], node, job) for host, node in by_host.items()}
+    folders = {host: writable(by_name[host], node, hosts.job) for host, node in by_host.items()}
     shared = {"backend": backend, "bytes": long, "expect": "here"}
     questions = {host: {**shared, "folders": folders[host]} for host in by_host}
     started = on_all([by_name[node.host] for node in nodes], start)
-    seen, shown = _asked(started, questions, scene_of(nodes, facts, backend), long, say)
+    seen, shown = _asked(started, questions, scene_of(nodes, hosts.facts, backend), long, say)
     probe_ends.remove_unstarted(
         [by_name[each.hosts[0]] for each in seen if docker_faults.gives_no_connection(each.text)]
     )
@@ -102,8 +101,7 @@ def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
     options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
     claim = container.mount_option(Mount(f"{_CLAIM}{folder.rpartition('/.')[2]}", "/muster/claim.lock", False))
-    head = (*probes.ONCE, "--label", probes.LABEL, "--log-driver", "none", "--mount", claim)
-    return (*head, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
+    return (*probes.ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 
 def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], backend: str) -> Scene:

@@ -45,12 +45,11 @@ def rates(answers: Answers) -> dict[Pair, float]:
     for link in answers.links:
         if "bandwidth" not in link.kinds:
             continue
+        forth, back = link.mbit
         # A call that did not end in time has at least the rate that the kernel saw.
-        forth = 8e-6 * link.size / link.send_s if link.send_s else 8e-6 * link.rate
-        best[link.ends] = max(forth, best.get(link.ends, 0.0))
-        if back_s := link.both_s - link.send_s if link.ok else 0.0:
-            back = 8e-6 * link.size / back_s
-            best[link.target, link.source] = max(back, best.get((link.target, link.source), 0.0))
+        best[link.ends] = max(forth or 8e-6 * link.rate, best.get(link.ends, 0.0))
+        if back:
+            best[link.ends[::-1]] = max(back, best.get(link.ends[::-1], 0.0))
     return best
 
 

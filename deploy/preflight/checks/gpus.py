@@ -76,10 +76,8 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _shared(host, rows[host], answers.request.processes if nccl else 0)
     yield from _slow(rows)
     # A container may have CUDA and no nvidia-smi.
-    with_smi = {host: listed for host, listed in rows.items() if not _without_smi(answers.facts[host])}
-    yield from _alike(
-        {host: listed for host, listed in with_smi.items() if not without_cuda(answers.facts[host])}, nccl
-    )
+    unlike = {host for host, facts in answers.facts.items() if _without_smi(facts) or without_cuda(facts)}
+    yield from _alike({host: listed for host, listed in rows.items() if host not in unlike}, nccl)
 
 
 def _without_smi(facts: Mapping[str, Any]) -> bool:

@@ -106,11 +106,11 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
             if not facts.addresses:
                 yield _jail(host, cards)
                 continue
-            text = f"{host}: its engine has a network of its own: with --network host a container sees {listed(cards)}"
+            text = f"its engine has a network of its own: with --network host a container sees {listed(cards)}"
             text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
             yield find(
                 "bridge-network",
-                (host,),
+                host,
                 text,
                 f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)",
             )
@@ -118,11 +118,11 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
 
 def _jail(host: str, cards: Sequence[str]) -> Finding:
     """The finding of a host whose logins have no network, and whose engine has one."""
-    text = f"{host}: a login there is in a network namespace without any network: it sees no card, its engine "
+    text = "a login there is in a network namespace without any network: it sees no card, its engine "
     text += f"sees {listed(cards)}"
     return find(
         "ssh-shell",
-        (host,),
+        host,
         text,
         f"on {host}: look for ForceCommand in sshd's configuration, and for firejail or unshare in the login shell",
     )
@@ -193,12 +193,12 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
         for entry in facts.addresses:
             if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
                 continue
-            text = f"{host}: {entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text = f"{entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
             text += "its DHCP client (or a router, for IPv6) renews it"
             fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
             fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
             yield find(
-                "interface-no-address", (host,), text, fix, WARNING, symptom="all nodes hang when the address is gone"
+                "interface-no-address", host, text, fix, WARNING, symptom="all nodes hang when the address is gone"
             )
 
 
@@ -237,13 +237,13 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
                     f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})",
                 )
             elif "w" not in may and not mount.read_only:
-                text = f"{host}: uid {number}, which the run has there, cannot write to {mount.source}"
+                text = f"uid {number}, which the run has there, cannot write to {mount.source}"
                 owned = f"sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
                 fix = f"on {host}: {owned}"
                 if "o" in may:
-                    text = f"{host}: the file system of {mount.source} is mounted read-only"
+                    text = f"the file system of {mount.source} is mounted read-only"
                     fix = f"on {host}: {_writable(source)}; if the run only reads it, mount it with :ro"
-                yield find("mount-closed", (host,), text, fix, WARNING)
+                yield find("mount-closed", host, text, fix, WARNING)
 
 
 def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:

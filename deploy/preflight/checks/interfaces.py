@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import itertools
 from collections import Counter
 from collections.abc import Iterator
@@ -71,7 +70,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
     """gloo cannot connect an IPv4 address to an IPv6 one."""
     # Of a card that is down, the kernel drops the IPv6 addresses only: that is not what is wrong with its host.
     versions = {
-        host: ipaddress.ip_address(pick.address.partition("%")[0]).version
+        host: prediction.parsed(pick.address).version
         for host, pick in answers.plan.data.items()
         if pick.address and not pick.problem and any(prediction.reachable(answers.facts[host]))
     }
@@ -138,7 +137,8 @@ def _twice(answers: Answers) -> Iterator[Finding]:
                 continue
             # An engine gives the containers of its own bridge network addresses, and hardware addresses made of them.
             cards = {
-                answers.facts[host]["interfaces"].get(_name(answers, host, address), {}).get("mac") for host in hosts
+                facts["interfaces"].get(prediction.interface_of(facts, address), {}).get("mac")
+                for facts in map(answers.facts.__getitem__, hosts)
             }
             inner = len(cards) == 1 and str(next(iter(cards)) or "").startswith("02:42:")
             cause = "bridge-network" if inner else "duplicate-address"
@@ -146,14 +146,10 @@ def _twice(answers: Answers) -> Iterator[Finding]:
             yield find(cause, hosts, f"{listed(hosts)} all have the address {address}", cells=cells)
 
 
-def _name(answers: Answers, host: str, address: str) -> str:
-    return prediction.interface_of(answers.facts[host], address)
-
-
 def _overlap(answers: Answers) -> Iterator[Finding]:
     """A route leads what is for a peer into a network of containers or a tunnel, and no call gets through."""
     for host in answers.hosts_with_facts:
-        facts, ways = answers.facts[host], answers.listens.get(host, {}).get("ways", {})
+        facts, ways = answers.facts[host], answers.listened(host, "ways")
         wrong: dict[str, list[str]] = {}
         for peer, pick in answers.plan.data.items():
             source = ways.get(pick.address)

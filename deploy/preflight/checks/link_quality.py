@@ -40,11 +40,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _loss(answers: Answers) -> Iterator[Finding]:
     # A long call follows good ones, and its many packets would hide the few of the others.
     short = {
-        ends: [
-            link
-            for link in answers.between(*ends) + answers.between(*ends[::-1])
-            if "long" not in link.kinds and link.outcome != "mute"
-        ]
+        ends: [link for link in answers.both_ways(ends) if "long" not in link.kinds and link.outcome != "mute"]
         for ends in itertools.combinations(answers.hosts_with_facts, 2)
     }
     pairs = {ends: _share([link for link in links if link.sent]) for ends, links in short.items()}
@@ -85,7 +81,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
     """Some of many calls get no answer, but open connections lose nothing: the ports decide which way a call takes."""
     for source, target, answered, calls in answers.often:
         ends = source, target
-        both = answers.between(*ends) + answers.between(*ends[::-1])
+        both = answers.both_ways(ends)
         lost = sum(link.again for link in both if link.ok) / max(1, sum(link.sent for link in both if link.ok))
         # Where a connection has stopped after some bytes, and since then none opens, all is closed: no way is better.
         closed = not answered and any(link.moved for link in both if not link.ok)
@@ -135,7 +131,7 @@ def _bad_everywhere(
 
 def _fast(answers: Answers, ends: tuple[str, str]) -> bool:
     """Whether a large payload between these hosts had a good rate, and all of them passed."""
-    calls = [link for link in answers.between(*ends) + answers.between(*ends[::-1]) if "rate" in link.kinds]
+    calls = [link for link in answers.both_ways(ends) if "rate" in link.kinds]
     return all(link.ok for link in calls) and max(map(mbit_of, calls), default=0.0) >= SLOWISH_MBIT
 
 

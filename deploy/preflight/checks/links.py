@@ -10,7 +10,7 @@ from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
-from ..answers import Answers, Link, pairs
+from ..answers import Answers, Link, ends_of, pairs
 from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
 
 HOW = {
@@ -93,9 +93,9 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"muster deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
-    cells = tuple(dict.fromkeys(link.ends for link in links))
+    cells = ends_of(links)
     symptom = ROWS["host-unreachable"].symptom
-    evidence = _no_way(answers, links) + _evidence(links)
+    evidence = reachability.no_way(answers, links) + _evidence(links)
     return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
 
 
@@ -135,7 +135,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
     others = [link for link in answers.links if link.outcome in IDENTITY or link.host not in ("", link.target)]
     for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
-        busy = answers.listens.get(target, {}).get("failed", {})
+        busy = answers.listened(target, "failed")
         wrong = [
             link
             for link in others
@@ -146,7 +146,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
         ]
         if wrong:
             who = wrong[0].host or "something that is not our probe"
-            cells = tuple(dict.fromkeys(link.ends for link in wrong))
+            cells = ends_of(wrong)
             callers = tuple(dict.fromkeys(source for source, _ in cells))
             # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
@@ -228,17 +228,17 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
-        decided = reachability.with_rules(answers, blame.cells[0]) or _closed_to_itself(
-            answers, blame.cells[0][1], what
-        )
+        decided, called = reachability.with_rules(answers, blame.cells[0]), blame.cells[0][1]
+        # Its own firewall is the cause where the called host does not reach these ports itself either.
+        if reachability.closed_to_itself(answers, called, "rendezvous" if what == MEET else "self"):
+            decided = decided or (called,)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
-    tried = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
-    if how == "rejected" and all(link.outcome == "forbidden" for link in tried):
+    if how == "rejected" and all(link.outcome == "forbidden" for link in blame.failed(answers)):
         # The caller's own kernel says no: no packet of these calls was sent.
-        blame = Blame(tuple(dict.fromkeys(pair[0] for pair in blame.cells)), blame.cells, outgoing=True)
+        blame = Blame(blame.callers, blame.cells, outgoing=True)
     if how in ("no-route", "card") and not blame.outgoing:
-        blame = replace(blame, hosts=tuple(dict.fromkeys(pair[0] for pair in blame.cells)))
+        blame = replace(blame, hosts=blame.callers)
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
         # Who has no way to a caller cannot answer it either.
@@ -258,7 +258,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         _text(answers, table, blame, what, how),
         _fix(answers, blame, what, how),
         FAULT if needed else WARNING,
-        _no_way(answers, links)
+        reachability.no_way(answers, links)
         + _evidence(list(dict.fromkeys(links)))
         + _grown(answers, blame.hosts)
         + _good(answers, blame.cells),
@@ -269,12 +269,6 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     )
 
 
-def _closed_to_itself(answers: Answers, host: str, what: str) -> tuple[str, ...]:
-    """The called host, if it does not reach these ports itself either: then its own firewall is the cause."""
-    own = answers.between(host, host, "rendezvous" if what == MEET else "self")
-    return (host,) if own and not any(link.ok for link in own) else ()
-
-
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """The rules that lost our packets while we called again."""
     rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
@@ -282,7 +276,7 @@ def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> str:
-    sources = listed(dict.fromkeys(pair[0] for pair in blame.cells))
+    sources = listed(blame.callers)
     targets = listed(dict.fromkeys(pair[1] for pair in blame.cells))
     if how in ("arp", "card"):
         return _of_a_neighbour(answers, blame, how, sources, targets)
@@ -305,7 +299,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
 
 
 def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targets: str) -> str:
-    links = [link for pair in blame.cells for link in answers.between(*pair) if not link.ok]
+    links = blame.failed(answers)
     if how == "card":
         strange = next((link for link in links if link.card), None)
         where = f" ({strange.address} is {strange.card} there)" if strange else ""
@@ -360,8 +354,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         return f"on {listed(blame.hosts)}: {out}   (see: sudo iptables -S OUTPUT)"
 
     def let_in(host: str) -> str:
-        own = answers.between(host, host, "self")
-        more = f"; {remedies.let_itself()}" if own and not any(link.ok for link in own) else ""
+        more = f"; {remedies.let_itself()}" if reachability.closed_to_itself(answers, host, "self") else ""
         return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
 
     remark = f"with ufw: sudo ufw allow from {network}; or the same in its cloud security group"
@@ -380,10 +373,6 @@ def _up(answers: Answers, host: str) -> str:
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"
 
 
-def _inside(address: str, network: ipaddress.IPv4Network | ipaddress.IPv6Network) -> bool:
-    return bool(address) and ipaddress.ip_address(address) in network
-
-
 def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
     commands: dict[str, list[str]] = {}
@@ -391,7 +380,12 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
         address, name = answers.plan.data[target].address, remedies.interface_of(answers, source)
         whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
         mine = answers.plan.data[source].address
-        if name and not prediction.shares_network(answers.facts[source], address) and _inside(mine, whole):
+        if (
+            name
+            and not prediction.shares_network(answers.facts[source], address)
+            and mine
+            and prediction.parsed(mine) in whole
+        ):
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
         if name and prediction.shares_network(answers.facts[source], address):
             length = 128 if ":" in address else 32
@@ -411,17 +405,8 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     return ()
 
 
-def _no_way(answers: Answers, links: Sequence[Link]) -> tuple[str, ...]:
-    """What a caller's own kernel says of the way to a called address, if it has none."""
-    for link in links:
-        way = answers.listens.get(link.source, {}).get("ways", {}).get(link.address)
-        if isinstance(way, dict):
-            return (f"{link.source}: its kernel says of the way to {link.address}: {way['error']}",)
-    return ()
-
-
-def _evidence(links: Sequence[Link], most: int = 3) -> tuple[str, ...]:
-    shown: list[str] = []
+def _evidence(links: Sequence[Link]) -> tuple[str, ...]:
+    shown, most = list[str](), 3
     for link in links:
         same = [other for other in links if (other.source, other.target) == link.ends]
         if same[0] is link:

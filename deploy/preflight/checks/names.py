@@ -37,10 +37,8 @@ def _own(answers: Answers) -> Iterator[Finding]:
         if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
             yield _not_askable(host, str(facts["hostname"]))
             continue
-        name, problem = (
-            str(facts["hostname"]),
-            pick.problem if pick.problem and ROWS[pick.problem].group == "names" else "",
-        )
+        name = str(facts["hostname"])
+        problem = pick.problem if pick.problem and ROWS[pick.problem].group == "names" else ""
         c10d = answers.request.by_c10d
         if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
             problem = "name-unresolvable"
@@ -51,7 +49,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
             if isinstance(rows, dict) and rows.get("error") == "timeout":
                 yield _slow(answers, host, name)
             continue
-        shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
+        shown = _listed(rows)
         if problem == "name-unresolvable" and isinstance(rows, dict) and rows.get("error") == "timeout":
             yield find(
                 problem,
@@ -70,6 +68,11 @@ def _own(answers: Answers) -> Iterator[Finding]:
             WARNING if _harmless(answers, host, problem) else FAULT,
             (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
         )
+
+
+def _listed(rows: object) -> str:
+    """The addresses of a name, in words."""
+    return ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
 
 
 def _is_askable(name: str) -> bool:
@@ -164,12 +167,11 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
     if blind:
         answer = answers.facts[blind[0]]["names"].get(name)
         why = answer.get("error", "") if isinstance(answer, dict) else ""
-        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
         yield find(
             "endpoint-unresolvable",
             blind,
             f"{listed(blind)} cannot resolve the endpoint's name {name}",
-            f"give the endpoint as an IP: --rdzv-endpoint {address}:{answers.request.port}",
+            f"give the endpoint as an IP: {_option(answers)}",
             evidence=(f"{blind[0]}: {name}: {why}",),
         )
         return
@@ -180,16 +182,21 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
     )
     if inward or prediction.is_loopback(name):
         hosts = inward or answers.hosts_with_facts
-        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
         yield find(
             "endpoint-loopback",
             hosts,
             f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone",
-            f"give an address of {master} that all reach: --rdzv-endpoint {address}:{answers.request.port}",
+            f"give an address of {master} that all reach: {_option(answers)}",
         )
         return
     if answers.request.by_c10d:
         yield from _owners(answers, name)
+
+
+def _option(answers: Answers) -> str:
+    """The option that gives an endpoint which all hosts reach."""
+    address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
+    return f"--rdzv-endpoint {address}:{answers.request.port}"
 
 
 def _owners(answers: Answers, name: str) -> Iterator[Finding]:
@@ -209,7 +216,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     ]
     own = answers.facts[having[0]]["hostname"]
     rows = answers.facts[having[0]]["names"].get(own)
-    shown = ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
+    shown = _listed(rows)
     foreign = prediction.is_address(name) and name not in prediction.own_addresses(answers.facts[having[0]])
     other = isinstance(rows, list) and all(row[1] and not prediction.is_loopback(row[0]) for row in rows)
     other = other and any((":" in row[0]) == (":" in name) for row in rows)
@@ -217,8 +224,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     why = "no host has that address" if foreign else f"{having[0]}'s name {own} is {shown}"
     fix = f"on {having[0]}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}"
     if foreign:
-        address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
-        fix = f"give an address that {master} has: --rdzv-endpoint {address}:{answers.request.port}"
+        fix = f"give an address that {master} has: {_option(answers)}"
     elif prediction.is_address(name):
         fix = f"on {having[0]}: {remedies.name_is(str(own), name)}"
     yield find(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed
 from .. import reachability, remedies
-from ..answers import Answers, Link
+from ..answers import Answers, Link, ends_of
 from .link_quality import far_apart, loses_small_ones
 
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
@@ -53,7 +53,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     first = next(iter(stalled))
     link = (first.source, first.target) if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
-    cells = tuple(dict.fromkeys(link_.ends for link_ in stalled))
+    cells = ends_of(stalled)
     needed = any(reachability.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     return find(
@@ -109,7 +109,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     shown = tuple(link.describe() for link in cut[:3])
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
-    cells = tuple(dict.fromkeys(call.ends for call in cut))
+    cells = ends_of(cut)
     yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
 
 
@@ -122,7 +122,7 @@ def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
 def _mute(answers: Answers) -> Iterator[Finding]:
     """Connections open, and all that follows the handshake vanishes: no cable does that."""
     links = [link for link in answers.links if link.outcome == "mute"]
-    cells = tuple(dict.fromkeys(link.ends for link in links))
+    cells = ends_of(links)
     for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):
         mine = tuple(cell for cell in cells if set(cell) == set(ends))
         text = (

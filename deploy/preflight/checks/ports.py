@@ -24,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if not answers.hosts_with_facts:
         return
     host, port = answers.meeting, str(answers.request.port)
-    failed = answers.listens.get(host, {}).get("failed", {}).get(port)
+    failed = answers.listened(host, "failed").get(port)
     from_port = answers.facts[host]["resources"].get("ports_from", 0)
     if failed and failed["error"] == "forbidden" and int(port) < from_port:
         yield find(
@@ -104,7 +104,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
     """Where nodes train on without a lost one, each reaches each other one on two ports more."""
     ports = ", ".join(map(str, answers.request.ports))
     for host in answers.hosts_with_facts:
-        failed = answers.listens.get(host, {}).get("failed", {})
+        failed = answers.listened(host, "failed")
         busy = [port for port in answers.request.ports if str(port) in failed]
         links = [link for link in answers.links if "between" in link.kinds and link.target == host and not link.ok]
         # Where nothing passes between two hosts, other checks say why.
@@ -160,11 +160,11 @@ def _range(answers: Answers) -> Iterator[Finding]:
             # With two ports for all, some runs trained and some did not: a rehearsal shows it.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING
-            text = f"{host}: only {count} ports ({low}-{high}) for all connections"
+            text = f"only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
                 text += f": {taken} others are reserved, or programs listen on them"
             reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
-            yield find("few-ports", (host,), text, f"on {host}: {WIDEN}{reserved}", level)
+            yield find("few-ports", host, text, f"on {host}: {WIDEN}{reserved}", level)
 
 
 def _free_ports(answers: Answers, host: str) -> int:

@@ -99,13 +99,13 @@ def check(answers: Answers) -> Iterator[Finding]:
             f"{subject(lacking, 'has', 'have')} no RDMA device, but the others have one",
             f"on {listed(lacking)}: lspci | grep -i mellanox; modprobe mlx5_ib; or NCCL_IB_DISABLE=1 on all",
         )
-    yield from _alike({host: host_ports for host, host_ports in usable.items() if host_ports})
+    usable = {host: host_ports for host, host_ports in usable.items() if host_ports}
+    yield from _alike(usable)
     for host, host_ports in usable.items():
-        if host_ports:
-            yield from _memlock(host, answers)
-            yield from _library(host, answers.facts[host])
+        yield from _memlock(host, answers)
+        yield from _library(host, answers.facts[host])
         yield from _addresses(host, host_ports, _setting(answers, host, "NCCL_IB_GID_INDEX"))
-    yield from _types({host: host_ports for host, host_ports in usable.items() if host_ports}, answers)
+    yield from _types(usable, answers)
 
 
 def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -201,13 +201,13 @@ def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Findin
     for port in host_ports:
         gid = _gid(port, index)
         if index.isdigit() and gid is None:
-            text = f"{host}: {port.name} has no address at NCCL_IB_GID_INDEX={index}"
+            text = f"{port.name} has no address at NCCL_IB_GID_INDEX={index}"
         elif not index.isdigit() and not any(not row[1].startswith("fe80:") for row in port.gids):
-            text = f"{host}: {port.name} (RoCE) has no IP address"
+            text = f"{port.name} (RoCE) has no IP address"
         else:
             continue
         shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
-        yield find("rdma-gid", (host,), text, evidence=shown)
+        yield find("rdma-gid", host, text, evidence=shown)
 
 
 def _gid(port: Port, index: str) -> tuple[Any, ...] | None:

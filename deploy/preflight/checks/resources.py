@@ -99,10 +99,10 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
     free = memory.get("MemAvailable", 0)
     free = min(free, memory["limit"]) if memory.get("limit") else free
     fix = f"on {host}: free -h; ps aux --sort -rss | head; or use fewer processes, smaller batches"
-    if free and free < MEMORY_LEAST * processes:
-        yield find("memory-low", host, f"{binary(free)} of memory free", fix)
-    elif free and free < MEMORY_GOOD:
-        yield find("memory-low", host, f"{binary(free)} of memory free", fix, WARNING)
+    least = MEMORY_LEAST * processes
+    if free and free < max(least, MEMORY_GOOD):
+        level = FAULT if free < least else WARNING
+        yield find("memory-low", host, f"{binary(free)} of memory free", fix, level)
 
 
 def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
@@ -124,8 +124,13 @@ def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     )
 
 
+def _soft(has: dict[str, Any], name: str) -> int:
+    """A limit as it is in force; -1: there is none, or nobody knows."""
+    return int(has.get(name, [-1])[0])
+
+
 def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
-    soft = has["nofile"][0]
+    soft = _soft(has, "nofile")
     if 0 <= soft < FILES_GOOD:
         level = WARNING if soft >= files else "fault"
         yield find("open-files", host, f"only {soft} open files allowed", level=level)
@@ -145,16 +150,16 @@ def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
 
 def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     """Threads that do not start, and a limit of the stack with which they may not: it is each thread's own size."""
-    stack, (started, wanted) = has.get("stack", [-1])[0], has.get("threads", (1, 1))
+    stack, (started, wanted) = _soft(has, "stack"), has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
     if stack > STACK_MOST:
-        text = f"{host}: a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
+        text = f"a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
         text += f": {short}" if started < wanted else "; they start now, and need not where memory is short"
         fix = stack_fix(host)
     elif started < wanted:
-        user, group = has.get("nproc", [-1])[0], has.get("pids", -1)
+        user, group = _soft(has, "nproc"), has.get("pids", -1)
         limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
-        text = f"{host}: {short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
+        text = f"{short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
         fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
         if has.get("denied"):
             yield find(
@@ -168,7 +173,7 @@ def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             return
     else:
         return
-    yield find("process-limits", (host,), text, fix, level, symptom=_NO_THREAD)
+    yield find("process-limits", host, text, fix, level, symptom=_NO_THREAD)
 
 
 def stack_fix(host: str) -> str:
@@ -179,7 +184,7 @@ def stack_fix(host: str) -> str:
 
 def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
-    size, seconds = has.get("fsize", [-1])[0], has.get("cpu", [-1])[0]
+    size, seconds = _soft(has, "fsize"), _soft(has, "cpu")
     if 0 <= size < GIB:
         level = FAULT if size < MIB else WARNING
         yield find(
@@ -201,7 +206,7 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             symptom="exit code -24 (SIGXCPU)",
         )
     for name, letter, least, good in OF_MEMORY:
-        soft = has.get(name, [-1])[0]
+        soft = _soft(has, name)
         if 0 <= soft < good:
             fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
             level = FAULT if soft < least else WARNING

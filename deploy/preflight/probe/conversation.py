@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...core.errors import DeployError
@@ -57,8 +57,8 @@ def examine(
     answers = replace(answers, links=(*answers.links, *_rates(talk, answers)))
     if measure:
         answers = replace(answers, links=(*answers.links, *_bandwidth(talk, answers)))
-    firewalls = _firewalls(talk, answers)
-    answers = replace(answers, links=(*answers.links, *firewalls.links), control=firewalls.control)
+    control, again = _firewalls(talk, answers)
+    answers = replace(answers, links=(*answers.links, *again), control=control)
     answers = replace(answers, often=_often(talk, answers))
     answers = replace(answers, links=targets.settled(answers))
     talk.ask(lambda host: {"do": "quit"}, 0)
@@ -115,21 +115,16 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     return seen
 
 
-@dataclass(frozen=True)
-class _Firewalls:
-    """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile."""
+def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]], Collection[Link]]:
+    """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile.
 
-    control: dict[str, dict[str, Any]]
-    links: tuple[Link, ...] = ()
-
-
-def _firewalls(talk: _Talk, answers: Answers) -> _Firewalls:
-    """Read the rules, call again, read them again: a rule whose count grows has dropped our packets."""
+    It reads the rules, calls again, and reads them again: a rule whose count grows has dropped our packets.
+    """
     failed = {host for link in answers.links if not link.ok or link.again for host in link.ends}
     if not failed:
-        return _Firewalls({})
+        return {}, ()
     before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
-    links = tuple(_called(talk, targets.once_more(answers)).values())
+    links = _called(talk, targets.once_more(answers)).values()
     after = (
         talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
         if any(rules["rules"] for rules in before.values())
@@ -144,7 +139,7 @@ def _firewalls(talk: _Talk, answers: Answers) -> _Firewalls:
             if count > counts.get(rule, count)
         ]
         control[host] = {"firewall": {**rules, "grown": grown}}
-    return _Firewalls(control, links)
+    return control, links
 
 
 def _listen(answers: Answers, host: str) -> dict[str, Any]:
@@ -288,17 +283,20 @@ class _Talk:
         """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
         by_host: dict[str, dict[str, Any]] = {}
 
+        def tell(what: dict[str, Any]) -> None:
+            if wait_s:
+                self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+
         def ask_host(host: str) -> None:
             try:
                 asked, what = time.time(), question(host)
-                if wait_s:
-                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+                tell(what)
                 self.shells[host].send(what)
                 if wait_s:
                     answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
                     self.times[host] = (asked, time.time())
                     by_host[host] = answer
-                    self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
+                    tell(what)
             except DeployError as failed:
                 # A broken connection does not mean that the probe has ended.
                 broken = getattr(failed, "kind", "") == "lost"

@@ -108,6 +108,11 @@ def way(address):
     return nearest
 
 
+def run(argv):
+    """A program's answer, for which it has 3 s."""
+    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+
+
 def firewall():
     """The firewall rules of this host that drop, reject or redirect packets, each with its count of packets.
 
@@ -117,8 +122,7 @@ def firewall():
     for program in ("iptables", "ip6tables"):
         for table in ("raw", "mangle", "nat", "filter"):
             try:
-                argv = [program, "-t", table, "-S", "-v"]
-                done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+                done = run([program, "-t", table, "-S", "-v"])
             except (OSError, subprocess.TimeoutExpired):
                 break
             read = read or not done.returncode
@@ -129,8 +133,7 @@ def firewall():
                     six = "6" if program == "ip6tables" else ""
                     rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
     try:
-        argv = ["nft", "list", "ruleset"]
-        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+        done = run(["nft", "list", "ruleset"])
         own = nft_rules(done.stdout.decode(errors="replace"), read)
         rules, hits, read = (
             rules + [rule for rule, _ in own],

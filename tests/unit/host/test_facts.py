@@ -13,7 +13,7 @@ from deploy.causes.finding import UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.host import commands
 from deploy.host import facts as host_facts
-from deploy.host.facts import Address, Gpu, Route
+from deploy.host.facts import Address, Route
 from deploy.preflight.checks import hosts as host_checks
 from tests.hostile.engine import described
 
@@ -106,7 +106,7 @@ def test_gpus_are_those_nvidia_smi_lists():
     facts = host_facts.parse(
         answer("gpu 0, GPU-5d5b, 412, 81920, 97, NVIDIA A100-SXM4-80GB", "gpu No devices were found"), 0
     )
-    assert facts.gpus == (Gpu(0, "NVIDIA A100-SXM4-80GB", 81920, "GPU-5d5b"),)
+    assert [(gpu.index, gpu.name, gpu.uuid) for gpu in facts.gpus] == [(0, "NVIDIA A100-SXM4-80GB", "GPU-5d5b")]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.host.facts import Gpu
+from deploy.host.gpus import GpuUse
 from deploy.hosts.node import container
 from deploy.hosts.node.container import Meeting, Work
 from deploy.job.cluster import from_flag
@@ -121,7 +121,7 @@ def test_rdma_devices_and_memlock_only_where_there_are_any():
     ],
 )
 def test_a_container_has_the_gpus_that_were_chosen_by_uuid_and_as_many_ranks(gpus, picked, options, ranks):
-    chosen = tuple(Gpu(index, "A", 1, f"GPU-{letter}") for index, letter in enumerate(gpus))
+    chosen = tuple(GpuUse(index, f"GPU-{letter}", "A", 0, 1, 0) for index, letter in enumerate(gpus))
     container = made(picked=picked, gpus=chosen)[0]
     argv = container.argv
     assert (f"muster.gpus={','.join(gpu.uuid for gpu in chosen)}" in argv) == bool(gpus)

@@ -6,8 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.door.session import Done
+from deploy.host.reached import ReachedHosts
 from deploy.hosts.start import probe_ends
-from deploy.job.options import Job
+from deploy.job.cluster import Cluster
 from deploy.preflight import judge
 from lab.answers import answers
 from tests.hosts import FACTS
@@ -43,7 +44,7 @@ def test_a_crash_is_of_a_small_stack_only_where_the_stack_is_small(code, stack, 
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
     died = {"b": ("probe-died", f"`... docker run` ended with code {code}: no message")}
     seen = dataclasses.replace(seen, facts=left, faults=died)
-    verdict = judge(probe_ends.with_small_stacks(seen, [session], {"b": FACTS}, Job(), "lab:1"))
+    verdict = judge(probe_ends.with_small_stacks(seen, ReachedHosts(Cluster(()), [session], {"b": FACTS}), "lab:1"))
     assert (verdict.cause, verdict.first.level, verdict.hosts) == (cause, "could not tell", ("b",))
     assert session.asked == (code == 139)
     if cause == "process-limits":

@@ -5,7 +5,7 @@ import json
 
 from deploy.core.names import NodeName, RunId
 from deploy.host import gpus, status
-from deploy.host.facts import Gpu
+from deploy.host.gpus import GpuUse
 from deploy.hosts.node import container, witness
 from deploy.hosts.node.container import Meeting, Work
 from deploy.hosts.start import places, waits
@@ -14,7 +14,7 @@ from deploy.job.options import Job
 from deploy.report import tables
 from tests.hosts import FACTS
 
-GPUS = tuple(Gpu(index, "H100", 81559, f"GPU-{index}") for index in range(4))
+GPUS = tuple(GpuUse(index, f"GPU-{index}", "H100", 0, 81559, 0) for index in range(4))
 QUEUE = waits.Queue(("10.0.0.1", "10.0.0.2"), 29700, 5_000_000_000, "key", "laptop")
 WORK = Work("r1", "app", ("train.py",), token="7f3a")
 

@@ -9,9 +9,10 @@ import pytest
 from deploy.causes.finding import UNKNOWN, WARNING, Finding
 from deploy.door.session import Done
 from deploy.host.facts import Address, parse_addresses
+from deploy.host.reached import ReachedHosts
 from deploy.hosts.start import preflight as hosts_preflight
 from deploy.hosts.start import probes
-from deploy.job.options import Job
+from deploy.job.cluster import Cluster
 from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import hosts as host_checks
@@ -453,7 +454,7 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
 def test_an_image_is_without_torch_only_where_python_says_so(code, err, words):
     host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
     session = SimpleNamespace(host=host, run=lambda argv, **more: Done(code, "", err))
-    assert probes.without_torch([session], {"b": FACTS}, Job(), "lab:1") == words
+    assert probes.without_torch(ReachedHosts(Cluster(()), [session], {"b": FACTS}), "lab:1") == words
 
 
 def test_a_container_without_netlink_is_not_said_to_be_behind_address_translation():

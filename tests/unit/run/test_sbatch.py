@@ -7,6 +7,7 @@ import pytest
 from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.job.load import read_text
+from deploy.job.script import split_words
 from deploy.run import sbatch_options
 from deploy.run.sbatch import SlurmJob, batch_script
 
@@ -55,7 +56,7 @@ def test_gpus_are_counted_in_one_place_and_a_requeue_may_be_taken_away():
 
 def test_a_quote_that_does_not_end_is_refused():
     with pytest.raises(UsageError, match="--slurm -p 'a"):
-        sbatch_options.words_of("--slurm", "-p 'a")
+        split_words("--slurm", "-p 'a")
 
 
 def test_a_job_that_asks_for_no_cpus_says_so_in_its_file_and_to_whoever_makes_it():

@@ -1,0 +1,28 @@
+"""What a push and a deploy bring to hosts: the image, the folder, data and packages, and to which hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...host.reached import ReachedHosts
+from ...send.folder.credentials import Choice
+from ...send.folder.folder_look import FolderLook
+from ...send.packages.requirements import Requirements
+
+
+@dataclass(frozen=True)
+class Shipment(ReachedHosts):
+    """The hosts, and what they get: `tag` is the image of the folder, on the image `base`."""
+
+    base: str
+    tag: str
+    folder: Path | None
+    choice: Choice
+    requirements: Requirements | None = None
+    data: Sequence[FolderLook] = ()
+
+    def code(self) -> FolderLook | None:
+        """A new look at the folder: somebody may have worked in it since the last one."""
+        return FolderLook(self.folder, self.choice) if self.folder else None
