@@ -30,8 +30,8 @@ SHAPE = (
 class Table:
     """One table of a file. Ask for every key you know, then call `done`, which refuses all other keys."""
 
-    def __init__(self, path: Path, data: dict[str, Any], key_path: KeyPath = (), name: str = "") -> None:
-        self.path, self._data, self._key_path = path, data, key_path
+    def __init__(self, path: Path | str, data: dict[str, Any], key_path: KeyPath = (), name: str = "") -> None:
+        self.path, self._where, self._data, self._key_path = Path(path), str(path), data, key_path
         self._name = name or (data["name"] if isinstance(data.get("name"), str) else "")
         self._known: list[str] = []
 
@@ -97,7 +97,7 @@ class Table:
         key_path = _dotted((*self._key_path, *below))
         if self._name and below != ("name",):
             key_path += f" ({self._name})"
-        raise UsageError(": ".join(filter(None, (str(self.path), key_path, what))), hint)
+        raise UsageError(": ".join(filter(None, (self._where, key_path, what))), hint)
 
 
 def read(path: Path) -> Table:

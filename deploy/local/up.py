@@ -226,11 +226,10 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             about = (port, max(1, cores * world.nodes // total), system, script)
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
-        run = roles.on_this_machine(acted, observe.doors(total), token_hex(16), make)
-        shares = roles.shares(acted, own.gpus)
+        run = roles.on_this_machine(acted, observe.doors(total), own.gpus, token_hex(16), make)
         nodes = [
-            replace(node, environment=node.environment | own.given(share, total) | {roles.ROLE_GPUS: str(len(share))})
-            for node, share in zip(run.nodes, shares, strict=True)
+            replace(node, environment=node.environment | own.given(share, total))
+            for node, share in zip(run.nodes, roles.shares(acted, own.gpus), strict=True)
         ]
         return replace(run, nodes=tuple(nodes), script=replace(own, nodes=total))
 

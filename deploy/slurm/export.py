@@ -33,6 +33,8 @@ from .planned import agent_of, planned
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
+# Pods are placed one by one, and each fetches its image first.
+_PODS_WITHIN_S = 3600
 # Each pod has an address of its own: the ports of roles need not be looked for.
 _ROLES_PORT, _FREE_PORTS = 29600, range(29700, 29800)
 # What the other engine has no such thing for, with what does the same there.
@@ -142,8 +144,9 @@ def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> 
         own |= {environment.BARE_RANK: "1"} if each.bare else {}
         words = (environment.SCRIPT, *each.words)
         groups.append(pods.Group(words, count, ranks, own_gpus, each.restarts, role.name, role.separate, own))
-    known = roles.of_pods(acted, where)
-    return tuple(replace(each, variables={**each.variables, **known[each.name]}) for each in groups)
+    # The key is none of it: a Secret of the cluster has it.
+    known = roles.variables(acted, where, "", within=_PODS_WITHIN_S)
+    return tuple(replace(each, variables={**each.variables, **known, roles.ROLE: each.name}) for each in groups)
 
 
 def _name(words: Sequence[str]) -> str:

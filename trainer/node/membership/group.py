@@ -23,7 +23,7 @@ from muster.files import replace as write
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
-from . import peers
+from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
 from .newcomers import Newcomers
@@ -404,13 +404,12 @@ def join(
 def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
     """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
     nodes = plan["nodes"]
-    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     address = str(nodes[name][0])
-    endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
+    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     return {
         "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ())) - bool(plan.get('arbiter'))}",
         "PET_RDZV_BACKEND": BACKEND,
-        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_RDZV_ENDPOINT": meeting.endpoint(address, 0),
         "PET_LOCAL_ADDR": address,
         "PET_MAX_RESTARTS": _ENDLESS,
         **files,
