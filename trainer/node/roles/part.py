@@ -33,10 +33,9 @@ PLAN, SECRET = "MUSTER_ROLES", "MUSTER_ROLE_SECRET"
 _ROUND_S, _LOOK_S = 0.2, 0.05
 # A role that fails because the one that ends the run has just gone hears of that within this time.
 _EXCUSE_S = 2.0
-# At the end everybody is to hear of it; who does not answer for so long hears it from others, or is gone.
-_TELL_S = 3.0
-# One that cannot start may be the first to know: the others' containers begin some seconds later.
-_TELL_LATER_S = 20.0
+# At the end everybody is to hear of it; who does not answer for so long hears it from others, or is gone. Where one
+# cannot start, the others' containers may begin some seconds later.
+_TELL_S, _TELL_LATER_S = 3.0, 20.0
 _AT_ONCE = 32
 
 
@@ -60,7 +59,7 @@ class Part:
         self._others = {name: unheard for role in plan.roles for name in role.nodes if name != node}
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._life: Life | None = None
-        self._phase, self._why, self._why_not, self._starts = WAITS, "", "", 0
+        self._phase, self._why_not = WAITS, ""
         self._asked_at = self._over_at = self._since = 0.0
         try:
             self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
@@ -76,10 +75,12 @@ class Part:
 
         Raises Ends where the run is over before that, Refused for a port that somebody else has.
         """
-        previous = signal.signal(signal.SIGTERM, _interrupt)
+        previous, before = signal.signal(signal.SIGTERM, _interrupt), list[str]()
         try:
             while not self.over and (missing := self.plan.waits_for(self.role, self._views())):
-                self._tell(WAITS, f"waits for {', '.join(missing[:3])}")
+                if missing != before:
+                    self._tell(WAITS, f"waits for {', '.join(missing[:3])}")
+                before = missing
                 time.sleep(_LOOK_S)
         except KeyboardInterrupt:
             words = f"{self.role.name} was stopped before it started"
@@ -101,22 +102,21 @@ class Part:
 
         Returns why the program is not ready although it has had the time for it; an empty text while it has.
         """
-        last, self._life = self._life, min(lives, key=lambda life: life.local_rank, default=None)
-        if self._life is None or self.over:
+        last, life = self._life, min(lives, key=lambda life: life.local_rank, default=None)
+        self._life = life
+        if life is None or self.over:
             return ""
-        is_new = last is None or last.pid != self._life.pid
-        if self._phase == READY and (is_new or self._life.code is not None):
+        is_new = last is None or last.pid != life.pid
+        if self._phase == READY and (is_new or life.code is not None):
             self._tell(RUNS, "its program has ended")
-        if is_new:
-            self._starts += 1
-            if self._starts > 1:
-                self._tell(RUNS, died, again=True, restarts=self._starts - 1)
+        if is_new and life.attempt:
+            self._tell(RUNS, died, again=True, restarts=life.attempt)
         # One that dies before it is ready has no more time for that: it would start again for ever.
         if self._phase != RUNS or time.monotonic() < self._since + self.role.within or not (self._why_not or died):
             return ""
-        why = f"{self._why_not}{ready.elsewhere(self._own.address, self._port, links.listening(self._life.pid))}"
+        why = f"{self._why_not}{ready.elsewhere(self._own.address, self._port, links.listening(life.pid))}"
         if died and self.role.ready[0]:
-            why = f"it was started {self._starts} times, and {died}"
+            why = f"it was started {life.attempt + 1} times, and {died}"
         return f"{self.who} is not ready after {self.role.within:g} s: {why}"
 
     def ask(self) -> None:
@@ -165,7 +165,9 @@ class Part:
             signal.signal(number, lambda *_: self.ask())
         while not self.over and not self._asked_at:
             time.sleep(_LOOK_S)
-        self._tell_everybody(tell_s)
+        end = time.monotonic() + tell_s
+        while not all(view.over for view in self._others.values()) and time.monotonic() < end:
+            time.sleep(_LOOK_S)
         self._closed.set()
         with suppress(OSError):
             self._listening.shutdown(socket.SHUT_RDWR)
@@ -175,13 +177,11 @@ class Part:
         return {**self._others, self.node: View(self._phase, self.over, time.monotonic())}
 
     def _tell(self, phase: str, why: str = "", **more: Any) -> None:
-        """Be at this phase from now on. What is no news is no event."""
-        is_news = (phase, why) != (self._phase, self._why) or bool(more)
+        """Be at this phase from now on."""
         self._since = time.monotonic() if phase == RUNS != self._phase else self._since
-        self._phase, self._why = phase, why
-        if is_news:
-            with suppress(OSError):
-                self._events.event("role", role=self.role.name, phase=phase, why=why, **more)
+        self._phase = phase
+        with suppress(OSError):
+            self._events.event("role", role=self.role.name, phase=phase, why=why, **more)
         self._decide()
 
     def _decide(self) -> None:
@@ -193,33 +193,25 @@ class Part:
         return {"node": self.node, "phase": self._phase, "over": self.over}
 
     def _hear(self, row: Mapping[str, Any], node: Any) -> None:
-        view = view_of(row, time.monotonic())
         with self._lock:
-            # Its end is final: an answer that was on its way meanwhile is older.
-            if view and node in self._open():
-                self._others[node] = view
+            if node in self._others:
+                self._others[node] = view_of(row, self._others[node], time.monotonic())
         self._decide()
-
-    def _open(self) -> list[str]:
-        """The other nodes that have not ended, as far as this one has heard."""
-        return [name for name, view in self._others.items() if view.phase not in (ENDED, BROKE)]
 
     def _answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
         self._hear(question, question.get("node"))
         return self._words()
 
-    def _ask(self, node: str) -> bool | None:
-        """Ask another node; whether it has heard what this one says, or None: its host answers, and it is not there."""
+    def _ask(self, node: str) -> None:
         address, port, *_ = self.plan.role_of(node).nodes[node]
-        answer = peers.ask(address, port, self.plan.key, self._words())
-        if answer:
+        if answer := peers.ask(address, port, self.plan.key, self._words()):
             self._hear(answer, node)
-        return None if answer == {} else answer is not None
 
     def _ask_all(self) -> None:
+        """Ask all that do not know yet that the run is over."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while not self._closed.wait(_ROUND_S):
-                list(pool.map(self._ask, self._open()))
+                list(pool.map(self._ask, [node for node, view in self._others.items() if not view.over]))
                 self._decide()
 
     def _look_all(self) -> None:
@@ -229,17 +221,6 @@ class Part:
                 self._why_not = self._ready(life.began)
                 if not self._why_not and life == self._life:
                     self._tell(READY)
-
-    def _tell_everybody(self, tell_s: float) -> None:
-        """Tell every other node of this one's end and the run's, for as long as that may take."""
-        end, left = time.monotonic() + tell_s, list(self._others)
-        # A node that is not there has ended, or, where this one could not start, has not begun.
-        waits = (False, None) if tell_s == _TELL_LATER_S else (False,)
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            while left and time.monotonic() < end:
-                heard = list(pool.map(self._ask, left))
-                left = [node for node, has in zip(left, heard, strict=True) if has in waits]
-                time.sleep(_LOOK_S if left else 0.0)
 
 
 def _interrupt(*_: object) -> None:

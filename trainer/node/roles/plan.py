@@ -138,8 +138,12 @@ def read(text: str) -> Plan:
     return Plan(tuple(roles), given["key"], given.get("within", 0.0))
 
 
-def view_of(row: Mapping[str, Any], seen: float) -> View | None:
-    """What another node says of itself; None where it is no such thing."""
+def view_of(row: Mapping[str, Any], before: View, seen: float) -> View:
+    """What another node says of itself, after what it said `before`; what is no such thing changes nothing.
+
+    Its end is final: an answer that was on its way meanwhile is older.
+    """
     phase, over = row.get("phase"), row.get("over")
-    is_view = phase in (WAITS, RUNS, READY, *_ENDS) and over in ("", AS_PLANNED, TOO_EARLY)
-    return View(str(phase), str(over), seen) if is_view else None
+    if phase not in (WAITS, RUNS, READY, *_ENDS) or over not in ("", AS_PLANNED, TOO_EARLY):
+        return before
+    return View(before.phase if before.phase in _ENDS else str(phase), before.over or str(over), seen)

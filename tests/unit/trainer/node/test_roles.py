@@ -103,7 +103,12 @@ def test_who_trains_has_time_to_save_where_another_role_has_failed():
 
 
 def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
-    assert view_of({"node": "w0", "phase": BROKE, "over": TOO_EARLY}, 7.0) == View(BROKE, TOO_EARLY, 7.0)
+    assert view_of({"node": "w0", "phase": BROKE, "over": TOO_EARLY}, View(), 7.0) == View(BROKE, TOO_EARLY, 7.0)
+
+
+def test_an_end_is_final_whatever_was_on_its_way_meanwhile():
+    ended = View(ENDED, AS_PLANNED, 7.0)
+    assert view_of({"phase": RUNS, "over": ""}, ended, 8.0) == View(ENDED, AS_PLANNED, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,8 @@ def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
     ],
 )
 def test_what_is_no_word_of_a_node_is_not_heard(row):
-    assert view_of(row, 0.0) is None
+    before = View(READY, "", 7.0)
+    assert view_of(row, before, 8.0) is before
 
 
 def test_a_plan_is_read_as_it_was_made():
