@@ -218,7 +218,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """The nodes of all roles; the GPUs are shared out among them."""
         asked = self._asked
         total = sum(each.role.nodes for each in asked.acted)
-        acted = roles.with_ports(asked.acted, lambda role: observe.doors(1)[0][1])
+        doors = observe.doors(total + len(asked.acted))
+        acted = roles.with_ports(asked.acted, (port for _, port, _ in doors[total:]))
 
         def make(world: roles.World, port: int) -> environment.RunSpec:
             acted = world.acted
@@ -226,12 +227,14 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             about = (port, max(1, cores * world.nodes // total), system, script)
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
-        run = roles.on_this_machine(acted, observe.doors(total), own.gpus, token_hex(16), make)
-        nodes = [
+        nodes = roles.on_this_machine(acted, doors[:total], own.gpus, token_hex(16), make)
+        given = [
             replace(node, environment=node.environment | own.given(share, total))
-            for node, share in zip(run.nodes, roles.shares(acted, own.gpus), strict=True)
+            for node, share in zip(nodes, roles.shares(acted, own.gpus), strict=True)
         ]
-        return replace(run, nodes=tuple(nodes), script=replace(own, nodes=total))
+        words = (environment.SCRIPT, *asked.choice.arguments)
+        about = run_dir.name, run_dir, asked.choice.start, words, tuple(given)
+        return environment.RunSpec(*about, replace(own, nodes=total))
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's, and install its packages there."""

@@ -112,7 +112,7 @@ class Placement:
 class NodeSpec:
     """One node: its name, its place (from 0), and its variables besides those of this shell.
 
-    `arguments`, `restarts`: of its role, in a run of several.
+    `arguments`, `restarts`, `role`: of its role, in a run of several.
     """
 
     name: str
@@ -120,6 +120,7 @@ class NodeSpec:
     environment: dict[str, str]
     arguments: tuple[str, ...] = ()
     restarts: int = 0
+    role: str = ""
 
 
 # A run's container has its packages here, below what is the image's own. Packages hold this path.

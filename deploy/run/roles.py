@@ -69,8 +69,9 @@ class World:
 
 @dataclass(frozen=True)
 class Where:
-    """A node as the others reach it: its address, its port for questions, and how many ranks and GPUs it has."""
+    """A node of a role as the others reach it: its address, its port for questions; how many ranks and GPUs it has."""
 
+    role: str
     name: str
     address: str
     port: int
@@ -109,10 +110,10 @@ def refuse_beside(options: Options) -> None:
             raise UsageError(f"{flag_of(name)}: not in a run of several roles", instead)
 
 
-def with_ports(acted: Sequence[Acted], choose: Callable[[Role], int]) -> tuple[Acted, ...]:
-    """The roles with the ports that `choose` finds for those that take any free one."""
+def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:
+    """The roles with free ports for those that take any."""
     return tuple(
-        replace(each, role=replace(each.role, port=choose(each.role))) if each.role.port == ANY_PORT else each
+        replace(each, role=replace(each.role, port=next(free))) if each.role.port == ANY_PORT else each
         for each in acted
     )
 
@@ -155,30 +156,28 @@ def ranks_of(given: Mapping[str, str]) -> int:
 
 def on_this_machine(
     acted: Sequence[Acted], doors: Sequence[Door], gpus: int, key: str, make: Callable[[World, int], RunSpec]
-) -> RunSpec:
+) -> tuple[NodeSpec, ...]:
     """All nodes of a run on this machine, which has so many GPUs. `doors`: for each node its address, and two ports.
 
     `make`: plans one world that meets on a port.
     """
-    nodes, where = list[NodeSpec](), dict[str, list[Where]]()
-    specs, own_gpus = dict[str, RunSpec](), shares(acted, gpus)
+    nodes, where, own_gpus = list[NodeSpec](), list[Where](), shares(acted, gpus)
     for world in worlds(acted):
-        role = world.acted.role
-        spec = specs[role.name] = make(world, doors[len(nodes)][2])
+        role, spec = world.acted.role, make(world, doors[len(nodes)][2])
         for index, node in enumerate(spec.nodes, world.first):
             place, name = len(nodes), role.name if role.nodes == 1 else f"{role.name}-{index}"
-            at = Where(name, *doors[place][:2], ranks_of(node.environment), len(own_gpus[place]))
-            where.setdefault(role.name, []).append(at)
+            address, port, _ = doors[place]
+            where.append(Where(role.name, name, address, port, ranks_of(node.environment), len(own_gpus[place])))
             given = {**world.own_meeting(node.environment), environment.NODE: name}
-            nodes.append(NodeSpec(name, place, given, spec.arguments, world.acted.restarts))
-    run = replace(specs[first_of([each.role for each in acted]).name], nodes=tuple(nodes))
-    return run.with_variables(variables(acted, where, key, shared=True))
+            nodes.append(NodeSpec(name, place, given, spec.arguments, world.acted.restarts, role.name))
+    known = variables(acted, where, key, shared=True)
+    return tuple(replace(node, environment={**node.environment, **known}) for node in nodes)
 
 
 def variables(
-    acted: Sequence[Acted], where: Mapping[str, Sequence[Where]], key: str, shared: bool = False, within: int = 0
+    acted: Sequence[Acted], where: Sequence[Where], key: str, shared: bool = False, within: int = 0
 ) -> dict[str, str]:
-    """What every node is told of all roles (docs/develop/contract.md). `where`: the nodes of each role.
+    """What every node is told of all roles (docs/develop/contract.md).
 
     `shared`: on one machine, where the nodes of a role cannot have the same port. `within`: what a node may take, in
     seconds, until it answers for the first time.
@@ -188,7 +187,7 @@ def variables(
     main = first_of(roles)
     for role in sorted(roles, key=lambda role: role is not main):
         begins, nodes = first_rank, dict[str, tuple[str, int, int, int, int]]()
-        for index, node in enumerate(where[role.name]):
+        for index, node in enumerate(node for node in where if node.role == role.name):
             service = role.port + index * shared if role.port else 0
             own_first = first_rank if role.separate else begins
             nodes[node.name] = (node.address, node.port, service, own_first, node.gpus)
@@ -201,5 +200,4 @@ def variables(
 
 def by_node(run: RunSpec) -> dict[str, str]:
     """The role of each node, by its name; empty where the run has one command."""
-    rows = json.loads(run.nodes[0].environment.get(ROLES, '{"roles": []}'))["roles"]
-    return {node: row["name"] for row in rows for node in row["nodes"]}
+    return {node.name: node.role for node in run.nodes if node.role}

@@ -128,16 +128,15 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
 
 def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
-    free = iter(_FREE_PORTS)
-    acted = roles.with_ports(acted, lambda role: next(free))
-    groups, where = list[pods.Group](), dict[str, list[roles.Where]]()
+    acted = roles.with_ports(acted, iter(_FREE_PORTS))
+    groups, where = list[pods.Group](), list[roles.Where]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
         count = nodes if role.name == MAIN else role.nodes
         ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
         names = [role.name] if count == 1 else [f"{role.name}-{index}" for index in range(count)]
-        where[role.name] = [
-            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
+        where += [
+            roles.Where(role.name, node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
             for index, node in enumerate(names)
         ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}

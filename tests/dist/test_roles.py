@@ -238,7 +238,7 @@ def on_hosts(tmp_path):
         met = Meeting(addresses[0], free_port(), ("lo",) * len(hosts))
         work = Work("r", "image", ("x",), token=str(free_port()), share_key="k", roles=acted, observe=False)
         for node in roles.node_containers(hosts, [FACTS] * len(hosts), Job(), work, met, addresses):
-            own = tmp_path / node.environment["MUSTER_ROLE"]
+            own = tmp_path / node.docker.labels["muster.role"]
             own.mkdir()
             given = {**node.environment, "MUSTER_RUN_DIR": str(own), "MUSTER_SENT": str(tmp_path / "scripts")}
             started[own.name] = subprocess.Popen(

@@ -34,16 +34,18 @@ def node_containers(
     if not work.roles:
         return container.node_containers(hosts, facts, job, work, met)
     places = {host.name: place for place, host in enumerate(hosts)}
-    made, where = dict[int, NodeContainer](), dict[str, list[roles.Where]]()
+    made, where = dict[int, NodeContainer](), list[roles.Where]()
     port, *free = plan.choose_ports(facts, PORTS, 1 + len(work.roles), taken=(met.port,))
-    acted = roles.with_ports(work.roles, lambda role: free.pop())
+    acted = roles.with_ports(work.roles, iter(free))
     for world in roles.worlds(acted):
         role, own = world.acted.role, [places[name] for name in world.hosts]
         own_hosts, own_facts = [hosts[place] for place in own], [facts[place] for place in own]
-        _refuse_taken(role.name, role.port, own_hosts, own_facts)
-        # Where the nodes of this world meet: on the first of them.
-        port_there = met.port if own[0] == 0 else plan.choose_port(own_facts[0])
-        meeting = Meeting(addresses[own[0]], port_there, tuple(met.interfaces[place] for place in own))
+        if taken := [host.name for host, fact in zip(own_hosts, own_facts, strict=True) if role.port in fact.listening]:
+            what = f"{taken[0]}: port {role.port} of {role.name} is taken: something listens there"
+            raise DeployError(what, f"give the role another port, in [[role]] or {FLAG.role}")
+        # The nodes of a world meet on the first of them.
+        interfaces = tuple(met.interfaces[place] for place in own)
+        meeting = Meeting(addresses[own[0]], plan.choose_port(own_facts[0]), interfaces)
         planned = container.node_containers(own_hosts, own_facts, *_of_world(world, job, work), meeting)
         for place, node in zip(own, planned, strict=True):
             start = f"{work.token}-{place}"
@@ -55,9 +57,8 @@ def node_containers(
                 start=start,
                 first=place == 0,
             )
-            ranks = roles.ranks_of(node.environment)
-            at = roles.Where(node.node, addresses[place], port, ranks, len(facts[place].gpus))
-            where.setdefault(role.name, []).append(at)
+            ranks, gpus = roles.ranks_of(node.environment), len(facts[place].gpus)
+            where.append(roles.Where(role.name, node.node, addresses[place], port, ranks, gpus))
     known = roles.variables(acted, where, work.share_key)
     nodes = (made[place] for place in range(len(hosts)))
     return tuple(replace(node, environment={**node.environment, **known}) for node in nodes)
@@ -69,11 +70,3 @@ def _of_world(world: roles.World, job: Job, work: Work) -> tuple[Job, Work]:
     work = replace(work, script=acted.words, restarts=acted.restarts, bare=acted.bare)
     # The job's own number is that of the command that was typed beside the roles.
     return replace(job, processes=read_text("nproc", acted.ranks) if acted.ranks else "auto"), work
-
-
-def _refuse_taken(role: str, port: int, hosts: Sequence[Host], facts: Sequence[HostFacts]) -> None:
-    """Raise DeployError for a port that something on a role's host listens on already."""
-    for host, fact in zip(hosts, facts, strict=True):
-        if port and port in fact.listening:
-            what = f"{host.name}: port {port} of {role} is taken: something listens there"
-            raise DeployError(what, f"give the role another port, in [[role]] or {FLAG.role}")

@@ -89,10 +89,7 @@ class Group:
         self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
         self._register = self._spare_register or self._voted(nodes, journal)
         self._copies: NeighbourCopies | None = None
-        try:
-            self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
-        except OSError as fault:
-            raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
+        self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         own = str(nodes[name][0]) if plan.get("apart") else ""
         if script:
             self._copies = NeighbourCopies(folder, self._key, own, self._sources, self._running)
@@ -212,8 +209,7 @@ class Group:
         if self._copies:
             self._copies.close()
         self._register.close()
-        with suppress(OSError):
-            self._door.shutdown(2)
+        peers.close(self._door)
 
     def news(self) -> Epoch | None:
         """A new epoch that this node reports because it is its first member; each epoch once.

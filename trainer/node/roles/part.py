@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 import signal
-import socket
 import threading
 import time
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from muster.errors import DONE, FAILED, STOPPED, Refused, TrainError
+from muster.errors import DONE, FAILED, STOPPED, Refused
 
 from ...run_dir import RankFolder, in_run
 from ...verdict import Verdict, done, publish
@@ -61,12 +60,7 @@ class Part:
         self._life: Life | None = None
         self._phase, self._why_not = WAITS, ""
         self._asked_at = self._over_at = self._since = 0.0
-        try:
-            self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
-        except OSError as fault:
-            where = f"{self._own.address}:{self._own.port}"
-            what = f"{node} cannot listen on {where} for the other roles: {fault.strerror}"
-            raise TrainError(what, "start the run again: it takes other ports") from fault
+        self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
         for work in (self._ask_all, self._look_all):
             threading.Thread(target=work, daemon=True, name="muster-roles").start()
 
@@ -169,9 +163,7 @@ class Part:
         while not all(view.over for view in self._others.values()) and time.monotonic() < end:
             time.sleep(_LOOK_S)
         self._closed.set()
-        with suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
+        peers.close(self._listening)
 
     def _views(self) -> dict[str, View]:
         return {**self._others, self.node: View(self._phase, self.over, time.monotonic())}
@@ -235,7 +227,7 @@ def variables(environment: Mapping[str, str], node: str) -> dict[str, str]:
 def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
     """This node's part, where the run has roles. The plan leaves the environment.
 
-    Raises TrainError where it cannot listen.
+    Raises Refused where it cannot listen.
     """
     text = environment.pop(PLAN, "")
     if not text or run_folder is None:
