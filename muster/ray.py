@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import REFUSED
+from .files import write_own
 
 HEAD, WORKER = "head", "worker"
 # Ray's own processes need shared memory, too: less than all of it is the object store's.
@@ -113,9 +114,7 @@ def _keep_token(secret: str) -> None:
     if secret:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secret)
+        write_own(path, secret)
         os.environ.pop("MUSTER_ROLE_SECRET")
 
 

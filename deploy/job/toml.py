@@ -50,7 +50,7 @@ class Table:
             return default
         value = check(self._data[key])
         if value is None:
-            self.refuse(f"{_shown(self._data[key])} is not {wanted}", "", key)
+            self.refuse(f"{shown(self._data[key])} is not {wanted}", "", key)
         return value
 
     def items(self, key: str, check: Callable[[Any], T | None], wanted: str, secret: bool = False) -> tuple[T, ...]:
@@ -65,7 +65,7 @@ class Table:
         for index, item in enumerate(elements):
             value = check(item)
             if value is None:
-                self.refuse(f"{'this' if secret else _shown(item)} is not {wanted}", "", key, index)
+                self.refuse(f"{'this' if secret else shown(item)} is not {wanted}", "", key, index)
             good.append(value)
         return tuple(good)
 
@@ -130,7 +130,7 @@ def _dotted(key_path: KeyPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).removeprefix(".")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as the file would write it, shortened."""
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

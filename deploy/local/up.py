@@ -230,7 +230,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         nodes = roles.on_this_machine(acted, doors[:total], own.gpus, token_hex(16), make)
         given = [
             replace(node, environment=node.environment | own.given(share, total))
-            for node, share in zip(nodes, roles.shares(acted, own.gpus), strict=True)
+            for node, share in zip(nodes, environment.shares(roles.asked_gpus(acted), own.gpus), strict=True)
         ]
         words = (environment.SCRIPT, *asked.choice.arguments)
         about = run_dir.name, run_dir, asked.choice.start, words, tuple(given)

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -166,15 +167,11 @@ class Script:
     @property
     def ranks(self) -> int:
         """Ranks of each node: as asked; else one for each of its GPUs, or one on the CPU."""
-        return self.asked or self._share or 1
-
-    @property
-    def _share(self) -> int:
-        return self.gpus // self.nodes
+        return self.asked or self.gpus // self.nodes or 1
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
-        return self.given(range(node * self._share, (node + 1) * self._share), nodes)
+        return self.given(shares([-1] * nodes, self.gpus)[node], nodes)
 
     def given(self, share: range, nodes: int) -> dict[str, str]:
         """What a node of `nodes` gets with these of the run's GPUs."""
@@ -182,6 +179,14 @@ class Script:
         given = self.gpus and (nodes > 1 or self.uuids)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
         return {SENT: self.sent, **shared, **self.own, **({} if self.observe else {OBSERVE: "0"})}
+
+
+def shares(asked: Sequence[int], gpus: int) -> list[range]:
+    """Of this machine's `gpus` those of each node: as many as it asks for, or (-1) its part of what is left."""
+    rest = gpus - sum(count for count in asked if count > 0)
+    counts = [max(0, rest // asked.count(-1)) if count < 0 else count for count in asked]
+    ends = accumulate(counts)
+    return [range(end - count, end) if end <= gpus else range(0) for count, end in zip(counts, ends, strict=True)]
 
 
 @dataclass(frozen=True)

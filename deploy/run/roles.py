@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from ..job.inventory import Host
 from ..job.options import FLAG, Options, flag_of
 from ..job.roles.cast import cast, first_of
 from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
-from ..job.values import Gpus, wait
+from ..job.values import wait
 from . import environment
 from .environment import NodeSpec, RunSpec
 
@@ -121,32 +120,24 @@ def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]
 def worlds(acted: Sequence[Acted]) -> Iterator[World]:
     """The worlds of all roles, in the order in which the roles start."""
     for each in acted:
-        count = each.role.nodes
-        if each.role.separate:
-            yield from (World(each, index, 1) for index in range(count))
-        else:
-            yield World(each, 0, count)
+        size = 1 if each.role.separate else each.role.nodes
+        yield from (World(each, first, size) for first in range(0, each.role.nodes, size))
 
 
 def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
     """The hosts, each with as many GPUs as its role asks for; of GPUs that a host names, the first ones."""
-    asked = {name: each.role.gpus for each in acted for name in each.role.hosts if each.role.gpus >= 0}
-    return tuple(replace(host, gpus=_first(host.gpus, asked.get(host.name))) for host in hosts)
+    asked = {name: each.role.gpus for each in acted for name in each.role.hosts}
+    return tuple(
+        replace(host, gpus=(host.gpus[:count] or 0) if isinstance(host.gpus, tuple) else count)
+        if (count := asked.get(host.name, -1)) >= 0
+        else host
+        for host in hosts
+    )
 
 
-def _first(own: Gpus, asked: int | None) -> Gpus:
-    if asked is None:
-        return own
-    return (own[:asked] or 0) if isinstance(own, tuple) else asked
-
-
-def shares(acted: Sequence[Acted], gpus: int) -> list[range]:
-    """Of this machine's `gpus` those of each node: what its role asks for, or its part of what is left."""
-    asked = [each.role.gpus for each in acted for _ in range(each.role.nodes)]
-    rest = gpus - sum(count for count in asked if count > 0)
-    counts = [max(0, rest // asked.count(-1)) if count < 0 else count for count in asked]
-    ends = accumulate(counts)
-    return [range(end - count, end) if end <= gpus else range(0) for count, end in zip(counts, ends, strict=True)]
+def asked_gpus(acted: Sequence[Acted]) -> list[int]:
+    """The GPUs that each node asks for, as `environment.shares` takes them."""
+    return [each.role.gpus for each in acted for _ in range(each.role.nodes)]
 
 
 def ranks_of(given: Mapping[str, str]) -> int:
@@ -161,7 +152,7 @@ def on_this_machine(
 
     `make`: plans one world that meets on a port.
     """
-    nodes, where, own_gpus = list[NodeSpec](), list[Where](), shares(acted, gpus)
+    nodes, where, own_gpus = list[NodeSpec](), list[Where](), environment.shares(asked_gpus(acted), gpus)
     for world in worlds(acted):
         role, spec = world.acted.role, make(world, doors[len(nodes)][2])
         for index, node in enumerate(spec.nodes, world.first):

@@ -15,7 +15,7 @@ from typing import Any
 from ...core.errors import UsageError
 from .. import values
 from ..options import FLAG
-from ..toml import Table
+from ..toml import Table, shown
 
 # The role of a script that is typed beside others: the run ends with it.
 MAIN, REST = "main", "rest"
@@ -65,15 +65,14 @@ class Role:
             if value is True:
                 words.append(each.name)
             elif value != each.default:
-                shown = "+".join(value) if isinstance(value, tuple) else _ANY if value == ANY_PORT else str(value)
-                words.append(f"{each.name}=" + re.sub(r"([\\,:])", r"\\\1", shown))
+                plain = "+".join(value) if isinstance(value, tuple) else _ANY if value == ANY_PORT else str(value)
+                words.append(f"{each.name}=" + re.sub(r"([\\,:])", r"\\\1", plain))
         return f"{','.join(words)}:{self.command}"
 
 
 def read(text: str) -> Role:
     """The role that an option has. Raises UsageError."""
-    shown = text if text.isprintable() else ascii(text)
-    flag = f"{FLAG.role} {shown if len(shown) <= 60 else shown[:57] + '...'}"
+    flag = f"{FLAG.role} {shown(text)}"
     head = "".join(_HEAD.findall(text)[:1])
     placed, *settings = _WORD.findall(head) or [""]
     name, equals, where = placed.partition("=")
@@ -138,6 +137,10 @@ def _only_if(holds: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: value if holds(value) else None
 
 
+def _count(least: int, most: int) -> tuple[Callable[[Any], Any], str]:
+    return values.whole(least, most), f"a number from {least} to {most}"
+
+
 # The reader of each setting, and what it takes.
 _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (
@@ -155,7 +158,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "hosts": (_names, "names of hosts"),
     "ends": (values.yes_or_no, "true or false"),
-    "restart": (values.whole(0, 9999), "a number from 0 to 9999"),
+    "restart": _count(0, 9999),
     "separate": (values.yes_or_no, "true or false"),
     "port": (
         lambda value: ANY_PORT if value == _ANY else values.whole(1, 65535)(value),
@@ -168,7 +171,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "within": (_only_if(values.wait), 'a time with its unit: "90s"'),
     "after": (_names, "names of roles"),
     "processes": (lambda value: values.processes(value) and str(value), '"auto" or a number from 1'),
-    "gpus": (values.whole(0, 1024), "a number from 0 to 1024"),
+    "gpus": _count(0, 1024),
 }
 # What all roles of a run have in common, and what a role calls otherwise.
 _OTHERWISE = {

@@ -50,7 +50,7 @@ class Part:
         log = run_folder / "logs" / f"rank-{in_run(first_rank)}.log"
         kind, port, about = self.role.ready
         # The port that has to answer: one that `ready` names, or the role's own.
-        self._port = (port or self._own.service) if kind in ("port", "url") else 0
+        self._port = port or self._own.service
         self._ready = ready.look_of(kind, self._own.address, self._port, about, log, Path.cwd())
         # How the run is over; empty while it is not.
         self.over = ""

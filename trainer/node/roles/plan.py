@@ -85,14 +85,14 @@ class Plan:
         """How the run is over, as far as the nodes say; empty while it is not."""
         if heard := next((view.over for view in views.values() if view.over), ""):
             return heard
-        last = [role for role in self.roles if role.ends] or self.roles
-        broke = {self.role_of(node).name for node, view in views.items() if view.phase == BROKE}
-        if all(views[node].phase == ENDED for role in last for node in role.nodes):
+        last = [role for role in self.roles if role.ends]
+        phases = {views[node].phase for role in last or self.roles for node in role.nodes}
+        if phases == {ENDED} or (last and BROKE in phases):
             return AS_PLANNED
-        if broke:
-            return AS_PLANNED if any(role.ends and role.name in broke for role in last) else TOO_EARLY
-        is_lost = any(view.phase not in _ENDS and now - view.seen > LOST_S for view in views.values())
-        return TOO_EARLY if is_lost else ""
+        broke_or_lost = (
+            view.phase == BROKE or (view.phase != ENDED and now - view.seen > LOST_S) for view in views.values()
+        )
+        return TOO_EARLY if any(broke_or_lost) else ""
 
     def waits_for(self, role: Role, views: Mapping[str, View]) -> list[str]:
         """The nodes that are not ready for a role to start."""
