@@ -16,7 +16,7 @@ from typing import Any
 from ..core.errors import UsageError
 from ..job import script as typed
 from ..job.inventory import Host
-from ..job.options import FLAG, Options, flag_of
+from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import cast, first_of
 from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
 from ..job.values import wait
@@ -26,14 +26,6 @@ from .environment import NodeSpec, RunSpec
 ROLES = "MUSTER_ROLES"
 # What a pod knows of itself (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
 ROLE, ROLE_INDEX, POD_KEY = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLES_KEY"
-# What a run with roles lacks, and what does the same there.
-_ALONE = "`separate = true` and `restart = 3` let each node of a role start again without the others"
-_BESIDE = {
-    **dict.fromkeys(("min_nodes", "spare", "arbiter"), _ALONE),
-    "wait": "`muster gpus` shows who has the hosts: start it once they are free",
-    "on_end": "let the command of the role that ends the run do it: bash run.sh",
-    "args": "a role needs a script: Muster's own trainer runs alone",
-}
 Door = tuple[str, int, int]
 
 
@@ -104,9 +96,9 @@ def named(role: str) -> Iterator[None]:
 
 def refuse_beside(options: Options) -> None:
     """Raise UsageError for an option that a run with roles does not have."""
-    for name, instead in _BESIDE.items():
-        if options.role and getattr(options, name):
-            raise UsageError(f"{flag_of(name)}: not in a run of several roles", instead)
+    for name, row in ROWS.items():
+        if options.role and row.roles and getattr(options, name):
+            raise UsageError(f"{flag_of(name)}: not in a run of several roles", row.roles)
 
 
 def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:

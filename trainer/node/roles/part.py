@@ -59,7 +59,8 @@ class Part:
         self._lock, self._closed = threading.Lock(), threading.Event()
         self._life: Life | None = None
         self._phase, self._why_not = WAITS, ""
-        self._asked_at = self._over_at = self._since = 0.0
+        # When its time came to stop (the run is over, or somebody asked), and since when its program has run.
+        self._stops_at = self._since = 0.0
         self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
         for work in (self._ask_all, self._look_all):
             threading.Thread(target=work, daemon=True, name="muster-roles").start()
@@ -115,13 +116,11 @@ class Part:
 
     def ask(self) -> None:
         """Somebody asks this node to stop."""
-        self._asked_at = self._asked_at or time.monotonic()
+        self._stops_at = self._stops_at or time.monotonic()
 
     def may_stop(self) -> bool:
         """Whether it is this role's turn to stop, once the run is over or the node was asked to."""
-        since = self._asked_at or self._over_at
-        waited = time.monotonic() - since if since else 0.0
-        return self.plan.may_stop(self.role, self._views(), waited, self.over)
+        return self.plan.may_stop(self.role, self._views(), time.monotonic() - self._stops_at, self.over)
 
     def grace(self) -> float | None:
         """The seconds that the program has from now on, where the run is over and it is its turn to stop; else None."""
@@ -157,7 +156,7 @@ class Part:
         self._tell(phase)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.ask())
-        while not self.over and not self._asked_at:
+        while not self._stops_at:
             time.sleep(_LOOK_S)
         end = time.monotonic() + tell_s
         while not all(view.over for view in self._others.values()) and time.monotonic() < end:
@@ -179,7 +178,8 @@ class Part:
     def _decide(self) -> None:
         with self._lock:
             self.over = self.over or self.plan.over(self._views(), time.monotonic())
-            self._over_at = self._over_at or time.monotonic() * bool(self.over)
+        if self.over:
+            self.ask()
 
     def _words(self) -> dict[str, Any]:
         return {"node": self.node, "phase": self._phase, "over": self.over}
