@@ -43,8 +43,8 @@ _WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE", "MUSTER_ATTEMPT")
 _CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 
 
-def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int) -> list[str]:
-    """The words of `ray start` for this host. `shared`: bytes of its shared memory.
+def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, client: int = 0) -> list[str]:
+    """The words of `ray start` for this host. `shared`: bytes of its shared memory. `client`: the port of Ray Client.
 
     Raises KeyError for a variable of the run's that is missing.
     """
@@ -54,9 +54,8 @@ def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int) -> 
     words += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
     if part == WORKER:
         return [*words, f"--address={given['MUSTER_HEAD_ADDRESSES'].partition(',')[0]}"]
-    # Ray Client would listen on the host's address as well.
-    words += ["--head", f"--port={given['MUSTER_ROLE_PORT']}", "--ray-client-server-port=0"]
-    return [*words, "--dashboard-host=127.0.0.1"]
+    words += ["--head", f"--port={given['MUSTER_ROLE_PORT']}", "--dashboard-host=127.0.0.1"]
+    return [*words, f"--ray-client-server-port={client}"] if client else words
 
 
 def store(shared: int) -> int:
@@ -90,7 +89,9 @@ def main(words: Sequence[str]) -> None:
         _end(f"{lacking} is not set: there is no role head with a port", "muster ray, or roles as docs/how-to/ray.md")
     _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
     memory = os.statvfs("/dev/shm")
-    start = start_words(part, given, memory.f_frsize * memory.f_bavail, len(os.sched_getaffinity(0)))
+    # Ray Client cannot be turned off where it can run.
+    client = _free_port() if part == HEAD and find_spec("grpc") else 0
+    start = start_words(part, given, memory.f_frsize * memory.f_bavail, len(os.sched_getaffinity(0)), client)
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
         _reach(given, _REACH_S)
@@ -166,6 +167,12 @@ def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) ->
 def _refuse_ended(started: subprocess.Popen[bytes] | None) -> None:
     if started and (code := started.poll()) is not None:
         _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs there")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end(what: str, hint: str) -> NoReturn:

@@ -22,9 +22,9 @@ WORKER = {**HEAD, "MUSTER_ROLE_HOST": "10.0.0.2", "MUSTER_ROLE_GPUS": "0"}
 
 
 def test_the_head_listens_where_the_run_has_planned_it_and_its_dashboard_on_loopback():
-    words = ray.start_words("head", HEAD, 10 << 30, 16)
+    words = ray.start_words("head", HEAD, 10 << 30, 16, 40123)
     assert {"--head", "--block", "--port=29601", "--node-ip-address=10.0.0.1"} <= {*words}
-    assert {"--dashboard-host=127.0.0.1", "--ray-client-server-port=0"} <= {*words}
+    assert {"--dashboard-host=127.0.0.1", "--ray-client-server-port=40123"} <= {*words}
     assert {"--num-cpus=16", "--num-gpus=4", f"--object-store-memory={8 << 30}"} <= {*words}
 
 
@@ -36,9 +36,9 @@ def test_a_worker_joins_the_head_from_its_own_address_with_the_gpus_that_it_was_
 
 @pytest.mark.parametrize("part", ["head", "worker"])
 def test_no_other_port_has_a_number_that_two_clusters_of_a_host_would_share(part):
-    words = ray.start_words(part, HEAD, 1 << 30, 1)
+    words = ray.start_words(part, HEAD, 1 << 30, 1, 40123)
     numbers = {word.partition("=")[2] for word in words if "-port=" in word}
-    assert numbers == ({"0", "29601"} if part == "head" else {"0"})
+    assert numbers == ({"0", "29601", "40123"} if part == "head" else {"0"})
 
 
 @pytest.mark.parametrize(
