@@ -79,9 +79,11 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     first, acted = first_of(roles), []
     for role in roles:
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
-        ranks = command.asked_ranks(role.processes or (options.nproc if role is first else ""))
+        asked = command.asked_ranks(role.processes or (options.nproc if role is first else ""))
+        # A program that nobody asked to start once for each GPU would do so, and its port is one program's.
+        ranks = asked or "1" * (command.python and bool(role.port))
         restarts = role.restart or command.restarts or int((options.restarts if role is first else "") or 0)
-        acted.append(Acted(role, command.words, ranks, restarts, command.bare and not ranks))
+        acted.append(Acted(role, command.words, ranks, restarts, command.bare and not asked))
     return tuple(acted)
 
 

@@ -43,3 +43,23 @@ def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of
     assert environment.shares(asked, 5) == [range(2), range(2, 2), range(2, 2), range(2, 5)]
     assert environment.shares(asked, 1) == [range(0), range(2, 2), range(2, 2), range(2, 2)]
     assert environment.shares([-1, -1], 5) == [range(2), range(2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "bare"),
+    [
+        ("a=1,port=80:python a.py", "1", True),  # on a host of eight GPUs, too: eight could not have the port
+        ("a=1,port=free:bash a.sh", "", True),
+        ("a=1,port=80,processes=4:python a.py", "4", False),
+        ("a=1,port=80:torchrun --nproc-per-node 2 a.py", "2", False),
+        ("a=1,port=80:torchrun a.py", "", False),
+        ("a=1:python a.py", "", True),
+    ],
+)
+def test_a_server_is_one_program_whatever_its_host_has_unless_more_are_asked_for(
+    tmp_path, monkeypatch, text, ranks, bare
+):
+    (tmp_path / "a.sh").touch()
+    monkeypatch.chdir(tmp_path)
+    (each,) = acted(text)
+    assert (each.ranks, each.bare) == (ranks, bare)
