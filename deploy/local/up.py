@@ -228,12 +228,11 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
         nodes = roles.on_this_machine(acted, doors[:total], own.gpus, token_hex(16), make)
-        given = [
+        given = tuple(
             replace(node, environment=node.environment | own.given(share, total))
             for node, share in zip(nodes, environment.shares(roles.asked_gpus(acted), own.gpus), strict=True)
-        ]
-        words = (environment.SCRIPT, *asked.choice.arguments)
-        about = run_dir.name, run_dir, asked.choice.start, words, tuple(given)
+        )
+        about = run_dir.name, run_dir, asked.choice.start, (environment.SCRIPT, *asked.choice.arguments), given
         return environment.RunSpec(*about, replace(own, nodes=total))
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
