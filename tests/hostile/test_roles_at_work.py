@@ -13,6 +13,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.job.cluster import from_file
 from deploy.job.roles.role import read
+from muster.errors import Refused
 from trainer.node.ending.ends import Life
 from trainer.node.membership import peers
 from trainer.node.roles import ready
@@ -161,6 +162,19 @@ def test_who_does_not_know_the_key_ends_no_run_and_learns_nothing(part):
     where = part.role.nodes["server"][:2]
     assert peers.ask(*where, "l" * 32, {"node": "main", "phase": BROKE, "over": "too early"}) is None
     assert not part.over
+
+
+def test_a_second_run_with_the_same_doors_hears_nothing_of_the_first_one(part, tmp_path):
+    other = Plan(part.plan.roles, "l" * 32)
+    with pytest.raises(Refused, match=r"cannot listen on 127\.0\.0\.1:"):
+        Part(other, "server", 0, tmp_path)
+    assert not part.over
+
+
+def test_a_server_of_another_run_is_no_server_of_this_one(part, serve):
+    part._own = part._own._replace(service=serve(b"HTTP/1.1 200 OK\r\n\r\n"))
+    with pytest.raises(Refused, match="is taken: something answers there already"):
+        part.begin()
 
 
 def test_nothing_that_a_node_says_is_kept_as_text(part):
