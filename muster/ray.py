@@ -101,6 +101,7 @@ def main(words: Sequence[str]) -> None:
     started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
     _wait_for_all(started, given)
     if not command:
+        signal.signal(signal.SIGTERM, lambda *_: started.terminate())
         sys.exit(started.wait())
     words = [sys.executable, *command[command[0] in ("python", "python3") :]] if _is_python(command[0]) else command
     os.execvpe(words[0], words, of_driver(given))
