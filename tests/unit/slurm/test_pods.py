@@ -159,7 +159,7 @@ def test_each_role_is_a_job_of_its_own_and_its_pods_know_the_others_by_name(kind
     assert (second["PET_NNODES"], second["PET_NODE_RANK"], second["MUSTER_ROLE_INDEX"]) == ("1", "0", "1")
     assert second["PET_MASTER_ADDR"] == "rl-rollout-0-1.rl"
     assert (first["PET_NNODES"], last["PET_NODE_RANK"], last["PET_MASTER_ADDR"]) == ("2", "1", "rl-trainer-0-0.rl")
-    assert (reward["PET_NPROC_PER_NODE"], second["PET_NPROC_PER_NODE"], last["PET_NPROC_PER_NODE"]) == ("1", "4", "4")
+    assert (reward["PET_NPROC_PER_NODE"], second["PET_NPROC_PER_NODE"], last["PET_NPROC_PER_NODE"]) == ("1", "1", "4")
     assert (reward["PET_MAX_RESTARTS"], last["PET_MAX_RESTARTS"]) == ("3", "0")
 
 

@@ -34,7 +34,7 @@ def look_of(kind: str, address: str, port: int, about: str, log: Path, work: Pat
         "port": lambda began: port_answers(address, port),
         "url": lambda began: _url_answers(address, port, about),
         "file": lambda began: _file_is_there(work / about, about, began),
-        "line": Line(log, about),
+        "line": _line_of(log, about),
     }
     return looks.get(kind, lambda began: "")
 
@@ -95,19 +95,18 @@ def _file_is_there(path: Path, shown: str, began: float) -> str:
     return f"there is no file {shown}"
 
 
-class Line:
+def _line_of(log: Path, text: str) -> Look:
     """Looks for a text in what a program prints, as far as it has come."""
+    at, seen, wanted = log.stat().st_size if log.exists() else 0, -1.0, text.encode()
 
-    def __init__(self, log: Path, text: str) -> None:
-        self._log, self._text, self._seen = log, text, -1.0
-        self._at = log.stat().st_size if log.exists() else 0
-
-    def __call__(self, began: float) -> str:
-        wanted = self._text.encode()
-        with suppress(OSError), self._log.open("rb") as file:
-            file.seek(self._at)
+    def look(began: float) -> str:
+        nonlocal at, seen
+        with suppress(OSError), log.open("rb") as file:
+            file.seek(at)
             new = file.read(_PIECE)
             # The end of a piece may be the text's beginning.
-            self._at += max(0, len(new) - len(wanted) + 1)
-            self._seen = time.time() if wanted in new else self._seen
-        return "" if self._seen >= began else f"it has not printed {self._text!r}"
+            at += max(0, len(new) - len(wanted) + 1)
+            seen = time.time() if wanted in new else seen
+        return "" if seen >= began else f"it has not printed {text!r}"
+
+    return look
