@@ -10,8 +10,7 @@ import http.client
 import json
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -23,15 +22,15 @@ from ..core import fields
 from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, flag, optional, record, table, text, whole
 from ..core.text import amount
-from .wire import CALL_S, ERR, MOST_ANSWER, OUT, Answer, Connection, Excess, Stream, Wire
+from .inside import Ended, Inside
+from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connection, Excess, Stream, Wire
 
 T = TypeVar("T")
 _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 # A thing that is gone already, or has ended already, is none that could not be ended.
 _DONE_ALREADY = (304, 404, 409)
-# An engine knows the code of a command somewhat later than the end of its output.
-_CODE_S = 5.0
-_LOST = (OSError, EOFError, http.client.HTTPException, Excess)
+# 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
+_PULL_S = 4 * 3600.0
 _STATE = record(
     {"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64), "OOMKilled": flag}
 )
@@ -180,6 +179,20 @@ class Engine:
         with self._stream("GET", f"/images/{quote(name, safe='/:@')}/get") as (wire, stream):
             yield from self._explained(wire, stream.pieces())
 
+    @contextmanager
+    def pulling(self, reference: str, credentials: str) -> Iterator[Iterator[bytes]]:
+        """Let it fetch an image from its registry: what it says meanwhile. It stops at the end of the `with`.
+
+        `credentials`: what the registry gets, as the header X-Registry-Auth has it; the engine does not keep them.
+        """
+        name, at, digest = reference.partition("@")
+        tag = "" if at or ":" in name.rpartition("/")[2] else "latest"
+        query = urlencode({"fromImage": name, "tag": digest or tag})
+        headers = {"X-Registry-Auth": credentials} if credentials else {}
+        with self._stream("POST", f"/images/create?{query}", follow=True, headers=headers) as (wire, stream):
+            stream.set_wait(_PULL_S)
+            yield self._explained(wire, stream.pieces())
+
     def containers(self, *labels: str) -> list[Container]:
         """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""
         query = urlencode({"all": 1, "filters": json.dumps({"label": labels})})
@@ -247,7 +260,9 @@ class Engine:
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
         path = f"/containers/{quote(name, safe='')}/exec"
         made = _MADE(self._json("POST", path, asked), "a command in a container")["Id"]
-        begun = self._stream("POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True)
+        begun = self._stream(
+            "POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, follow=True, headers=UPGRADE
+        )
         with begun as (wire, stream):
             explain = partial(self._reach.explain, connection=wire.connection)
             yield Inside(stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain)
@@ -314,7 +329,7 @@ class Engine:
                 wire = Wire(self._connect())
                 answer = wire.ask(method, path, body, seconds)
         except BaseException as failed:
-            fault = self._reach.explain(failed, wire.connection) if isinstance(failed, _LOST) else None
+            fault = self._reach.explain(failed, wire.connection) if isinstance(failed, LOST) else None
             wire.close()
             if fault:
                 raise fault from failed
@@ -327,17 +342,19 @@ class Engine:
         return answer
 
     @contextmanager
-    def _stream(self, method: str, path: str, body: Any = None, follow: bool = False) -> Iterator[tuple[Wire, Stream]]:
-        wire = Wire(self._connect())
+    def _stream(
+        self, method: str, path: str, body: Any = None, follow: bool = False, headers: dict[str, str] | None = None
+    ) -> Iterator[tuple[Wire, Stream]]:
+        wire, upgrade = Wire(self._connect()), headers is UPGRADE
         try:
             try:
-                stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow)
-                good = stream.is_open_both_ways if method == "POST" else stream.status < 300
+                stream = wire.open(method, path, None if body is None else json.dumps(body).encode(), follow, headers)
+                good = stream.is_open_both_ways if upgrade else stream.status < 300
                 refused = None if good else Answer(stream.status, stream.read(1 << 16))
-            except _LOST as failed:
+            except LOST as failed:
                 raise self._reach.explain(failed, wire.connection) from failed
             if refused:
-                raise self._refusal(refused, upgrade=method == "POST")
+                raise self._refusal(refused, upgrade)
             yield wire, stream
         finally:
             wire.close()
@@ -345,7 +362,7 @@ class Engine:
     def _explained(self, wire: Wire, pieces: Iterator[T]) -> Iterator[T]:
         try:
             yield from pieces
-        except _LOST as failed:
+        except LOST as failed:
             raise self._reach.explain(failed, wire.connection) from failed
 
     def _wire(self) -> Wire:
@@ -357,51 +374,8 @@ class Engine:
     def _connect(self) -> Connection:
         try:
             return self._reach.connect()
-        except _LOST as failed:
+        except LOST as failed:
             raise self._reach.explain(failed, None) from failed
-
-
-class Ended(NamedTuple):
-    """How a command in a container ended: exit code, and what it printed."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Inside:
-    """A command in a container, and the `frames` of its output."""
-
-    def __init__(
-        self,
-        stream: Stream,
-        frames: Iterator[tuple[int, bytes]],
-        code: Callable[[], int | None],
-        explain: Callable[[BaseException], DeployError],
-    ) -> None:
-        self._stream, self._code, self.frames, self.explain = stream, code, frames, explain
-        self.set_wait = stream.set_wait
-
-    def write(self, data: bytes) -> None:
-        """Give it input. Raises what the engine's reach explains."""
-        try:
-            self._stream.write(data)
-        except _LOST as failed:
-            raise self.explain(failed) from failed
-
-    def end_input(self) -> None:
-        """Tell it that no more input comes. It may have ended already."""
-        with suppress(*_LOST):
-            self._stream.end_input()
-
-    def code(self) -> int:
-        """The code with which it ended, once its output has. Raises DeployError if it goes on: the connection ended."""
-        end = time.monotonic() + _CODE_S
-        while (code := self._code()) is None:
-            if time.monotonic() > end:
-                raise self.explain(EOFError())
-            time.sleep(0.05)
-        return code
 
 
 def read_containers(value: object) -> list[Container]:

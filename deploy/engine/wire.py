@@ -20,6 +20,8 @@ from ..door.stream import Pipe
 MOST_ANSWER, CALL_S, BEGIN_S = framing.MOST_ANSWER, 20.0, 60.0
 _PIECE = 1 << 16
 _KINDS, _HEAD = (0, 1, 2), 8
+# For a stream that goes both ways.
+UPGRADE = {"Connection": "Upgrade", "Upgrade": "tcp"}
 OUT, ERR = 1, 2
 # Both have the part of a socket that is needed here.
 Connection = socket.socket | Pipe
@@ -27,6 +29,10 @@ Connection = socket.socket | Pipe
 
 class Excess(Exception):
     """An engine says more than we read, or what no engine says: in words."""
+
+
+# What a connection that is lost, or that makes no sense, raises.
+LOST = (OSError, EOFError, http.client.HTTPException, Excess)
 
 
 class Answer(NamedTuple):
@@ -59,9 +65,15 @@ class Wire:
         self.used = True
         return Answer(answer.status, b"".join(pieces))
 
-    def open(self, method: str, path: str, body: bytes | None = None, follow: bool = False) -> Stream:
+    def open(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        follow: bool = False,
+        headers: dict[str, str] | None = None,
+    ) -> Stream:
         """Ask, and leave the answer to be read as a stream: of any length, but steady unless it is to `follow`."""
-        headers = {"Connection": "Upgrade", "Upgrade": "tcp"} if method == "POST" else {}
         answer = self._begin(method, path, body, BEGIN_S, headers)
         self._source.allow(None, None, paced=not follow)
         return Stream(self._source, answer)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from ..core.text import amount, in_seconds, pace
 from ..run.events import Event
 from ..run.progress import State
+from ..send.road.routes import HERE
 from . import text as lines
 
 FIRST_S, THEN_S = 10.0, 30.0
@@ -112,8 +113,8 @@ class Transfers:
             if transfer.began is None or sent < transfer.sent:
                 transfer.began, transfer.ended = now, None
             transfer.sent, transfer.total, transfer.source = sent, total, source
-            if sent >= total and transfer.ended is None:
-                transfer.ended = now
+            # Of what is pulled, the total grows as it becomes known.
+            transfer.ended = None if sent < total else transfer.ended or now
 
     def rows(self, room: int) -> list[tuple[str, str]]:
         """Names and words in at most `room` rows: first the running transfers, then a count of the rest."""
@@ -133,14 +134,14 @@ class Transfers:
         return "; ".join(f"{name} {words}" for name, words in self.rows(_IN_A_LINE))
 
     def _words(self, transfer: _Transfer) -> str:
-        if transfer.began is None:
+        if transfer.began is None or not transfer.total:
             return "waiting"
         if transfer.sent < min(_TELLING, transfer.total):
             return f"{amount(transfer.total)} to go"
         words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
         if transfer.ended is not None:
             return f"{words}{self._then}"
-        return f"{words}, from {transfer.source}" if transfer.source in self._hosts else words
+        return f"{words}, from {transfer.source}" if transfer.source not in ("", HERE) else words
 
 
 @contextmanager

@@ -43,12 +43,12 @@ class State(Evidence):
         super().__init__(Ranks(script, least, Span(since), roles=dict(roles or {})), Nodes(tuple(names)))
         self.wait_lost_s, self.training, self.story, self.case = wait_lost_s, Training(), Story(), Case()
 
-    def apply(self, event: Event, now: float | None = None) -> None:
-        """Apply one event, which arrives at `now`. An older control side may meet kinds that it does not know."""
+    def apply(self, event: Event, now: float = 0.0) -> None:
+        """Apply one event, which arrives at `now` (0: nobody knows). An older control side may meet unknown kinds."""
         event = self.ranks.placed(event)
         if not self.ranks.take_world(event):
             return
-        t = self.nodes.align(event, float(event.get("t", 0.0)) if now is None else now)
+        t = self.nodes.align(event, now)
         # The story tells what an event changes: it is asked first.
         self.story.apply(event, t, self, self.case.finding)
         self.training.apply(event, self.ranks.starts_again(event))

@@ -22,7 +22,7 @@ OTHERS = {
     "timed out", "Network is unreachable", "No route to host", "Connection refused", "read-only file system", "a file",
     "No module named", "Traceback (most recent call last)", "HTTP status", "does not satisfy python", "reset by peer",
     "NVLS multicast support is", "Last error:", "direct shared memory", "is not", "\nFatal Python error: ",
-    "Fatal Python error: ", "from multiprocessing.",
+    "Fatal Python error: ", "from multiprocessing.", "Download complete",
 }  # fmt: skip
 # Our own, in what is still to be written anew. It only falls.
 OURS = {

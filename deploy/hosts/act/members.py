@@ -23,7 +23,7 @@ from ...core.names import RunId, node_name
 from ...core.text import in_seconds, subject
 from ...door.session import Session, open_all
 from ...engine import reach
-from ...engine.engine import Ended
+from ...engine.inside import Ended
 from ...host import audit, commands
 from ...host.facts import Container
 from ...host.gpus import parse_claims

@@ -18,7 +18,7 @@ from ...core.results import Results
 from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
 from ...engine import reach
-from ...engine.engine import Ended
+from ...engine.inside import Ended
 from ...host import commands
 from ...host.facts import Container
 from ...job.cluster import Cluster

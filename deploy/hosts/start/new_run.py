@@ -162,7 +162,8 @@ class NewRun(HostsBackend):
         self._containers = sent_folders.give(self._containers, pushed)
         # What ran.
         sent = {"folder": sent_folders.digest_of(pushed) or None, "data": sent_folders.data_of(pushed) or None}
-        record.write_record(run_dir, {**record.facts(run_dir), **sent})
+        sources = {host: dict(each.sources) for host, each in pushed.items() if each.sources}
+        record.write_record(run_dir, {**record.facts(run_dir), **sent, "sources": sources or None})
         never_run = not (self._preflight["ran"] or request.force)
         if never_run:
             self._interrupts.at("trying the image", image_push.LEFT_BY_A_PUSH)

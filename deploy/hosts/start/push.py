@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...core.errors import DONE, DeployError, UsageError
-from ...core.text import amount
+from ...core.text import amount, duration
 from ...door.session import Session, open_all
 from ...engine import images as engine_images
 from ...host import lock, run_user
@@ -21,6 +21,7 @@ from ...job.options import Options
 from ...report import folder_notes
 from ...report.console import Console
 from ...report.interrupts import Interrupts
+from ...run.files.folders import cache_folder
 from ...send.folder import folder_look
 from ...send.folder.credentials import choice_of
 from ...send.folder.folder_look import FolderLook
@@ -30,6 +31,7 @@ from ...send.image.base import is_anywhere
 from ...send.image.model import slug, tag_of
 from ...send.image.push import Pushed
 from ...send.image.push_plan import PushPlan
+from ...send.road.rates import Rates
 from ...send.road.routes import HERE
 from ..node import bare, packages, sent_folders
 from . import observe, plan
@@ -109,7 +111,7 @@ def bring(
 
 def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
     """Say which hosts get layers and data from each other."""
-    lacking = dict[tuple[str, ...], dict[str, int]]()
+    lacking, rates = dict[tuple[str, ...], dict[str, int]](), Rates(cache_folder())
     for host, push_plan in pushes.items():
         if push_plan.layers:
             lacking.setdefault(("layers", *push_plan.layers), {})[host] = push_plan.bytes
@@ -119,9 +121,10 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
     for (what, *_), by_host in lacking.items():
         if len(by_host) > 1:
             hosts, size = [*by_host], max(by_host.values())
-            way = " -> ".join((HERE, *hosts))
-            console.line(f"{way}, in the order in which they answer: {amount(size)} of {what} at most", {
-                "kind": "would pass on", "hosts": hosts, "bytes": size,
+            way, seconds = " -> ".join((HERE, *hosts)), rates.seconds(hosts, size)
+            lasts = f", {duration(seconds)} at the rate of the last push" if seconds is not None else ""
+            console.line(f"{way}, in the order in which they answer: {amount(size)} of {what} at most{lasts}", {
+                "kind": "would pass on", "hosts": hosts, "bytes": size, "seconds": seconds,
             })  # fmt: skip
 
 

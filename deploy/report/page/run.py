@@ -27,6 +27,7 @@ MARKS = 50
 UNSEEN = 20
 PATHS = 20
 DIFF_LINES = 2000
+SENT = 256
 UNSEEN_NAMES = {
     "loss": "Loss",
     "steps": "Steps",
@@ -72,6 +73,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         last_lines=files.last_lines(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
+        sent=_sent(run),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=listed,
         on_hosts=files.on_hosts(run),
@@ -170,6 +172,16 @@ def _code(known: code.Code | None) -> dict[str, Any]:
         "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
         "whole": len(lines) <= DIFF_LINES and not known.cut,
     }
+
+
+def _sent(run: RunData) -> list[tuple[str, str]]:
+    """What each host got when the run began, and from whom."""
+    given = list((run.record.get("sources") or {}).items())
+    rows = [
+        (host, ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items()))
+        for host, sources in given[:SENT]
+    ]
+    return [*rows, ("more hosts", f"{len(given) - SENT}, in record.json")] if len(given) > SENT else rows
 
 
 def _listed(paths: Sequence[str]) -> str:

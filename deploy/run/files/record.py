@@ -50,6 +50,7 @@ _FACTS = shaped(
         "cluster": optional(text()),
         "folder": optional(text(64)),
         "data": optional(table(text(4096), text(64), 1000)),
+        "sources": optional(table(text(300), table(text(300), whole(0, 1 << 60), 1000), 10_000)),
         "wait_lost_s": optional(real(0.0, 1e10)),
         "least": optional(whole(0, 10_000)),
         "job": optional(text(20, r"[0-9]*")),
@@ -63,16 +64,8 @@ _FACTS = shaped(
 )
 _MOST_STORY = 20_000  # lines
 _CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_TROUBLE = shaped(
-    {"cause": text(40, "[a-z-]+"), "message": text(1 << 16)},
-    {
-        "node": text(200, r"[\w.:-]*"),
-        "rank": optional(whole(0, 1 << 16)),
-        "other": text(200),
-        "t": real(),
-        "lasting": flag,
-    },
-)
+_OF_TROUBLE = {"node": text(200, r"[\w.:-]*"), "rank": optional(whole(0, 1 << 16)), "other": text(200), "t": real()}
+_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_OF_TROUBLE, "lasting": flag})
 _LINE = shaped(
     {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
     {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},

@@ -37,7 +37,7 @@ class CutLink:
         starts = sum(run.ranks.starts.values())
         if finding and not {finding.node, finding.other or finding.node} <= set(run.nodes.names):
             finding = None
-        if finding and self.finding is None:
+        if self.finding is None:
             self.finding, self.t, self.starts = finding, now, starts
         elif finding is None and self.starts == starts and not run.ranks.ends:
             self.finding = None

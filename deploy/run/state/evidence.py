@@ -21,8 +21,8 @@ class Evidence:
 
     def record(self, event: Event, t: float) -> None:
         """Apply an event to the records, which happened at `t` by this machine's clock."""
-        if event.get("kind") == "node" and self.nodes.has_restarted(event) and not self.verdicts:
-            self.ranks.show_life(event)  # after a verdict a restart does not matter
+        if event.get("kind") == "node" and self.nodes.has_restarted(event):
+            self.ranks.show_life(event)
         self.ranks.apply(event, t)
         self.nodes.apply(event, t)
         if event.get("kind") == "verdict":

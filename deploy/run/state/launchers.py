@@ -36,7 +36,7 @@ class Launchers:
         before = dict(self.numbers)
         for node in before:
             self.numbers[node] = self._number(node)
-        return {before[node]: now for node, now in self.numbers.items() if node in before and before[node] != now}
+        return {before[node]: now for node, now in self.numbers.items() if before[node] != now}
 
     def _number(self, node: str) -> int:
         own, now = self.ranks_of(node), self.numbers[node]

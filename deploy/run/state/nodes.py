@@ -28,7 +28,7 @@ class Lag:
     @property
     def now(self) -> float:
         """The least of late: a report may be late for other reasons, but never early."""
-        return min((lag for _, lag in self.recent), default=0.0)
+        return min(lag for _, lag in self.recent)
 
     def take(self, lag: float, now: float) -> None:
         """Take a report that arrives at `now`. If several come together, the last one counts."""
@@ -97,13 +97,13 @@ class Nodes:
             self.addresses[address] = event["node"]
 
     def _on_node(self, event: Event, t: float) -> None:
-        now = state_of(event)
-        before, ended_before = self.states.get(now.node), self.exited_at.pop(now.node, None)
+        now, told_at = state_of(event), float(event["t"])
+        before, ended_at = self.states.get(now.node), self.exited_at.pop(now.node, told_at)
         if self.has_restarted(event):
             self.came_back[now.node] = t
         if now.state in ("exited", "lost"):
             same = before and now.state == before.state and now.restarts == before.restarts
-            self.exited_at[now.node] = ended_before if same and ended_before is not None else float(event["t"])
+            self.exited_at[now.node] = ended_at if same else told_at
         self.states[now.node] = now
         if not now.trouble:
             self.troubles.pop(now.node, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
@@ -12,11 +12,13 @@ from ...door.session import Session, on_all
 from ...engine import images
 from . import commands, push_plan
 from .model import Base, base_of, make_image, parse_base, refuse_other_trainer
+from .pull import Pull
+from .registry import is_refusal, registry_of
 
 HERE = "this machine"
 _LOOK_S = 60.0
-# An engine prints nothing while it pulls; 10 GB at 2 MB/s take an hour and a half.
-PULL_S = 4 * 3600.0
+# Let these hosts pull an image that has these names.
+Pulls = Callable[[Sequence[Session], Sequence[str]], list[Pull]]
 
 
 def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
@@ -27,34 +29,40 @@ def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
     return any(done.code == 0 for done in held.values.values())
 
 
-def find_base(sessions: Sequence[Session], name: str, pull: bool) -> Results[Base]:
-    """The base, by `HERE` if the local engine has it; otherwise by host, and with `pull` hosts pull it if needed."""
+def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Results[Base]:
+    """The base, by `HERE` if the local engine has it; otherwise by the hosts that have it.
+
+    If none does and `pulls` is given, some hosts pull it; without a way from there to a registry, this machine does.
+    """
     if inspected := images.inspect(name):
         return Results({HERE: base_of(name, inspected)})
 
-    def ask(session: Session) -> Base:
+    def ask(session: Session) -> Base | None:
         done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
         if done.code and not docker_faults.lacks_image(done.err):
             raise docker_faults.fault(done.err)
-        if done.code and pull:
-            pulled = session.run(commands.pull_image(name), timeout_s=PULL_S, check=False)
-            if pulled.code:
-                raise DeployError(
-                    f"{name} is neither on this machine nor on {session.host.name}, which cannot pull it: "
-                    + last_line(pulled.err.encode()),
-                    _where_from(name),
-                )
-            done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
-        if done.code:
-            raise docker_faults.fault(done.err)
-        return parse_base(name, done.out)
+        return None if done.code else parse_base(name, done.out)
 
     bases = on_all(sessions, ask)
-    if bases.faults and pull and images.pull(name, _platform(sessions)):
-        return Results(
-            {HERE: base_of(name, images.inspect(name))}
-        )  # hosts without a way to a registry get it from here
-    return bases
+    if pulls and not any(bases.values.values()):
+        lacking = [session for session in sessions if session.host.name in bases.values]
+        pulled = pulls(lacking, [name])
+        if not any(pull.worked for pull in pulled):
+            if images.pull(name, _platform(sessions)):
+                return Results({HERE: base_of(name, images.inspect(name))})
+            return Results({pull.session.host.name: _cannot_pull(name, pull) for pull in pulled})
+        bases = on_all(sessions, ask)
+    outcomes: dict[str, Base | DeployError] = {host: base for host, base in bases.values.items() if base}
+    return Results({**outcomes, **bases.faults})
+
+
+def _cannot_pull(name: str, pull: Pull) -> DeployError:
+    host = pull.session.host.name
+    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault.encode())}"
+    if is_refusal(pull.fault):
+        registry = registry_of(name)
+        return DeployError(text, f"docker login {registry}, then docker pull {name}, both here: hosts get it from here")
+    return DeployError(text, _where_from(name))
 
 
 def _platform(sessions: Sequence[Session]) -> str:

@@ -65,9 +65,14 @@ def first_image(names: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("first-image", _IMAGE_LINE, *names)
 
 
-def pull_image(reference: str) -> tuple[str, ...]:
-    """Fetch an image from its registry."""
-    return ("docker", "pull", "--quiet", reference)
+def save_image(name: str) -> tuple[str, ...]:
+    """Print an image as an archive."""
+    return ("docker", "save", name)
+
+
+def load_image() -> tuple[str, ...]:
+    """Load an archive from standard input."""
+    return ("docker", "load", "--quiet")
 
 
 def inspect_image(name: str) -> tuple[str, ...]:

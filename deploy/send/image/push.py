@@ -28,13 +28,14 @@ from ..folder import folder_push
 from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
-from ..image.base import HERE, PULL_S, agreed_base, find_base
+from ..image.base import HERE, agreed_base, find_base
 from ..road.cargo import Cargo
 from ..road.guide import Tell
 from ..road.rates import Rates
 from ..road.road import Road
 from . import commands
 from .archive import archive
+from .bring import Bringing
 from .layer_cache import BaseLayers, LayerCache
 from .model import Base, Image, has_trainer, run_image
 from .push_plan import (
@@ -156,17 +157,21 @@ def push(
     """
     sessions, beside = list(sessions), _beside_image(code, data)
     folders = _known_folders(sessions, beside)
-    bases = find_base(sessions, base, pull=True)
     cache = cache or LayerCache(cache_folder() / "layers")
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
+    bringing = Bringing(road, lambda session: _look(session, ()), note)
+    bases = find_base(sessions, base, bringing.pull)
     context, looks = _context(sessions, bases, beside, tag, road, cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
     with context.road:
         context.road.offer([session for session in sessions if _is_complete(context, has[session.host.name])])
+        brought = Ahead(lambda: _bring_base(sessions, context, has, bringing))
         # All at once: who came later would not be in the chain.
         pushed = on_all(
-            sessions, lambda session: _push_to(session, context, has[session.host.name]), cap=max(1, len(sessions))
+            sessions,
+            lambda session: _push_to(session, context, has[session.host.name], brought),
+            cap=max(1, len(sessions)),
         )
     for save in saved:
         save.result()
@@ -181,9 +186,9 @@ def foresee(
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
     sessions, beside = list(sessions), _beside_image(code, data)
     folders = _known_folders(sessions, beside)
-    bases = find_base(sessions, base, pull=False)
+    bases = find_base(sessions, base, None)
     if not bases.values:
-        outgoing, pull = _outgoing(None, beside), f"the host would pull {base} first"
+        outgoing, pull = _outgoing(None, beside), f"the hosts would first pull {base}: each, or one for all"
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
@@ -209,9 +214,24 @@ def _say_nothing(host: str, sent: int, total: int, source: str = "") -> None:
     """A `tell` for what only looks."""
 
 
+def _bring_base(
+    sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
+) -> Mapping[str, Counter[str]]:
+    """Bring the base to hosts that lack it, where another host or a registry has it; what each got, by who sent it."""
+    plans = {session: _planned(context, has[session.host.name]) for session in sessions}
+    layers = set(context.base.layers)
+    lacking = [session for session, plan in plans.items() if layers & set(plan.layers)]
+    bare = {session.host.name for session in lacking if layers <= set(plans[session].layers)}
+    bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking, bare)
+    return bringing.sources
+
+
 def look(session: Session, image: Image, base: Base) -> Store:
     """Ask a host's engine what it is and what it has. Raises DeployError if no engine answers."""
-    names = (image.tag, base.name, *base.sources)
+    return _look(session, (image.tag, base.name, *base.sources))
+
+
+def _look(session: Session, names: Sequence[str]) -> Store:
     done = session.run(commands.look_at_images(names), timeout_s=_LOOK_S, check=False)
     # `docker info` ends with 0 even if no engine answered.
     if done.code or '"version":""' in done.out:
@@ -311,27 +331,32 @@ def _is_complete(context: _PushContext, has: _Has) -> bool:
     return _planned(context, has).present and not any(each.plan(has.folders).stream for each in context.outgoing)
 
 
-def _push_to(session: Session, context: _PushContext, has: _Has) -> Pushed:
+def _push_to(session: Session, context: _PushContext, has: _Has, brought: Ahead[Mapping[str, Counter[str]]]) -> Pushed:
     """The image and the folders beside it; both at once if the image needs only its proof."""
-    ahead = Ahead(lambda: _push_image(session, context, has)) if _planned(context, has).present else None
+    ahead = Ahead(lambda: _push_image(session, context, has, brought)) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
         sources += folder_push.send_folder(session, outgoing, has.folders, context.road)
-    pushed = ahead.result() if ahead else _push_image(session, context, has)
+    pushed = ahead.result() if ahead else _push_image(session, context, has, brought)
     if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
+    sources += Counter(pushed.sources) + brought.result()[session.host.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
-    return Pushed(pushed.sent_bytes + sent, "; ".join(words) or HAS_IT, beside, sources + Counter(pushed.sources))
+    return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
 
 
-def _push_image(session: Session, context: _PushContext, has: _Has) -> Pushed:
+def _push_image(
+    session: Session, context: _PushContext, has: _Has, brought: Ahead[Mapping[str, Counter[str]]]
+) -> Pushed:
     store, plan = has.store, _planned(context, has)
     if store is None:
         return Pushed(0, plan.why)
-    if _lacks_base(context, plan) and _pulled(session, context):
-        store = look(session, context.image, context.base)
-        plan = plan_push(context.image, store, context.base.name)
-    return _deliver(session, context, store, plan)
+    if set(context.base.layers).isdisjoint(plan.layers):
+        return _deliver(session, context, store, plan)
+    brought.result()
+    store = look(session, context.image, context.base)
+    pushed = _deliver(session, context, store, plan_push(context.image, store, context.base.name))
+    return replace(pushed, why=plan.why)
 
 
 def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan) -> Pushed:
@@ -369,18 +394,6 @@ def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Cargo:
     layers = context.layers.get(plan.layers, codec)
     check_space(store, [layer.size for layer in layers])
     return archive(context.image, layers, context.layers.sizes(), codec)
-
-
-def _lacks_base(context: _PushContext, plan: PushPlan) -> bool:
-    return context.local and not set(context.base.layers).isdisjoint(plan.layers)
-
-
-def _pulled(session: Session, context: _PushContext) -> bool:
-    """Let the host pull the base itself, by digest; whether it could. Its own network is usually the faster one."""
-    return any(
-        session.run(commands.pull_image(source), timeout_s=PULL_S, check=False).code == 0
-        for source in context.base.sources
-    )
 
 
 def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:

@@ -31,12 +31,14 @@ def step_of(size: int) -> int:
 class Part:
     """Bytes that several hosts may get: `read(at, size)` gives some of them. Several threads may use it.
 
-    `step`: the bytes of a piece, where its own size does not say it.
+    `step`: the bytes of a piece, where its own size does not say it. `pieces`: where they are known.
     """
 
-    def __init__(self, size: int, read: Callable[[int, int], bytes], step: int = 0) -> None:
+    def __init__(
+        self, size: int, read: Callable[[int, int], bytes], step: int = 0, pieces: tuple[Piece, ...] = ()
+    ) -> None:
         self.size, self.read, self.step = size, read, step or step_of(size)
-        self._lock, self._pieces = Lock(), tuple[Piece, ...]()
+        self._lock, self._pieces = Lock(), pieces
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
@@ -110,3 +112,12 @@ def of_file(path: Path, size: int) -> Part:
         return data
 
     return Part(size, read)
+
+
+def of_host(host: str, pieces: tuple[Piece, ...]) -> Part:
+    """What lies on a host, and not here: only from there can others have it."""
+
+    def read(at: int, size: int) -> bytes:
+        raise DeployError(f"only {host} has it", "push again")
+
+    return Part(sum(piece.size for piece in pieces), read, pieces[0].size, pieces)

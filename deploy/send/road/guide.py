@@ -111,7 +111,9 @@ class Guide:
         elif word == "ready" and (key := READY.fullmatch(rest)):
             delivery.key, stop.serves = key[1], True
             (self._offer if delivery.offers else self._begin)(delivery)
-        elif word == "alone" and not (delivery.is_ready or delivery.offers):
+        elif word == "alone" and delivery.offers:
+            self._lose(delivery, rest)
+        elif word == "alone" and not delivery.is_ready:
             self._begin(delivery)
         elif word in ("serving", "alone"):
             self._connect(delivery, rest if word == "serving" else "")

@@ -34,6 +34,11 @@ class Rates:
         """Whether a copy for each of so many hosts leaves here sooner than a road is made."""
         return size <= SMALL and host in self._known and size * hosts / self._known[host] < MAKING_S
 
+    def seconds(self, hosts: Iterable[str], size: int) -> float | None:
+        """How long so many bytes need to one of these hosts, as far as it is known."""
+        rates = [self._known[host] for host in hosts if host in self._known]
+        return size / min(rates) if rates else None
+
     def take(self, hosts: Iterable[str], size: int, seconds: float) -> None:
         """So many bytes went to one of the hosts, and to no other meanwhile, in that time; their way is the same."""
         if size >= _LEAST and seconds > 0:

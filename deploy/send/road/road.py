@@ -8,6 +8,7 @@ push has, or gets, has them from there, over an SSH server that the user runs th
 from __future__ import annotations
 
 import queue
+import re
 import secrets
 import threading
 import time
@@ -16,8 +17,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from ...core.errors import DeployError
+from ...core.scripts import Scripts
 from ...door.session import Session
-from .cargo import Cargo
+from .cargo import Cargo, Piece, of_host
 from .guide import Delivered, Delivery, Guide, NoRoad, Tell
 from .line import Line
 from .rates import SMALL, Rates
@@ -25,6 +27,8 @@ from .routes import HERE
 
 # Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
 SHARED = 768 << 10
+_HELD, _HOLD_S = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9})"), 4 * 3600.0
+_SCRIPT = Scripts(__file__)
 _TICK_S, _BEAT_S, _CLOSE_S, _OVER_S = 0.1, 30.0, 5.0, 1.0
 
 
@@ -66,6 +70,30 @@ class Road:
         """These hosts lack nothing: what lies there of a push that was cut they pass on."""
         self._offering = [*sessions]
 
+    def hold(self, session: Session, argv: Sequence[str], step: int, room: int) -> Cargo:
+        """What a command prints on this host, in pieces of `step` bytes: from there others get it, and not from here.
+
+        `room`: the bytes that it may have. Raises DeployError if the command fails, or the host can pass nothing on.
+        """
+        host, lines, come = session.host.name, list[str](), 0
+
+        def count(line: str) -> None:
+            nonlocal come
+            if row := _HELD.fullmatch(line):
+                lines.append(line)
+                come += int(row[2])
+                self.tell(host, come, max(come, room), f"{host}'s engine")
+
+        session.run(_SCRIPT("hold", str(step), str(room), *argv), timeout_s=_HOLD_S, on_line=count)
+        pieces = tuple(Piece(digest, int(size)) for digest, size in map(str.split, lines))
+        if not pieces or any(piece.size != step for piece in pieces[:-1]):
+            raise DeployError(f"{host}: its engine gave no image", "push again")
+        cargo = Cargo([of_host(host, pieces)])
+        self._begin(session, (), cargo).ended.result()
+        with self._lock:
+            self._offered |= {piece.digest for piece in pieces}
+        return cargo
+
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road where that is worth it.
 
@@ -85,6 +113,7 @@ class Road:
 
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
+        self.tell(session.host.name, 0, cargo.size)
         delivery, digests = self._begin(session, argv, cargo), {piece.digest for piece in cargo.pieces}
         with self._lock:
             is_asked = cargo.size <= SMALL or digests <= self._offered

@@ -334,3 +334,21 @@ def test_a_host_with_its_peers_address_instead_of_its_own_has_no_foreign_name(ad
     changed = {"interfaces": {**own, "eth0": {**own["eth0"], "addresses": [[address, 24]]}}}
     seen = answers(change={"b": {**changed, "names": {"b": [["10.0.0.2", False, "b"]]}}})
     assert ("name-foreign" in {finding.cause for finding in names.check(seen)}) == foreign
+
+
+def test_failed_calls_that_no_finding_is_about_are_listed_beside_the_cause():
+    late = answers(outcome=lambda s, t, k: "late" if (s, t, k) == ("c", "b", "data") else "ok")
+    assert judge(late).unexplained == (), "nothing is wrong: there is nothing to explain"
+    of_another = find("port-busy", ("a",), "a's port is taken", fix="end it")
+    assert judge(late, [of_another]).unexplained == ("c -> b 10.0.0.2:40000 no answer in 2.2 s, one later",)
+    assert judge(late, [find("port-busy", ("b",), "b's port is taken", fix="end it")]).unexplained == ()
+    of_a_pair = find("data-ports-dropped", ("a", "b"), "a never reaches b", fix="open", cells=(("a", "b"),))
+    assert judge(late, [of_a_pair]).unexplained, "its hosts are in it, and their other calls are not"
+
+
+def test_where_the_rehearsal_failed_a_slow_look_up_of_names_is_suspected_and_no_other_warning():
+    failed = find("proof-failed", HOSTS, "b does not come", level=UNKNOWN)
+    slow, ahead = (find(cause, ("b",), "b is", level=WARNING) for cause in ("name-unresolvable", "clock-skew"))
+    levels = {finding.cause: finding.level for finding in judge(answers(), [failed, slow, ahead]).findings}
+    assert levels["clock-skew"] == WARNING
+    assert levels.get("name-unresolvable", UNKNOWN) == UNKNOWN

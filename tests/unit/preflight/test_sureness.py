@@ -4,7 +4,7 @@ import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from deploy.preflight import Verdict, judge
-from deploy.preflight.confidence import is_left_to_rehearsal, ranked
+from deploy.preflight.confidence import is_left_to_rehearsal, ranked, seen_in_words
 from lab.answers import answers
 
 ENDS = ("c", "b")
@@ -67,6 +67,30 @@ def test_only_calls_that_are_answered_at_times_leave_it_to_the_rehearsal():
         seen = answers(outcome=lambda s, t, k, how=how: how if (s, t, k) == (*ENDS, "data") else "ok")
         said = Verdict(tuple(ranked([finding("link-loss")], seen))).first
         assert is_left_to_rehearsal(said, seen) == left
+
+
+def test_a_doubt_is_left_to_the_rehearsal_where_only_few_calls_can_meet_it():
+    unanswered = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == (*ENDS, "data") else "ok")
+    assert is_left_to_rehearsal(finding("few-ports", UNKNOWN), unanswered), "few local ports may be enough"
+    assert not is_left_to_rehearsal(finding("few-ports"), unanswered), "what is sure needs no rehearsal"
+    often = answers(often=((*ENDS, 17, 20),))
+    assert is_left_to_rehearsal(finding("link-loss", UNKNOWN), often), "of many calls some are answered"
+    assert not is_left_to_rehearsal(finding("link-loss", UNKNOWN, cells=(("a", "b"),)), often)
+    assert not is_left_to_rehearsal(finding("mtu-blackhole", UNKNOWN), often)
+
+
+def test_of_two_faults_the_one_that_explains_more_comes_first():
+    how = {("a", "b"): "refused", ("c", "b"): "dropped", ("c", "a"): "dropped"}
+    seen = answers(outcome=lambda s, t, k: how.get((s, t), "ok") if k == "data" else "ok", control=DROPS)
+    less = finding("data-ports-rejected", cells=(("a", "b"),))
+    more = finding("data-ports-dropped", cells=(("c", "b"), ("c", "a")))
+    assert [said.cause for said in ranked([less, more], seen)] == [more.cause, less.cause]
+
+
+def test_the_port_where_nodes_meet_is_named_though_data_has_ports_around_it():
+    wide = {host: {"port_range": [20_000, 60_999]} for host in ("a", "b", "c")}
+    seen = answers(change=wide, outcome=lambda s, t, k: "dropped" if (s, t) == ENDS else "ok")
+    assert "on ports 20000-60999 and 29500" in seen_in_words(seen, [ENDS])
 
 
 def test_a_cause_that_explains_little_of_what_it_is_about_is_not_sure():

@@ -62,3 +62,21 @@ def test_in_little_room_what_moves_is_shown_and_the_rest_counted(at):
     rows = transfers.rows(6)
     assert [name for name, _ in rows] == [*names[390:395], "and 395 more"]
     assert rows[-1][1] == "100 of 400 done"
+
+
+def test_a_pull_of_which_more_becomes_known_goes_on(at):
+    transfers = Transfers(["a"])
+    for now, came, total in ((1.0, 0, 0), (2.0, 1_000_000, 1_000_000), (3.0, 1_000_000, 9_000_000)):
+        at(now)
+        transfers.note_progress("a", came, total, "docker.io")
+        assert ("loading" in dict(transfers.rows(9))["a"]) == (came == total > 0)
+    assert dict(transfers.rows(9))["a"] == "1.0 MB of 9.0 MB, 500 kB/s, 16 s left, from docker.io"
+
+
+def test_what_comes_from_here_needs_no_source(at):
+    transfers = Transfers(["a"])
+    at(1.0)
+    transfers.note_progress("a", 0, 1_000_000, "this machine")
+    at(2.0)
+    transfers.note_progress("a", 500_000, 1_000_000, "this machine")
+    assert dict(transfers.rows(9))["a"] == "500 kB of 1.0 MB, 500 kB/s, 1 s left"

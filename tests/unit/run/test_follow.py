@@ -145,6 +145,11 @@ def test_silence_ends_a_run_only_beyond_anything_it_has_shown() -> None:
     result = judge(state, 0.0, 40.0 + 601.0)
     assert result is not None
     assert "no sign of life from any rank for 601 s" in result.message
+    for event in (
+        {"kind": "node", "node": "master", "state": "running", "restarts": n, "t": 300.0 * n} for n in (0, 1)
+    ):
+        state.apply(event)
+    assert judge(state, 0.0, 40.0 + 601.0) is None, "a node that starts again lives"
 
 
 @pytest.mark.parametrize("steps", [0, 200])

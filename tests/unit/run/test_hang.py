@@ -119,6 +119,16 @@ def test_a_hang_that_ends_is_told_too(run):
     assert "rank 1 moves again" in run.story[-1].text
 
 
+def test_of_a_hang_before_the_nodes_changed_no_end_is_told_by_the_new_ranks_of_these_numbers(run):
+    for rank in range(3):
+        run.apply(stuck(rank, doing="script" if rank else "backward"))
+    assert verdict_of(run)
+    members = {"members": ["n0", "n1"], "before": ["n0", "n1", "n2"], "planned": 3}
+    run.apply({"kind": "members", "t": 125.0, "rank": 0, "node": "n0", **members})
+    run.apply({"kind": "moves", "t": 130.0, "rank": 1, "node": "n1"})
+    assert not any("moves again" in line.text for line in run.story)
+
+
 @pytest.mark.parametrize(
     "value", [{"rank": -1, "node": "a"}, {"rank": 1, "node": "../a"}, {"rank": 1, "node": "a", "stack": [["x"]]}, []]
 )

@@ -82,3 +82,12 @@ def test_the_page_has_each_rank_on_its_host(tmp_path):
     assert {(event.rank, event.node) for event in events if event.kind == "started"} == {
         (0, "lab-1"), (1, "lab-1"), (2, "lab-2"), (3, "lab-2")
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", [{"node": ["lab-1"]}, {"node": {"a": 1}}, {"node": None}, {"rank": [0]}])
+def test_an_odd_line_of_a_script_keeps_no_page_from_being_made(tmp_path, odd):
+    (tmp_path / "record.json").write_text('{"format": 1}')
+    path = tmp_path / "ranks/rank-0.jsonl"
+    path.parent.mkdir()
+    path.write_text("".join(json.dumps(event) + "\n" for event in (BEGINS[0], {**BEGINS[0], **odd}, STARTS[0])))
+    assert "lab-1" in {event.node for event in data.load(tmp_path).events}

@@ -38,6 +38,23 @@ def test_an_end_is_ordered_by_this_machine_s_clock_in_the_verdict_too() -> None:
     assert (blamed.node, blamed.rank) == ("a", 0)
 
 
+def test_reports_that_come_all_at_once_say_nothing_of_a_clock() -> None:
+    """Whoever follows late reads old reports in a burst: how late these are is not how late the node's clock is."""
+    state = State(NAMES, script=True)
+    for number in range(10):
+        state.apply(event("telemetry", 1000.0 + 2 * number, cpu_percent=1.0), 5000.0 + number / 100)
+    assert state.nodes.align(event("step", 5000.0), 5000.1) == 5000.0
+
+
+def test_an_end_is_when_it_was_first_seen_and_that_of_a_node_that_started_meanwhile_is_another() -> None:
+    state = State(NAMES, script=True)
+    for t, restarts in ((10.0, 0), (20.0, 0), (30.0, 1), (40.0, 1)):
+        state.apply(event("node", t, state="exited", code=1, restarts=restarts))
+        assert state.nodes.exited_at["a"] == (10.0 if restarts == 0 else 30.0)
+    state.apply(event("node", 50.0, state="lost", restarts=1))
+    assert state.nodes.exited_at["a"] == 50.0
+
+
 def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
     state = State(NAMES, least=1, script=True)
     state.apply(event("began", 1.0, rank=0))
@@ -46,3 +63,34 @@ def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
     assert state.ranks.ends
     assert not state.nodes.members
     assert state.ranks.regroups == 0
+
+
+def of_three(*events: dict[str, Any], **more: Any) -> State:
+    """A script's run of three nodes, each with the rank of its place, which has begun."""
+    state = State(("a", "b", "c"), script=True, **more)
+    for one in (*(event("began", 1.0, node, rank=rank) for rank, node in enumerate("abc")), *events):
+        state.apply(one)
+    return state
+
+
+def test_what_ranks_did_before_all_started_again_explains_nothing() -> None:
+    ends = [event("ended", 5.0, node, rank=rank, code=1, how="failed") for rank, node in enumerate("abc")]
+    state = of_three(*ends, event("began", 9.0, "b", rank=1))
+    assert not state.ranks.ends
+    assert state.blame() is None
+
+
+def test_ranks_that_start_again_after_the_nodes_changed_are_a_new_start_however_often_earlier_ones_began() -> None:
+    again = [event("began", 2.0 + times, "b", rank=1) for times in range(4)]
+    fewer = event("members", 20.0, rank=0, members=["a", "b"], before=["a", "b", "c"], planned=3)
+    anew = [event("began", 21.0, node, rank=rank) for rank, node in enumerate("ab")]
+    ends = [event("ended", 30.0, node, rank=rank, code=1, how="failed") for rank, node in enumerate("ab")]
+    state = of_three(*again, fewer, *anew, *ends, event("began", 40.0, rank=0))
+    assert not state.ranks.ends
+
+
+def test_a_role_that_starts_again_is_no_restart_of_all() -> None:
+    state = of_three(event("began", 9.0, rank=0))
+    assert state.ranks.restarts == 1
+    roles = {"a": "reward", "b": "trainer", "c": "trainer"}
+    assert of_three(event("began", 9.0, rank=0), roles=roles).ranks.restarts == 0

@@ -1,12 +1,13 @@
 """Options are checked before anything is started, and a fault names the option."""
 
+import dataclasses
 import subprocess
 import sys
 
 import pytest
 
 from muster.errors import Refused
-from trainer.config import Config, parse
+from trainer.config import Config, main, parse, parser
 
 
 def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):
@@ -47,11 +48,29 @@ def test_an_empty_data_folder_is_refused(tmp_path):
         parse(["--data", str(tmp_path)])
 
 
-def test_unknown_keys_in_a_recipes_defaults_are_refused(tmp_path):
+@pytest.mark.parametrize("key", ["stpes", "recipe"])
+def test_unknown_keys_in_a_recipes_defaults_are_refused_with_those_that_there_are(tmp_path, key):
     file = tmp_path / "mine.py"
-    file.write_text("DEFAULTS = {'stpes': 7}\ndef model(): ...\ndef datasets(data): ...\ndef loss(model, batch): ...\n")
-    with pytest.raises(Refused, match="stpes"):
+    file.write_text(f"DEFAULTS = {{'{key}': '7'}}\ndef model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n")
+    with pytest.raises(Refused, match=f"DEFAULTS sets unknown option {key}") as fault:
         parse(["--recipe", str(file)])
+    assert "the options are: data, steps, " in fault.value.hint
+
+
+def test_every_field_of_a_configuration_can_be_typed():
+    typed = {words for action in parser()._actions for words in action.option_strings}
+    assert {"--" + field.name.replace("_", "-") for field in dataclasses.fields(Config)} <= typed
+
+
+def test_a_check_of_the_options_says_what_is_wrong_and_what_to_do_a_line_each(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["config", "--stpes", "1"])
+    assert main() == 2
+    wrong, what_to_do = capsys.readouterr().out.splitlines()
+    assert "--stpes" in wrong
+    assert "--help" in what_to_do
+    monkeypatch.setattr(sys, "argv", ["config", "--steps", "1"])
+    assert main() == 0
+    assert capsys.readouterr().out == ""
 
 
 def test_refusing_needs_no_torch():

@@ -43,7 +43,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
         own = meeting.this_end(first, 1)
         made |= slurm.met(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
-    return slurm.beside(given, arguments, made | (_of_role(given) if ROLES in given else {}))
+    return slurm.beside(given, arguments, made) | (_of_role(given) if ROLES in given else {})
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:

@@ -75,8 +75,9 @@ def test_without_a_role_that_ends_it_a_run_is_over_when_all_have_ended():
     assert plan.over({"x": View(ENDED), "y": View(BROKE)}, 0.0) == TOO_EARLY
 
 
-def test_what_one_has_seen_of_the_end_all_learn_from_it():
+def test_what_one_has_seen_of_the_end_all_learn_from_it_before_anything_else():
     assert PLAN.over(views(r=View(RUNS, TOO_EARLY)), 0.0) == TOO_EARLY
+    assert PLAN.over(views(r=View(RUNS, AS_PLANNED), w1=View(BROKE)), LOST_S + 1) == AS_PLANNED
 
 
 def test_a_node_that_nobody_reaches_any_more_ends_the_run_but_not_one_that_has_ended():
@@ -84,6 +85,7 @@ def test_a_node_that_nobody_reaches_any_more_ends_the_run_but_not_one_that_has_e
     seen = {node: View(view.phase, seen=late) for node, view in views().items()}
     assert PLAN.over({**seen, "w0": View(READY, seen=0.0)}, late) == TOO_EARLY
     assert PLAN.over({**seen, "w0": View(ENDED, seen=0.0)}, late) == ""
+    assert PLAN.over({**seen, "w0": View(READY, seen=late - LOST_S)}, late) == ""
 
 
 def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():

@@ -39,3 +39,10 @@ def test_what_a_script_writes_into_the_file_is_no_step(tmp_path: Path) -> None:
     for line in (*lines, '"step"' + "[" * 200_000):
         (tmp_path / "ranks/rank-0.jsonl").write_text(line + "\n")
         assert reached.step(tmp_path, "a", 0.0) == 0
+
+
+def test_of_a_file_that_a_script_has_filled_only_the_end_is_read(tmp_path: Path) -> None:
+    write(tmp_path, 0, "a", (10.0, 62))
+    with (tmp_path / "ranks/rank-0.jsonl").open("a") as file:
+        file.write(f"{'x' * 1023}\n" * 1024)
+    assert reached.step(tmp_path, "a", 0.0) == 0

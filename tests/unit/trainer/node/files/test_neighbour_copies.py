@@ -97,16 +97,32 @@ def pair(tmp_path, monkeypatch):
 def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
     other, own = pair
     other.write("out/last.pt", "step 1", 20)
+    other.write("out/more.pt", "of step 1", 20)
     other.write("mine.pt", "of the other", 20)
     own.write("mine.pt", "own", 20)
     own.follow(other)
     until(lambda: own.read("out/last.pt") == "step 1", "the copy")
     assert work.listing(own.folder).files["work/out/last.pt"].origin == "other"
+    more = own.folder / "work/out/more.pt"
+    brought = more.read_text(), more.stat().st_ino
+    assert brought[0] == "of step 1"
     other.write("out/last.pt", "step 2", 5)
     until(lambda: other.copies.saved > own.sources[0].saved, "the newer file to be seen")
     own.follow(other)
     until(lambda: own.read("out/last.pt") == "step 2", "the newer copy")
     assert own.read("mine.pt") == "own"
+    assert (more.read_text(), more.stat().st_ino) == brought, "what it has is not brought again"
+
+
+def test_what_a_node_sent_in_part_takes_nobodys_place(pair, monkeypatch):
+    other, own = pair
+    tried, copy = [], NeighbourCopies._copy
+    monkeypatch.setattr(NeighbourCopies, "_copy", lambda *words: (tried.append(words), copy(*words))[1])
+    monkeypatch.setattr(neighbour_copies, "WHOLE", "the name that an archive ends with, which never comes")
+    other.write("out/last.pt", "step 1", 20)
+    own.follow(other)
+    until(lambda: len(tried) > 2, "it to be tried")
+    assert own.read("out/last.pt") is None
 
 
 def test_a_checkpoint_that_is_written_ten_times_a_second_is_copied_too(pair):

@@ -1,6 +1,9 @@
 """Nodes that all have to be there begin together, and begin again together; never with one that has gone."""
 
 import json
+from operator import sub
+from statistics import median
+from time import monotonic
 
 import pytest
 
@@ -138,7 +141,7 @@ def test_all_stand_still_only_where_all_train_and_say_so(nodes):
 def two(tmp_path):
     """Two nodes that ask each other, and the notes of each: what its torchrun says, and what it gets to know."""
     port = free_port()
-    made = [everybody.Everybody(place, 2, 2, "127.0.0.1", port, "key") for place in range(2)]
+    made = [everybody.Everybody(place, 2, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
     folders = [tmp_path / str(place) for place in range(2)]
     for each, folder in zip(made, folders, strict=True):
         folder.mkdir()
@@ -166,6 +169,28 @@ def test_two_agents_bring_what_their_torchruns_say_to_each_other(two):
     say(folders[1], None, 1, over=True)
     second.close()
     until(lambda: read_object(folders[0] / EPOCH)["over"] is True, "the last word")
+
+
+def test_a_node_knows_that_no_restart_is_left(two):
+    (_, second), folders = two
+    for folder in folders:
+        say(folder, 0)
+    until(lambda: read_object(folders[1] / EPOCH).get("place") == 1, "its place")
+    assert second.may_begin_again
+    say(folders[1], 1, 1, failed=True)
+    until(lambda: not second.may_begin_again, "the restart, which was the last one")
+
+
+def test_a_node_asks_ten_times_a_second_at_most_while_its_ranks_train(two, monkeypatch):
+    _, folders = two
+    for folder in folders:
+        say(folder, 0)
+    until(lambda: read_object(folders[1] / EPOCH).get("place") == 1, "its place")
+    times, ask = [], everybody.peers.ask
+    monkeypatch.setattr(everybody.peers, "ask", lambda *words: (times.append(monotonic()), ask(*words))[1])
+    say(folders[1], None, 1)
+    until(lambda: len(times) > 8, "its questions")
+    assert median(map(sub, times[2:], times[1:])) > 0.07
 
 
 def test_a_node_knows_when_the_first_one_is_gone(two, monkeypatch):

@@ -63,6 +63,13 @@ def test_two_nodes_that_do_not_reach_each_other_do_not_both_go_on():
     assert decided(Epoch(4, NAMES), *looks) == ("a", "b")
 
 
+@pytest.mark.parametrize("deaf", ["b", "c"])
+def test_a_link_that_carries_one_way_only_costs_the_later_node_whoever_hears_nothing(deaf):
+    cut = {deaf: {"sees": ALL - ({"b", "c"} - {deaf})}}
+    looks = [(100.0 + second, views(100.0 + second, **cut)) for second in (0.0, SILENT_S + 0.1)]
+    assert decided(Epoch(4, NAMES), *looks) == ("a", "b")
+
+
 def test_a_node_that_is_back_takes_part_after_the_next_checkpoint():
     back = {"after": 2, "number": 2}
     before = views(a={"saved": 50.0}, c=back)

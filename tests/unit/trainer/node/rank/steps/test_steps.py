@@ -1,5 +1,8 @@
 """Steps of a run are rounds of its optimizers; an evaluation's batches are nothing that training waits for."""
 
+import pickle
+from time import perf_counter
+
 import pytest
 
 from trainer.node.rank.steps.steps import Done, Steps, between
@@ -18,6 +21,7 @@ def test_the_optimizer_that_steps_most_counts(optimizers, count):
     of = {name: Optimizer() for name in optimizers}
     told = [steps.stepped(of[name]) for name in optimizers]
     assert (steps.count, sum(told), steps.all) == (count, count, len(optimizers))
+    assert steps.several == (len(of) > 1)
 
 
 def test_an_optimizer_that_takes_the_place_of_one_that_is_gone_loses_no_step():
@@ -51,6 +55,29 @@ def test_the_last_batches_of_an_epoch_count_though_its_loader_has_ended():
     steps.fetched(1, 0.0)
     steps.exhausted(1)
     assert steps.data > before
+
+
+def test_two_loaders_that_take_turns_both_count():
+    steps, optimizer = Steps(), Optimizer()
+    steps.fetched(1, perf_counter() - 4.0)
+    steps.fetched(2, perf_counter() - 8.0)
+    steps.stepped(optimizer)
+    assert steps.data == pytest.approx(12.0, abs=1.0)
+
+
+def test_a_loader_whose_first_batch_nobody_saw_is_not_taken_for_an_evaluation():
+    steps, optimizer = Steps(), Optimizer()
+    for _ in range(3):
+        steps.exhausted(7)
+        steps.stepped(optimizer)
+    assert (steps.away, steps.data) == (0.0, 0.0)
+
+
+def test_loops_that_end_early_fill_no_memory():
+    steps = Steps()
+    for loop in range(10_000):
+        steps.fetched(loop, perf_counter())
+    assert len(pickle.dumps(steps._iterators)) < 10_000
 
 
 def done(step, clock, data=0.0, backward=0.0, wait=0.0, waits=0, away=0.0):

@@ -1,0 +1,172 @@
+"""An image that lies in a registry: who of the hosts fetches it there, who gets it from another host, and with what."""
+
+import base64
+import json
+import signal
+import subprocess
+import time
+import uuid
+
+import pytest
+
+from lab.registry import PASSWORD, USER, Registry
+from lab.waiting import until
+from tests.cluster.control import HOME, Control
+
+SIZE = 12_000_000
+LOGIN = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+
+
+class Puller(Control):
+    """A user, three hosts that lack the image, and a registry that has it."""
+
+    def __init__(self, rack, registry, home):
+        super().__init__(rack)
+        self.hosts, self.registry, self.home = rack.hosts, registry, home
+        self.tag = f"muster-test-{uuid.uuid4().hex[:8]}"
+        look = ("docker", "network", "inspect", f"muster-{rack.name}", "--format", "{{json .Containers}}")
+        about = json.loads(subprocess.run(look, capture_output=True, text=True, check=True).stdout).values()
+        self.addresses = {each["Name"]: each["IPv4Address"].partition("/")[0] for each in about}
+        self.environment |= {
+            "DOCKER_CONFIG": str(home), "SSL_CERT_FILE": str(registry.certificate),
+            "XDG_CACHE_HOME": str(home / "cache"),
+        }  # fmt: skip
+
+    def push(self, *words, hosts=None):
+        return self.fab("push", "--json", "--image", self.registry.image, *words, hosts=hosts or self.hosts)
+
+    def given(self):
+        """What each host got of the registry, in parts of the image."""
+        counted = {host: self.registry.given[self.addresses[self.rack.container(host)]] for host in self.hosts}
+        return {host: count / SIZE for host, count in counted.items()}
+
+    def log_in(self):
+        (self.home / "config.json").write_text(json.dumps({"auths": {self.registry.name: {"auth": LOGIN}}}))
+
+    def has_image(self, host):
+        """Whether an image of the registry's layer is there, under a name or under none."""
+        layer = next(digest for digest, data in self.registry.blobs.items() if len(data) > SIZE)
+        ids = self.rack.on(host, "docker image ls --all --quiet --no-trunc | sort -u").split()
+        return layer in self.rack.on(host, "docker", "image", "inspect", "--format", "'{{.RootFS.Layers}}'", *ids)
+
+    def clear(self):
+        """No host has the image, or anything of a push of it."""
+        for host in self.hosts:
+            layer = next(digest for digest, data in self.registry.blobs.items() if len(data) > SIZE)
+            for image in self.rack.on(host, "docker image ls --all --quiet --no-trunc | sort -u").split():
+                about = self.rack.on(
+                    host, "docker", "image", "inspect", "--format", "'{{.RootFS.Layers}} {{.RepoTags}}'", image
+                )
+                if layer in about:
+                    tags = about.partition("] [")[2].strip("]").split()
+                    self.rack.on(host, "docker", "image", "rm", "--force", image, *tags, ">/dev/null 2>&1; true")
+
+
+@pytest.fixture
+def puller(rack, tmp_path):
+    address = rack.root("rack-1", "ip", "-4", "route", "show", "default").split()[2]
+    with Registry(address, tmp_path, SIZE) as registry:
+        made = Puller(rack, registry, tmp_path)
+        trusted = f"/etc/docker/certs.d/{registry.name}"
+        for host in rack.hosts:
+            rack.root(host, "mkdir", "-p", trusted)
+            copy = ("docker", "cp", str(registry.certificate), f"{rack.container(host)}:{trusted}/ca.crt")
+            subprocess.run(copy, check=True, capture_output=True)
+        yield made
+        made.clear()
+        for host in rack.hosts:
+            rack.root(host, "rm", "-rf", trusted)
+
+
+def rows(done):
+    assert done.returncode == 0, done.stderr
+    return {row["host"]: row for row in map(json.loads, done.stdout.splitlines()) if row["kind"] == "pushed"}
+
+
+def test_hosts_that_share_one_slow_way_get_it_from_the_first_that_pulled(puller):
+    puller.registry.rate = SIZE // 20
+    done = puller.push()
+    pushed = rows(done)
+    assert "share the way" in done.stderr
+    assert sum(puller.given().values()) < 2
+    assert all(map(puller.has_image, puller.hosts))
+    assert "rack-1" in {*pushed["rack-2"]["sources"], *pushed["rack-3"]["sources"]}
+
+
+def test_each_host_pulls_where_that_is_fast(puller):
+    pushed = rows(puller.push())
+    assert all(0.99 < part < 1.05 for part in puller.given().values())
+    assert all(puller.registry.name in row["sources"] for row in pushed.values())
+
+
+def test_what_one_host_has_is_neither_pulled_nor_sent_again(puller):
+    rows(puller.push(hosts=puller.hosts[-1:]))
+    puller.registry.only = {"nobody"}
+    pushed = rows(puller.push())
+    assert puller.given()["rack-1"] == puller.given()["rack-2"] == 0
+    assert pushed["rack-1"]["sources"].keys() | pushed["rack-2"]["sources"].keys() >= {"rack-3"}
+    assert all(map(puller.has_image, puller.hosts))
+
+
+def test_a_host_without_a_way_to_the_registry_gets_it_from_one_that_has_one(puller):
+    puller.registry.only = {puller.addresses[puller.rack.container("rack-2")]}
+    rows(puller.push())
+    assert puller.given()["rack-1"] == puller.given()["rack-3"] == 0
+    assert all(map(puller.has_image, puller.hosts))
+
+
+@pytest.mark.holds("login-stays")
+def test_a_private_image_is_pulled_with_a_token_and_no_host_gets_the_login(puller):
+    puller.registry.is_private = True
+    puller.log_in()
+    done = puller.push()
+    rows(done)
+    assert all(map(puller.has_image, puller.hosts))
+    assert "to pull this image alone" in done.stderr
+    of_hosts = [
+        words
+        for host in puller.hosts
+        for words in puller.registry.authorized[puller.addresses[puller.rack.container(host)]]
+    ]
+    assert not [words for words in of_hosts if LOGIN in words]
+    for host in puller.hosts:
+        planted = f"grep -rlE '{PASSWORD}|{LOGIN}|token-[0-9a-f]{{16}}' ~/.docker ~/.muster /dev/shm 2>/dev/null; true"
+        assert not puller.rack.on(host, planted)
+
+
+def test_without_a_login_here_it_says_where_to_log_in(puller):
+    puller.registry.is_private = True
+    done = puller.push()
+    assert done.returncode == 1
+    assert f"docker login {puller.registry.name}" in done.stderr + done.stdout
+
+
+@pytest.mark.holds("login-stays")
+@pytest.mark.parametrize("realm", ["http://{name}/token", "https://127.0.0.1:1/token", "file:///etc/passwd", ""])
+def test_a_registry_that_sends_the_login_elsewhere_gets_none(puller, realm):
+    puller.registry.is_private, puller.registry.realm = True, realm.format(name=puller.registry.name)
+    puller.log_in()
+    done = puller.push(hosts=puller.hosts[:1])
+    assert done.returncode == 1
+    assert not [words for seen in puller.registry.authorized.values() for words in seen if LOGIN in words]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller, how):
+    puller.registry.rate = SIZE // 60
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    line = puller.line("push", "--image", puller.registry.image)
+    pushing = subprocess.Popen(line, env=puller.environment, cwd=HOME, **quiet)
+    until(lambda: sum(puller.given().values()) > 0.1, "the first bytes of a pull", 30)
+    pushing.send_signal(how)
+    pushing.wait(30)
+
+    def is_still():
+        before = sum(puller.given().values())
+        time.sleep(3)
+        return sum(puller.given().values()) == before
+
+    until(is_still, "the end of all pulls", 60)
+    for host in puller.hosts:
+        left = "ls ~/.muster/road/*/pieces /dev/shm 2>/dev/null | grep -c muster-road; true"
+        assert puller.rack.on(host, left) == "0"

@@ -1,0 +1,53 @@
+"""A fault says what was expected and what came, briefly; an exit code and a format are said in words."""
+
+import pytest
+
+from deploy.core.errors import FAILED, REFUSED, USAGE, BadAnswer, DeployError, Refused, UsageError
+from deploy.core.facts import ended_how
+from deploy.core.formats import RUN_FOLDER, refuse_newer
+
+
+@pytest.mark.parametrize(
+    ("got", "shown"),
+    [
+        ("x\x1b", r"'x\x1b'"),
+        ("a" * 60, repr("a" * 60)),
+        ("a" * 61, f"{'a' * 60!r}... (61 characters)"),
+        (None, "nothing"),
+        (1.5, "1.5"),
+        (-7, "-7"),
+        (10**60, "a number of too many digits"),
+        (-(10**60), "a number of too many digits"),
+        ({"a": "secret"}, "an object"),
+        (["secret"], "a list"),
+        (b"secret", "a bytes"),
+    ],
+)
+def test_what_came_instead_is_shown_in_a_few_words(got, shown):
+    fault = BadAnswer("state", "true or false", got, "look")
+    assert (fault.message, fault.hint) == (f"state: expected true or false, got {shown}", "look")
+
+
+def test_each_kind_of_fault_has_its_exit_code():
+    codes = [fault.code for fault in (DeployError("x"), UsageError("x"), Refused("x"), DeployError("x", code=9))]
+    assert codes == [FAILED, USAGE, REFUSED, 9]
+    assert DeployError("x").brief == "x"
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "ended with code 0"), (1, "ended with code 1"), (128, "ended with code 128"), (255, "ended with code 255"),
+        (-9, "was killed by SIGKILL"), (137, "was killed by SIGKILL"), (-200, "was killed by signal 200"),
+    ],
+)  # fmt: skip
+def test_how_a_program_ended_is_said_by_its_code(code, words):
+    assert ended_how(code) == words
+
+
+def test_a_format_of_a_newer_muster_is_refused_by_its_number_and_every_other_is_read():
+    for number in (None, 0, 1, RUN_FOLDER, "9"):
+        refuse_newer("runs/a", number, RUN_FOLDER)
+    with pytest.raises(UsageError, match=f"^runs/a has format 9: .* reads up to format {RUN_FOLDER}$") as fault:
+        refuse_newer("runs/a", 9, RUN_FOLDER)
+    assert fault.value.hint.startswith("update Muster here")

@@ -1,0 +1,59 @@
+"""Only what this user recorded here is run again: any change of it, and any other user's record, is not ours."""
+
+import os
+import stat
+
+import pytest
+
+from deploy.core import provenance
+from deploy.core.provenance import is_ours, sealed
+
+RECORD = {"command": ["train.py"], "nodes": 2}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_a_record_is_ours_as_long_as_nothing_of_it_changes(state):
+    ours = sealed(RECORD)
+    assert is_ours(ours)
+    assert is_ours(dict(reversed(ours.items())))
+    assert sealed(ours) == ours
+    for change in (
+        {"nodes": 3},
+        {"more": 1},
+        {"seal": ours["seal"][::-1]},
+        {"seal": None},
+        {"seal": ["x"]},
+        {"seal": "ä"},
+    ):
+        assert not is_ours({**ours, **change})
+    assert not is_ours(RECORD)
+
+
+def test_another_users_key_proves_nothing_here_and_nobody_else_reads_it(state, monkeypatch, tmp_path):
+    ours = sealed(RECORD)
+    key = state / "muster/key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert os.listdir(key.parent) == ["key"]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    assert not is_ours(ours)
+    assert not (tmp_path / "another").exists(), "to ask makes no key"
+    assert sealed(RECORD) != ours
+
+
+def test_a_home_that_holds_no_key_or_half_of_one_seals_nothing_and_trusts_nothing(state, monkeypatch):
+    ours = sealed(RECORD)
+    (state / "muster/key").write_bytes(b"")
+    assert sealed(RECORD) == RECORD
+    assert not is_ours(ours)
+    (state / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(state / "file"))
+    assert sealed(ours) == RECORD, "a seal of before would look like ours"
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")
+    monkeypatch.setattr(provenance.os.path, "expanduser", lambda path: path)
+    assert sealed(RECORD) == RECORD
+    assert not os.path.exists("relative")

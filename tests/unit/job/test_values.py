@@ -1,0 +1,66 @@
+"""What a user may write, at the bounds of each value: the value as the program uses it, or None, and it is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from deploy.job import values
+
+FOLDER = Path("/project")
+secret = values.secret_from(FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90.0), ("1.5h", 5400.0), ("24h", 86_400.0), ("1440m", 86_400.0), ("24.1h", None), ("0s", None)],
+)
+def test_a_grace_has_a_unit_and_is_of_a_day_at_most(text, seconds):
+    assert values.grace(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("4", 4),
+        ("7b", 7),
+        ("2K", 2 << 10),
+        ("3m", 3 << 20),
+        ("16g", 16 << 30),
+        ("3", None),
+        ("17g", None),
+        ("4 g", None),
+    ],
+)
+def test_a_size_is_written_as_docker_writes_it_and_its_bounds_are_part_of_it(text, number):
+    assert values.size_within(4, 16 << 30)(text) == number
+
+
+@pytest.mark.parametrize(
+    ("port", "good"), [("0", False), ("1", True), ("65535", True), ("65536", False), ("", False), ("x", False)]
+)
+def test_a_port_of_a_host_is_one_that_there_is(port, good):
+    assert (values.destination(f"ops@gpu-1:{port}") is not None) == good
+
+
+def test_a_secret_is_a_variable_or_a_file_for_the_ranks_and_then_it_says_where_its_content_is():
+    assert secret("TOKEN") == values.Secret("TOKEN", None)
+    assert secret({"name": "TOKEN", "file": "token"}) == values.Secret("TOKEN", FOLDER / "token")
+    assert secret({"name": "key.pem", "file": "/k", "as_file": True}) == values.Secret(
+        "key.pem", Path("/k"), as_file=True
+    )
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"name": "key", "as_file": True},
+        {"name": "TOKEN", "file": "token", "as_file": "yes"},
+        {"name": "TOKEN", "file": ""},
+        {"name": "key.pem", "file": "token"},
+        {"name": "TOKEN", "files": "token"},
+        {"file": "token"},
+        ["TOKEN"],
+    ],
+)
+def test_a_secret_that_says_less_or_something_else_is_refused(table):
+    assert secret(table) is None

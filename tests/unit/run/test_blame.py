@@ -1,0 +1,46 @@
+"""Who is to blame where ranks only lost each other: the first is named, the others by number."""
+
+from deploy.causes.ends import Cause
+from deploy.run.inquest.blame import End, blame
+
+LOST = "Connection closed by peer"
+
+
+def victim(rank, t, error=LOST):
+    return End(rank, f"n{rank}", 1, t, "ended with code 1", True, error)
+
+
+def ranks(count):
+    return {rank: f"n{rank}" for rank in range(count)}
+
+
+def test_the_first_of_those_that_each_lost_another_one_is_named_whatever_their_numbers():
+    found = blame(ranks(3), [victim(0, 12.0, "b"), victim(1, 11.0, "a"), victim(2, 13.0, "c")])
+    assert (found.cause, found.node, found.rank) == (Cause.NOT_KNOWN, "", None)
+    assert found.message.endswith("each lost another one; the first was n1 (rank 1) (a)")
+
+
+def test_the_rank_that_still_ran_is_what_the_others_lost_and_these_are_named_by_number():
+    four, five = (blame(ranks(count + 1), [victim(rank, 10.0) for rank in range(count)]) for count in (4, 5))
+    assert (four.node, four.rank) == ("n4", 4)
+    assert four.message == (
+        f"n4 (rank 4) did not answer: it hangs, or cannot be reached; ranks 0, 1, 2, 3 gave up on it ({LOST})"
+    )
+    assert "ranks 0, 1, 2, 3 and 1 more gave up" in five.message
+    assert "rank 0 gave up on it" in blame(ranks(2), [victim(0, 10.0)]).message
+    assert "ranks 1, 2 still ran" in blame(ranks(3), [victim(0, 10.0)]).message
+
+
+def test_a_connection_that_was_reset_is_the_fault_of_either_end_or_of_what_is_between():
+    found = blame(ranks(2), [victim(0, 10.0, "recv: Connection reset by peer")])
+    assert (found.cause, found.node, found.rank) == (Cause.CUT_OFF, "n0", 0)
+    assert "lost its connection to n1 (rank 1): that end, or something between them, reset it" in found.message
+
+
+def test_a_rank_that_left_with_code_0_before_the_others_lost_it_is_to_blame_and_one_that_left_later_is_not():
+    def left(t):
+        return blame(ranks(2), [End(1, "n1", 0, t, "ended with code 0"), victim(0, 10.0)])
+
+    assert (left(10.0).cause, left(10.0).rank) == (Cause.LEFT_EARLY, 1)
+    assert left(10.5).cause == Cause.NOT_KNOWN
+    assert blame(ranks(2), [End(1, "n1", 0, 9.0), End(0, "n0", 0, 9.5)]) is None

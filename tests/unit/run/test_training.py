@@ -1,0 +1,69 @@
+"""The numbers of a training that a user sees while it runs: the time left, the losses, a script's own scalars."""
+
+import pytest
+
+from deploy.run.state.training import Training
+
+
+def steps(*of, rank=0):
+    return [{"kind": "step", "rank": rank, "t": t, "step": step} for t, step in of]
+
+
+def training(*events, starts_again=False):
+    made = Training()
+    for event in events:
+        made.apply(event, starts_again and event is events[-1])
+    return made
+
+
+def members(*now):
+    return {"kind": "members", "members": list(now), "before": ["a", "b"]}
+
+
+def continues(step, rank=0, t=50.0, **more):
+    return {"kind": "continues", "rank": rank, "t": t, "step": step, "known": not more, **more}
+
+
+def test_the_time_left_follows_from_the_pace_of_the_first_rank():
+    of = training(*steps((10.0, 100), (20.0, 120)), *steps((21.0, 500), rank=1))
+    assert of.seconds_left(200) == 40.0
+    assert of.seconds_left(0) is None, "nobody has said how many steps there are"
+    assert training(*steps((10.0, 100))).seconds_left(200) is None
+    assert training(*steps((10.0, 100), (20.0, 100))).seconds_left(200) is None, "it makes no step"
+    recent = training(*steps((0.0, 0), *((1_000.0 + n, n) for n in range(1, 31))))
+    assert recent.seconds_left(40) == pytest.approx(10.0), "a slow beginning is forgotten"
+
+
+@pytest.mark.parametrize("change", [members("a"), members("a", "c"), continues(100)])
+def test_the_pace_of_other_nodes_and_of_an_earlier_start_counts_no_more(change):
+    before = steps((10.0, 100), (20.0, 120))
+    assert training(*before, change).seconds_left(200) is None
+    assert training(*before, members("b", "a")).seconds_left(200) is not None, "the same nodes, and the same pace"
+    assert training(*before, *steps((30.0, 130)), starts_again=True).seconds_left(200) is None
+
+
+def test_losses_of_steps_that_are_repeated_are_those_of_the_repetition():
+    metrics = [{"kind": "metrics", "step": step, "loss": loss} for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0))]
+    assert training(*metrics, continues(2)).losses == [(1, 3.0), (2, 2.0)]
+    assert training(*metrics, continues(2, rank=1)).losses == [(1, 3.0), (2, 2.0), (3, 1.0)]
+    another = continues(0, known=False, another=True)
+    assert training(*metrics, *steps((10.0, 3)), another).losses == []
+    assert len(training(*metrics, *steps((60.0, 1)), another).losses) == 3, "it has made steps since: this word is late"
+
+
+def test_of_a_scripts_scalars_the_newest_is_shown_and_names_without_end_fill_no_memory():
+    def scalars(tags, file="events.1"):
+        return {"kind": "scalars", "file": file, "tags": tags}
+
+    many = scalars({f"tag-{number}": [[1, 0.5]] for number in range(1000)})
+    of = training(scalars({"acc": [[1, 0.1], [2, 0.2]], "none": []}), many, scalars({"acc": [[9, 0.9]]}, "events.2"))
+    assert of.scalars["acc"] == (9, 0.9, "events.2")
+    assert "none" not in of.scalars
+    assert len(of.scalars) == 300
+
+
+def test_samples_a_second_are_kept_and_the_last_checkpoint_and_evaluation():
+    checkpoints = [{"kind": "checkpoint", "step": step} for step in (5, 6)]
+    of = training({"kind": "metrics", "samples_per_s": 7.0}, *checkpoints, {"kind": "evaluated", "step": 4})
+    assert (of.rates, of.losses) == ([7.0], [])
+    assert (of.checkpoint["step"], of.evaluated["step"]) == (6, 4)

@@ -1,0 +1,70 @@
+"""A node's time is over once its hours are, however often its host starts it again meanwhile."""
+
+import pytest
+
+from trainer.node.agent import limit
+from trainer.node.agent.limit import HOURS, Limit, was_reached
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Seconds that pass as the test says, of every node here."""
+
+    class Clock:
+        now = 1_000_000.0
+
+    monkeypatch.setattr(limit.time, "time", lambda: Clock.now)
+    return Clock
+
+
+def of(folder, hours="0.5", start="a", name="n0"):
+    return Limit(folder, name, {HOURS: hours, "PET_RDZV_ID": start} if hours else {})
+
+
+def test_the_limit_is_reached_once_its_hours_are_over_and_told_once(tmp_path, clock):
+    node = of(tmp_path)
+    clock.now += 1799
+    assert not node.look()
+    assert not was_reached(tmp_path, "n0", "a")
+    clock.now += 1
+    assert [node.look(), node.look()] == [True, False]
+    assert node.reached
+    assert node.words == "reached its limit of 0.5 h (--max-hours)"
+    assert was_reached(tmp_path, "n0", "a")
+    assert not was_reached(tmp_path, "n0", "another start")
+    assert not was_reached(tmp_path, "n1", "a")
+
+
+def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of_the_run_all_of_it(tmp_path, clock):
+    of(tmp_path)
+    clock.now += 1700
+    again, anew, other = of(tmp_path), of(tmp_path, name="n1"), of(tmp_path / "other")
+    clock.now += 100
+    assert [node.look() for node in (again, anew, other)] == [True, False, False]
+    assert not of(tmp_path, start="b").look()
+
+
+def test_without_hours_there_is_no_limit_and_nothing_is_written(tmp_path, clock):
+    node = of(tmp_path, hours="")
+    clock.now += 1e9
+    assert not node.look()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["", "a", "a soon", "a 1 2 3 reached"])
+def test_what_else_is_in_the_file_makes_no_difference(tmp_path, clock, text):
+    of(tmp_path)
+    (file,) = (tmp_path / "nodes").iterdir()
+    file.write_text(text)
+    assert not was_reached(tmp_path, "n0", "a")
+    if "1" not in text:
+        node = of(tmp_path)
+        clock.now += 1801
+        assert node.look()
+
+
+def test_a_node_without_a_folder_or_with_one_that_nobody_may_write_into_keeps_to_its_hours(tmp_path, clock):
+    (tmp_path / "nodes").write_text("in the way")
+    nodes = of(tmp_path), of(None)
+    clock.now += 1801
+    assert [node.look() for node in nodes] == [True, True]

@@ -1,0 +1,50 @@
+"""Words of a rank that lost another one are told from those of a cause: only torch's own, and only where it raises."""
+
+import pytest
+
+from trainer.node.ending.peer_errors import LostPeerError, lost_a_peer, lost_peer, speaks_of_peers
+
+GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:4242"
+VICTIMS = [
+    f"RuntimeError: {GLOO}",
+    f"[rank3]: RuntimeError: {GLOO}",
+    "torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0",
+    "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect",
+    "_DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
+    "RuntimeError: Application timeout caused pair closure",
+    "RuntimeError: Connection reset by peer",
+    "torch.distributed.DistStoreError: wait timeout after 300000ms, keys: /default_pg/0//cuda//0",
+    "RuntimeError: [enforce fail]\nRank 1 failed to pass monitoredBarrier in 30000 ms",
+]
+CAUSES = [
+    "RuntimeError: Distributed package doesn't have NCCL built in",
+    "RuntimeError: Connection reset by peer while reading s3://data",
+    f"requests.exceptions.ConnectionError: {GLOO}",
+    f"ValueError: {GLOO}",
+    "ConnectionResetError: [Errno 104] Connection reset by peer",
+    "RuntimeError: CUDA out of memory",
+    "RuntimeError",
+    "",
+]
+
+
+@pytest.mark.parametrize("error", VICTIMS)
+def test_torchs_own_words_for_a_peer_that_is_gone_are_a_victims(error):
+    assert lost_a_peer(error)
+
+
+@pytest.mark.parametrize("error", CAUSES)
+def test_every_other_error_is_a_cause(error):
+    assert not lost_a_peer(error)
+
+
+def test_an_exception_is_judged_by_its_kind_and_words_and_our_own_is_one():
+    assert lost_peer(RuntimeError(GLOO))
+    assert lost_peer(LostPeerError("rank 1 did not come"))
+    assert not lost_peer(ValueError(GLOO))
+    assert not lost_peer(RuntimeError("shape mismatch"))
+
+
+def test_a_line_without_a_kind_may_speak_of_peers():
+    assert speaks_of_peers(f"what happened:\n  what():  {GLOO}")
+    assert not speaks_of_peers("nothing of it\n")
