@@ -37,7 +37,7 @@ LABEL org.opencontainers.image.title="muster-trainer" \
       org.opencontainers.image.description="A node of a Muster training run: torchrun, the trainer, torch (${FLAVOUR})" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
-      muster.contract="6"
+      muster.contract="7"
 ENV PATH=/venv/bin:$PATH PYTHONPATH=/muster PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/home/muster USER=muster
 WORKDIR /muster
 HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=3 CMD ["python", "-P", "-m", "muster.trainer.node", "health"]

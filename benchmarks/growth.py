@@ -263,9 +263,9 @@ def _shown(values: Iterable[float]) -> str:
 
 
 @contextmanager
-def rack(name: str) -> Iterator[Field]:
+def rack(name: str, size: int = max(SIZES)) -> Iterator[Field]:
     """The rack of this name, or one that is made and goes."""
-    made = racks.Rack(name or "growth", max(SIZES))
+    made = racks.Rack(name or "growth", size)
     try:
         if not name:
             subprocess.run(

@@ -27,7 +27,7 @@ from benchmarks.growth import BASE, FAB, rack
 from benchmarks.venv import HOME
 from lab.rack import Rack
 
-UP_S, ROUNDS, RIVALS = 120.0, "3", 3
+MOST, UP_S, ROUNDS, RIVALS = 4, 120.0, "3", 3
 _LEFT = "pgrep -c 'raylet|gcs_server' || true"
 
 
@@ -85,12 +85,12 @@ def main() -> None:
     """Measure and print."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("--count", type=int, default=20)
-    command.add_argument("--up", default="", help="a rack that is up, and has the image")
+    command.add_argument("--up", default="", help="a rack of 4 that is up, and has the image")
     command.add_argument("--rival", default="", help="hosts that have Ray and rsync")
     options = command.parse_args()
     stop_like_ctrl_c()
     took, wrong, of_rival = list[float](), list[str](), list[tuple[float, int]]()
-    with rack(options.up) as field, tempfile.TemporaryDirectory() as scratch:
+    with rack(options.up, MOST) as field, tempfile.TemporaryDirectory() as scratch:
         up, folder = Rack(field.name, len(field.names)), Path(scratch)
         shutil.copytree(HOME / "examples/ray", folder, dirs_exist_ok=True)
         rivals = options.rival.split(",") if options.rival else []

@@ -47,6 +47,13 @@ def replace(path: Path, text: str) -> None:
         raise
 
 
+def write_own(path: Path, text: str, mode: int = 0o600) -> None:
+    """Write what this user alone may read. A link in its place leads nowhere."""
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
 def keep_ballast(folder: Path) -> None:
     """Reserve some space in `folder`, which `surely` releases for an important file when the disk is full."""
     with suppress(OSError):

@@ -6,8 +6,8 @@ head's port, the GPUs and a secret (docs/reference/variables.md); what Ray alone
 
 - Only programs of this run can use the cluster: its secret is Ray's token. Ray reads that in HOME/.ray, so that
   `muster exec -- ray status` has it too. Before Ray 2.52 there is no token.
-- All ports but the head's are free ones of the system's choice: several clusters fit on one host. Ray itself listens
-  with its programs on every address; what has no token is closed, or on loopback.
+- All ports but the head's are free ones of the system's or Ray's choice: several clusters fit on one host. Ray itself
+  listens with its programs on every address; what has no token is closed, or on loopback.
 - Ray starts without torchrun's variables: its workers would take themselves for ranks.
 """
 
@@ -20,19 +20,19 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
 from .errors import REFUSED
+from .files import write_own
 
 HEAD, WORKER = "head", "worker"
-DASHBOARD = 8265
-_PORTS_TO_TRY = 100
 # Ray's own processes need shared memory, too: less than all of it is the object store's.
 _SHARE, _STORE_MOST, _STORE_LEAST = 0.8, 200 << 30, 80 << 20
-_REACH_S, _JOIN_S, _LOOK_S, _TELL_S = 30.0, 300.0, 0.5, 15.0
+_REACH_S, _JOIN_S, _LOOK_S = 30.0, 300.0, 0.5
 # What torchrun sets for a rank, and what has a Python watched as one; and how many threads torchrun's ranks have.
 _OF_A_RANK = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
@@ -43,9 +43,7 @@ _WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE", "MUSTER_ATTEMPT")
 _CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 
 
-def start_words(
-    part: str, given: Mapping[str, str], shared: int, cpus: int, dashboard: int = 0, client: int = 0
-) -> list[str]:
+def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, client: int = 0) -> list[str]:
     """The words of `ray start` for this host. `shared`: bytes of its shared memory. `client`: the port of Ray Client.
 
     Raises KeyError for a variable of the run's that is missing.
@@ -56,12 +54,7 @@ def start_words(
     words += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
     if part == WORKER:
         return [*words, f"--address={given['MUSTER_HEAD_ADDRESSES'].partition(',')[0]}"]
-    words += [
-        "--head",
-        f"--port={given['MUSTER_ROLE_PORT']}",
-        "--dashboard-host=127.0.0.1",
-        f"--dashboard-port={dashboard or DASHBOARD}",
-    ]
+    words += ["--head", f"--port={given['MUSTER_ROLE_PORT']}", "--dashboard-host=127.0.0.1"]
     return [*words, f"--ray-client-server-port={client}"] if client else words
 
 
@@ -95,23 +88,21 @@ def main(words: Sequence[str]) -> None:
     if lacking := next((name for name in ("MUSTER_HEAD_ADDRESSES", "MUSTER_ROLE_GPUS") if name not in given), ""):
         _end(f"{lacking} is not set: there is no role head with a port", "muster ray, or roles as docs/how-to/ray.md")
     _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
-    address = given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]
-    if part == WORKER:
-        _reach(address)
-    dashboard = _free(DASHBOARD) if part == HEAD else 0
-    client = _free(dashboard + 1) if dashboard and find_spec("grpc") else 0
-    shared = os.statvfs("/dev/shm") if os.path.isdir("/dev/shm") else os.statvfs("/tmp")
-    size = shared.f_frsize * shared.f_bavail
-    start = start_words(part, given, size, len(os.sched_getaffinity(0)), dashboard, client)
+    memory = os.statvfs("/dev/shm")
+    # Ray Client cannot be turned off where it can run.
+    client = _free_port() if part == HEAD and find_spec("grpc") else 0
+    start = start_words(part, given, memory.f_frsize * memory.f_bavail, len(os.sched_getaffinity(0)), client)
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
-    if part == HEAD and find_spec("aiohttp_cors"):
-        print(f"the dashboard: muster port {dashboard}, and the token: muster exec --rank 0 ray get-auth-token")
-    sys.stdout.flush()
-    if not command:
+    if part == WORKER:
+        _reach(given, _REACH_S)
+        sys.stdout.flush()
         os.execve(sys.executable, ray, of_ray(given))
     # In a group of its own: a stop asks the command alone, which may still use Ray while it saves.
     started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
-    _wait_for_all(started, given, address)
+    _wait_for_all(started, given)
+    if not command:
+        signal.signal(signal.SIGTERM, lambda *_: started.terminate())
+        sys.exit(started.wait())
     words = [sys.executable, *command[command[0] in ("python", "python3") :]] if _is_python(command[0]) else command
     os.execvpe(words[0], words, of_driver(given))
 
@@ -125,17 +116,19 @@ def _keep_token(secret: str) -> None:
     if secret:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.unlink(missing_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(secret)
+        write_own(path, secret)
         os.environ.pop("MUSTER_ROLE_SECRET")
 
 
-def _reach(address: str) -> None:
-    """End with a clear word where the head cannot be reached: Ray itself would try for minutes."""
+def _reach(given: Mapping[str, str], seconds: float, started: subprocess.Popen[bytes] | None = None) -> str:
+    """The head's address, once it can be reached; ends with a clear word where it cannot: Ray would try for minutes.
+
+    `started`: the `ray start` of the head itself.
+    """
+    address, end = given["MUSTER_HEAD_ADDRESSES"].partition(",")[0], time.monotonic() + seconds
     host, _, port = address.rpartition(":")
-    end = time.monotonic() + _REACH_S
     while True:
+        _refuse_ended(started)
         try:
             socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
         except OSError as fault:
@@ -144,59 +137,43 @@ def _reach(address: str) -> None:
                 _end(f"the head's port {address} cannot be reached from here ({why})", "is a firewall between them?")
             time.sleep(_LOOK_S)
         else:
-            return
+            return address
 
 
-def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str], address: str) -> None:
+def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
-    hosts = [given.get(f"MUSTER_{name.upper()}_HOSTS", "").split(",") for name in (HEAD, WORKER)]
-    wanted = [address for each in hosts for address in each if address]
-    next_word = begun = time.monotonic()
-    _until_up(started, address)
+    end, address = time.monotonic() + _JOIN_S, _reach(given, _JOIN_S, started)
+    hosts = ",".join(given.get(f"MUSTER_{name.upper()}_HOSTS", "") for name in (HEAD, WORKER))
+    wanted, before = Counter(filter(None, hosts.split(","))), Counter[str]()
     os.environ.update(of_ray(given))
     import ray
 
-    ray.init(address=address, logging_level="ERROR", log_to_driver=False)
-    while len(joined := [node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]]) < len(wanted):
+    dashboard = ray.init(address=address, logging_level="ERROR", log_to_driver=False).dashboard_url
+    if dashboard:
+        port = dashboard.rpartition(":")[2]
+        print(f"the dashboard: muster port {port}, and the token: muster exec --rank 0 ray get-auth-token")
+    while missing := wanted - Counter(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]):
         _refuse_ended(started)
-        now, shown = time.monotonic(), ", ".join(sorted({*wanted} - {*joined})[:5]) or "a host"
-        if now - begun > _JOIN_S:
+        shown = ", ".join(sorted(missing)[:5])
+        if time.monotonic() > end:
             _end(f"{shown} did not join the Ray cluster within {_JOIN_S:.0f} s", "muster logs --rank all says why")
-        if now - next_word > _TELL_S:
+        if missing != before:
             print(f"waits for {shown} to join the Ray cluster", flush=True)
-            next_word = now
+        before = missing
         time.sleep(_LOOK_S)
     ray.shutdown()
-    print(f"hosts in the Ray cluster: {len(wanted)}", flush=True)
+    print(f"hosts in the Ray cluster: {wanted.total()}", flush=True)
 
 
-def _until_up(started: subprocess.Popen[bytes], address: str) -> None:
-    host, _, port = address.rpartition(":")
-    while True:
-        _refuse_ended(started)
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
-        except OSError:
-            time.sleep(_LOOK_S)
-        else:
-            return
-
-
-def _refuse_ended(started: subprocess.Popen[bytes]) -> None:
-    if (code := started.poll()) is not None:
+def _refuse_ended(started: subprocess.Popen[bytes] | None) -> None:
+    if started and (code := started.poll()) is not None:
         _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs there")
 
 
-def _free(first: int) -> int:
-    """The first port from there on that is free on loopback."""
-    for port in range(first, first + _PORTS_TO_TRY):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    return 0
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def _end(what: str, hint: str) -> NoReturn:

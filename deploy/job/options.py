@@ -24,6 +24,7 @@ _SECRET_FILE = (
 _WAITED = "how long to wait for a lost host or a broken link before the run ends: 90s, 10m, 1h "
 _RECORDED = "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"
 _BESIDE = "beside this rank"
+_ROLES_ALONE = "`separate = true` and `restart = 3` let each node of a role start again without the others"
 _SLURMS_REQUEUE = "Slurm requeues a job that lost a node: leave it out"
 
 
@@ -174,6 +175,7 @@ class Options:
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",
         "deploy agent export",
+        roles="a role needs a script: Muster's own trainer runs alone",
         again=False,
         of={"up": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
         key=Key("args", values.line, "options of Muster's own trainer, in one string", FREE, typed=True),
@@ -263,6 +265,7 @@ class Options:
         "deploy",
         False,
         slurm="a job waits in Slurm's queue anyway: leave it out",
+        roles="`muster gpus` shows who has the hosts: start it once they are free",
         again=False,
     )
     max_hours: str = option(
@@ -297,24 +300,28 @@ class Options:
         "are needed)",
         "deploy up",
         slurm=_SLURMS_REQUEUE,
+        roles=_ROLES_ALONE,
         key=Key("min_nodes", values.whole_text(1, 9999), "a number of nodes, from 1", FREE),
     )
     spare: str = option(
         "standby hosts: with --min-nodes, one of them takes the place of a lost host (default: none)",
         "deploy",
         slurm=_SLURMS_REQUEUE,
+        roles=_ROLES_ALONE,
     )
     arbiter: str = option(
         "a host that votes on who trains, but does not train: with --min-nodes, one of two hosts, or two of four, can "
         "then continue alone (default: none)",
         "deploy",
         slurm=_SLURMS_REQUEUE,
+        roles=_ROLES_ALONE,
     )
     on_end: str = option(
         "a command to run once in the run's image when the run has ended, however it ended; it gets MUSTER_END and "
         "more; or a URL that gets a JSON POST (default: none)",
         "deploy up",
         slurm="Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
+        roles="let the command of the role that ends the run do it: bash run.sh",
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
     )
     folder_limit: str = option(

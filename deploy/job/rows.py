@@ -50,6 +50,8 @@ class OptionRow:
     python: str | None = ""
     # What does the same on Slurm, where a run cannot have it; empty: it can.
     slurm: str = ""
+    # What does the same in a run of several roles, where that cannot have it; empty: it can.
+    roles: str = ""
     # Only a run on Slurm has it.
     slurm_alone: bool = False
     # A resume repeats it.

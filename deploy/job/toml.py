@@ -30,8 +30,8 @@ SHAPE = (
 class Table:
     """One table of a file. Ask for every key you know, then call `done`, which refuses all other keys."""
 
-    def __init__(self, path: Path, data: dict[str, Any], key_path: KeyPath = (), name: str = "") -> None:
-        self.path, self._data, self._key_path = path, data, key_path
+    def __init__(self, path: Path | str, data: dict[str, Any], key_path: KeyPath = (), name: str = "") -> None:
+        self.path, self._where, self._data, self._key_path = Path(path), str(path), data, key_path
         self._name = name or (data["name"] if isinstance(data.get("name"), str) else "")
         self._known: list[str] = []
 
@@ -50,7 +50,7 @@ class Table:
             return default
         value = check(self._data[key])
         if value is None:
-            self.refuse(f"{_shown(self._data[key])} is not {wanted}", "", key)
+            self.refuse(f"{shown(self._data[key])} is not {wanted}", "", key)
         return value
 
     def items(self, key: str, check: Callable[[Any], T | None], wanted: str, secret: bool = False) -> tuple[T, ...]:
@@ -65,7 +65,7 @@ class Table:
         for index, item in enumerate(elements):
             value = check(item)
             if value is None:
-                self.refuse(f"{'this' if secret else _shown(item)} is not {wanted}", "", key, index)
+                self.refuse(f"{'this' if secret else shown(item)} is not {wanted}", "", key, index)
             good.append(value)
         return tuple(good)
 
@@ -97,7 +97,7 @@ class Table:
         key_path = _dotted((*self._key_path, *below))
         if self._name and below != ("name",):
             key_path += f" ({self._name})"
-        raise UsageError(": ".join(filter(None, (str(self.path), key_path, what))), hint)
+        raise UsageError(": ".join(filter(None, (self._where, key_path, what))), hint)
 
 
 def read(path: Path) -> Table:
@@ -130,7 +130,7 @@ def _dotted(key_path: KeyPath) -> str:
     return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in key_path).removeprefix(".")
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
     """A value as the file would write it, shortened."""
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -218,7 +218,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """The nodes of all roles; the GPUs are shared out among them."""
         asked = self._asked
         total = sum(each.role.nodes for each in asked.acted)
-        acted = roles.with_ports(asked.acted, lambda role: observe.doors(1)[0][1])
+        doors = observe.doors(total + len(asked.acted))
+        acted = roles.with_ports(asked.acted, (port for _, port, _ in doors[total:]))
 
         def make(world: roles.World, port: int) -> environment.RunSpec:
             acted = world.acted
@@ -226,13 +227,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             about = (port, max(1, cores * world.nodes // total), system, script)
             return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
 
-        run = roles.on_this_machine(acted, observe.doors(total), token_hex(16), make)
-        shares = roles.shares(acted, own.gpus)
-        nodes = [
-            replace(node, environment=node.environment | own.given(share, total) | {roles.ROLE_GPUS: str(len(share))})
-            for node, share in zip(run.nodes, shares, strict=True)
-        ]
-        return replace(run, nodes=tuple(nodes), script=replace(own, nodes=total))
+        nodes = roles.on_this_machine(acted, doors[:total], own.gpus, token_hex(16), make)
+        given = tuple(
+            replace(node, environment=node.environment | own.given(share, total))
+            for node, share in zip(nodes, environment.shares(roles.asked_gpus(acted), own.gpus), strict=True)
+        )
+        about = run_dir.name, run_dir, asked.choice.start, (environment.SCRIPT, *asked.choice.arguments), given
+        return environment.RunSpec(*about, replace(own, nodes=total))
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's, and install its packages there."""

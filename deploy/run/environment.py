@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,33 +40,10 @@ CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
 OVERLAY = "MUSTER_OVERLAY"
 GRACE, RESTART_WITH = "MUSTER_GRACE", "MUSTER_RESTART_WITH"
 MUSTER_NAMES = (
-    RUN_ID,
-    RUN_DIR,
-    NODE,
-    STOP_ON_EOF,
-    RESTARTED_BY_HOST,
-    RESUME_COMMAND,
-    SECRETS,
-    SECRET_FILES,
-    SECRETS_PRESENT,
-    SEPARATE,
-    SENT,
-    DATA,
-    SAVE_CHANGES,
-    OBSERVE,
-    LAUNCHER_RANKS,
-    MAX_HOURS,
-    ON_END,
-    SHARE_KEY,
-    STYLE,
-    BARE_RANK,
-    CLAIM,
-    WAIT,
-    GROUP,
-    OVERLAY,
-    GRACE,
-    RESTART_WITH,
-)
+    RUN_ID, RUN_DIR, NODE, STOP_ON_EOF, RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS, SECRET_FILES, SECRETS_PRESENT,
+    SEPARATE, SENT, DATA, SAVE_CHANGES, OBSERVE, LAUNCHER_RANKS, MAX_HOURS, ON_END, SHARE_KEY, STYLE, BARE_RANK,
+    CLAIM, WAIT, GROUP, OVERLAY, GRACE, RESTART_WITH,
+)  # fmt: skip
 
 MAX_RESTARTS_NAME = "PET_MAX_RESTARTS"
 MASTER_PORT = 29500
@@ -112,7 +90,7 @@ class Placement:
 class NodeSpec:
     """One node: its name, its place (from 0), and its variables besides those of this shell.
 
-    `arguments`, `restarts`: of its role, in a run of several.
+    `arguments`, `restarts`, `role`: of its role, in a run of several.
     """
 
     name: str
@@ -120,6 +98,7 @@ class NodeSpec:
     environment: dict[str, str]
     arguments: tuple[str, ...] = ()
     restarts: int = 0
+    role: str = ""
 
 
 # A run's container has its packages here, below what is the image's own. Packages hold this path.
@@ -165,15 +144,11 @@ class Script:
     @property
     def ranks(self) -> int:
         """Ranks of each node: as asked; else one for each of its GPUs, or one on the CPU."""
-        return self.asked or self._share or 1
-
-    @property
-    def _share(self) -> int:
-        return self.gpus // self.nodes
+        return self.asked or self.gpus // self.nodes or 1
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
         """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
-        return self.given(range(node * self._share, (node + 1) * self._share), nodes)
+        return self.given(shares([-1] * nodes, self.gpus)[node], nodes)
 
     def given(self, share: range, nodes: int) -> dict[str, str]:
         """What a node of `nodes` gets with these of the run's GPUs."""
@@ -181,6 +156,14 @@ class Script:
         given = self.gpus and (nodes > 1 or self.uuids)
         shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
         return {SENT: self.sent, **shared, **self.own, **({} if self.observe else {OBSERVE: "0"})}
+
+
+def shares(asked: Sequence[int], gpus: int) -> list[range]:
+    """Of this machine's `gpus` those of each node: as many as it asks for, or (-1) its part of what is left."""
+    rest = gpus - sum(count for count in asked if count > 0)
+    counts = [max(0, rest // asked.count(-1)) if count < 0 else count for count in asked]
+    ends = accumulate(counts)
+    return [range(end - count, end) if end <= gpus else range(0) for count, end in zip(counts, ends, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -11,32 +11,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ..core.errors import UsageError
 from ..job import script as typed
 from ..job.inventory import Host
-from ..job.options import FLAG, Options, flag_of
+from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import cast, first_of
-from ..job.roles.role import ANY_PORT, Role
-from ..job.values import Gpus
+from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
+from ..job.values import wait
 from . import environment
 from .environment import NodeSpec, RunSpec
 
-ROLES, FIRST_RANK = "MUSTER_ROLES", "MUSTER_FIRST_RANK"
-ROLE, ROLE_INDEX, ROLE_HOST, ROLE_PORT = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLE_HOST", "MUSTER_ROLE_PORT"
-ROLE_GPUS = "MUSTER_ROLE_GPUS"
-# What a pod makes its variables of (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
-POD_ROLES, POD_KEY = "MUSTER_POD_ROLES", "MUSTER_ROLES_KEY"
-# What a run with roles lacks, and what does the same there.
-_ALONE = "`separate = true` and `restart = 3` let each node of a role start again without the others"
-_BESIDE = {
-    **dict.fromkeys(("min_nodes", "spare", "arbiter"), _ALONE),
-    "wait": "`muster gpus` shows who has the hosts: start it once they are free",
-    "on_end": "let the command of the role that ends the run do it: bash run.sh",
-    "args": "a role needs a script: Muster's own trainer runs alone",
-}
-# Pods are placed one by one, and each fetches its image first.
-_PODS_WITHIN_S = 3600
+ROLES = "MUSTER_ROLES"
+# What a pod knows of itself (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
+ROLE, ROLE_INDEX, POD_KEY = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLES_KEY"
+Door = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
@@ -58,11 +48,21 @@ class World:
     first: int
     nodes: int
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Their names; none on this machine."""
+        return self.acted.role.hosts[self.first : self.first + self.nodes]
+
+    def own_meeting(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables of a node, which meets those of its world alone."""
+        return {**given, "PET_RDZV_ID": f"{given['PET_RDZV_ID']}-{self.acted.role.name}-{self.first}"}
+
 
 @dataclass(frozen=True)
 class Where:
-    """A node as the others reach it: its address, its port for questions, and how many ranks and GPUs it has."""
+    """A node of a role as the others reach it: its address, its port for questions; how many ranks and GPUs it has."""
 
+    role: str
     name: str
     address: str
     port: int
@@ -79,9 +79,11 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     first, acted = first_of(roles), []
     for role in roles:
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
-        ranks = command.asked_ranks(role.processes or (options.nproc if role is first else ""))
+        asked = command.asked_ranks(role.processes or (options.nproc if role is first else ""))
+        # A program that nobody asked to start once for each GPU would do so, and its port is one program's.
+        ranks = asked or "1" * (command.python and bool(role.port))
         restarts = role.restart or command.restarts or int((options.restarts if role is first else "") or 0)
-        acted.append(Acted(role, command.words, ranks, restarts, command.bare and not ranks))
+        acted.append(Acted(role, command.words, ranks, restarts, command.bare and not asked))
     return tuple(acted)
 
 
@@ -96,15 +98,15 @@ def named(role: str) -> Iterator[None]:
 
 def refuse_beside(options: Options) -> None:
     """Raise UsageError for an option that a run with roles does not have."""
-    for name, instead in _BESIDE.items():
-        if options.role and getattr(options, name):
-            raise UsageError(f"{flag_of(name)}: not in a run of several roles", instead)
+    for name, row in ROWS.items():
+        if options.role and row.roles and getattr(options, name):
+            raise UsageError(f"{flag_of(name)}: not in a run of several roles", row.roles)
 
 
-def with_ports(acted: Sequence[Acted], choose: Callable[[Role], int]) -> tuple[Acted, ...]:
-    """The roles with the ports that `choose` finds for those that take any free one."""
+def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:
+    """The roles with free ports for those that take any."""
     return tuple(
-        replace(each, role=replace(each.role, port=choose(each.role))) if each.role.port == ANY_PORT else each
+        replace(each, role=replace(each.role, port=next(free))) if each.role.port == ANY_PORT else each
         for each in acted
     )
 
@@ -112,125 +114,75 @@ def with_ports(acted: Sequence[Acted], choose: Callable[[Role], int]) -> tuple[A
 def worlds(acted: Sequence[Acted]) -> Iterator[World]:
     """The worlds of all roles, in the order in which the roles start."""
     for each in acted:
-        count = each.role.nodes
-        if each.role.separate:
-            yield from (World(each, index, 1) for index in range(count))
-        else:
-            yield World(each, 0, count)
+        size = 1 if each.role.separate else each.role.nodes
+        yield from (World(each, first, size) for first in range(0, each.role.nodes, size))
 
 
 def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
     """The hosts, each with as many GPUs as its role asks for; of GPUs that a host names, the first ones."""
-    asked = {name: each.role.gpus for each in acted for name in each.role.hosts if each.role.gpus >= 0}
+    asked = {name: each.role.gpus for each in acted for name in each.role.hosts}
     return tuple(
-        replace(host, gpus=_first(host.gpus, asked[host.name])) if host.name in asked else host for host in hosts
+        replace(host, gpus=(host.gpus[:count] or 0) if isinstance(host.gpus, tuple) else count)
+        if (count := asked.get(host.name, -1)) >= 0
+        else host
+        for host in hosts
     )
 
 
-def _first(own: Gpus, asked: int) -> Gpus:
-    return (own[:asked] if isinstance(own, tuple) else asked) if asked else 0
+def asked_gpus(acted: Sequence[Acted]) -> list[int]:
+    """The GPUs that each node asks for, as `environment.shares` takes them."""
+    return [each.role.gpus for each in acted for _ in range(each.role.nodes)]
 
 
-def shares(acted: Sequence[Acted], gpus: int) -> list[range]:
-    """Of this machine's `gpus` those of each node: what its role asks for, or its part of what is left."""
-    asked = [each.role.gpus for each in acted for _ in range(each.role.nodes)]
-    open_ones = asked.count(-1)
-    rest = max(0, gpus - sum(count for count in asked if count > 0)) // open_ones if open_ones else 0
-    made, at = list[range](), 0
-    for count in asked:
-        end = at + (rest if count < 0 else count)
-        made.append(range(at, end) if end <= gpus else range(0))
-        at = end
-    return made
+def ranks_of(given: Mapping[str, str]) -> int:
+    """How many ranks a node with these variables has."""
+    return int(given.get(environment.LAUNCHER_RANKS) or given["PET_NPROC_PER_NODE"])
 
 
 def on_this_machine(
-    acted: Sequence[Acted], doors: Sequence[tuple[str, int, int]], key: str, make: Callable[[World, int], RunSpec]
-) -> RunSpec:
-    """All nodes of a run on this machine. `doors`: for each node its address, and two ports. `make`: plans one world
-    that meets on a port."""
-    nodes, where = list[NodeSpec](), dict[str, list[Where]]()
-    spec, main, words = None, first_of([each.role for each in acted]), tuple[str, ...]()
+    acted: Sequence[Acted], doors: Sequence[Door], gpus: int, key: str, make: Callable[[World, int], RunSpec]
+) -> tuple[NodeSpec, ...]:
+    """All nodes of a run on this machine, which has so many GPUs. `doors`: for each node its address, and two ports.
+
+    `make`: plans one world that meets on a port.
+    """
+    nodes, where, own_gpus = list[NodeSpec](), list[Where](), environment.shares(asked_gpus(acted), gpus)
     for world in worlds(acted):
-        _, _, port = doors[len(nodes)]
-        spec = make(world, port)
-        words = spec.arguments if world.acted.role is main else words
+        role, spec = world.acted.role, make(world, doors[len(nodes)][2])
         for index, node in enumerate(spec.nodes, world.first):
-            role, place = world.acted.role, len(nodes)
-            name = role.name if role.nodes == 1 else f"{role.name}-{index}"
-            ranks = int(node.environment.get(environment.LAUNCHER_RANKS) or node.environment["PET_NPROC_PER_NODE"])
-            where.setdefault(role.name, []).append(Where(name, *doors[place][:2], ranks))
-            more = {
-                environment.NODE: name,
-                "PET_RDZV_ID": f"{node.environment['PET_RDZV_ID']}-{role.name}-{world.first}",
-            }
-            given = {**node.environment, **more}
-            nodes.append(NodeSpec(name, place, given, spec.arguments, world.acted.restarts))
-    if spec is None:
-        raise ValueError("a run has a role")
-    with_roles = variables(acted, where, key, shared=True)
-    nodes = [replace(node, environment={**node.environment, **with_roles[node.name]}) for node in nodes]
-    return replace(spec, nodes=tuple(nodes), arguments=words)
+            place, name = len(nodes), role.name if role.nodes == 1 else f"{role.name}-{index}"
+            address, port, _ = doors[place]
+            where.append(Where(role.name, name, address, port, ranks_of(node.environment), len(own_gpus[place])))
+            given = {**world.own_meeting(node.environment), environment.NODE: name}
+            nodes.append(NodeSpec(name, place, given, spec.arguments, world.acted.restarts, role.name))
+    known = variables(acted, where, key, shared=True)
+    return tuple(replace(node, environment={**node.environment, **known}) for node in nodes)
 
 
 def variables(
-    acted: Sequence[Acted], where: Mapping[str, Sequence[Where]], key: str, shared: bool = False
-) -> dict[str, dict[str, str]]:
-    """What each node knows of all roles, by its name. `where`: the nodes of each role. `shared`: on one machine, where
-    the nodes of a role cannot have the same port."""
+    acted: Sequence[Acted], where: Sequence[Where], key: str, shared: bool = False, within: int = 0
+) -> dict[str, str]:
+    """What every node is told of all roles (docs/develop/contract.md).
+
+    `shared`: on one machine, where the nodes of a role cannot have the same port. `within`: what a node may take, in
+    seconds, until it answers for the first time.
+    """
+    rows, first_rank = dict[str, dict[str, Any]](), 0
     roles = [each.role for each in acted]
-    services = {
-        node.name: role.port + index * shared if role.port else 0
-        for role in roles
-        for index, node in enumerate(where[role.name])
-    }
-    rows = [
-        {
-            **{"name": role.name, "ends": role.ends, "after": list(role.after), "ready": role.ready},
-            "within": role.within,
-            "nodes": {node.name: [node.address, node.port, services[node.name]] for node in where[role.name]},
-        }
-        for role in roles
-    ]
-    everybody = {ROLES: json.dumps({"key": key, "roles": rows})}
-    for role in roles:
-        everybody |= _of_role(role, where[role.name], services)
-    made, first_rank = dict[str, dict[str, str]](), 0
     main = first_of(roles)
     for role in sorted(roles, key=lambda role: role is not main):
-        begins = first_rank
-        for index, node in enumerate(where[role.name]):
-            own = {ROLE: role.name, ROLE_INDEX: str(index), FIRST_RANK: str(first_rank if role.separate else begins)}
-            own |= {ROLE_HOST: node.address, ROLE_GPUS: str(node.gpus)}
-            own |= {ROLE_PORT: str(services[node.name])} if role.port else {}
-            made[node.name] = {**everybody, **own}
+        begins, nodes = first_rank, dict[str, tuple[str, int, int, int, int]]()
+        for index, node in enumerate(node for node in where if node.role == role.name):
+            service = role.port + index * shared if role.port else 0
+            own_first = first_rank if role.separate else begins
+            nodes[node.name] = (node.address, node.port, service, own_first, node.gpus)
             first_rank += node.ranks
-    return made
-
-
-def of_pods(acted: Sequence[Acted], where: Mapping[str, Sequence[Where]]) -> dict[str, dict[str, str]]:
-    """What the pods of each role get, by its name. The key is none of it: a Secret of the cluster has it."""
-    made = variables(acted, where, "")
-    known = json.loads(next(iter(made.values()))[ROLES])
-    known |= {"within": _PODS_WITHIN_S, "first_ranks": {node: int(own[FIRST_RANK]) for node, own in made.items()}}
-    of_each = (ROLES, ROLE_INDEX, ROLE_HOST, FIRST_RANK)
-    return {
-        role: {POD_ROLES: json.dumps(known), **{name: text for name, text in own.items() if name not in of_each}}
-        for role, own in ((role, made[nodes[0].name]) for role, nodes in where.items())
-    }
-
-
-def _of_role(role: Role, nodes: Sequence[Where], services: Mapping[str, int]) -> dict[str, str]:
-    """What everybody knows of a role: MUSTER_REWARD_HOSTS, MUSTER_REWARD_PORT, MUSTER_REWARD_ADDRESSES."""
-    name = f"MUSTER_{role.name.upper().replace('-', '_')}"
-    known = {f"{name}_HOSTS": ",".join(node.address for node in nodes)}
-    if role.port:
-        ends = (f"[{node.address}]" if ":" in node.address else node.address for node in nodes)
-        each = (f"{end}:{services[node.name]}" for end, node in zip(ends, nodes, strict=True))
-        known |= {f"{name}_PORT": str(services[nodes[0].name]), f"{name}_ADDRESSES": ",".join(each)}
-    return known
+        about = {"name": role.name, "ends": role.ends, "after": role.after, "ready": how_ready(role.ready) or NO_SIGN}
+        rows[role.name] = {**about, "within": wait(role.within), "nodes": nodes}
+    plan = {"key": key, "within": within, "roles": [rows[role.name] for role in roles]}
+    return {ROLES: json.dumps(plan)}
 
 
 def by_node(run: RunSpec) -> dict[str, str]:
     """The role of each node, by its name; empty where the run has one command."""
-    return {node.name: node.environment[ROLE] for node in run.nodes if ROLE in node.environment}
+    return {node.name: node.role for node in run.nodes if node.role}

@@ -76,9 +76,7 @@ VARIABLES: Mapping[str, str] = {
     "MUSTER_CLAIM": "on hosts: this node's claim, which the agent keeps locked. Taken",
     "MUSTER_GROUP": "with `--min-nodes`: the other nodes. Taken",
     "MUSTER_ROLES": "with several roles: all of them. Taken",
-    "MUSTER_POD_ROLES, MUSTER_ROLES_KEY": (
-        "in a pod of a role: what its agent makes that of, and the run's key, which a Secret has. Taken"
-    ),
+    "MUSTER_ROLES_KEY": "in a pod of a role: the run's key, which a Secret has. Taken",
     "MUSTER_WAIT": "with `--wait`: what a node that waits has to know. Taken",
     "MUSTER_OVERLAY": "with `--overlay`: the socket that keeps the host's end of the run's network alive. Taken",
     "MUSTER_ON_END": "for the witness of a run's end alone",

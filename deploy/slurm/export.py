@@ -33,6 +33,8 @@ from .planned import agent_of, planned
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
+# Pods are placed one by one, and each fetches its image first.
+_PODS_WITHIN_S = 3600
 # Each pod has an address of its own: the ports of roles need not be looked for.
 _ROLES_PORT, _FREE_PORTS = 29600, range(29700, 29800)
 # What the other engine has no such thing for, with what does the same there.
@@ -126,24 +128,24 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
 
 def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
-    free = iter(_FREE_PORTS)
-    acted = roles.with_ports(acted, lambda role: next(free))
-    groups, where = list[pods.Group](), dict[str, list[roles.Where]]()
+    acted = roles.with_ports(acted, iter(_FREE_PORTS))
+    groups, where = list[pods.Group](), list[roles.Where]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
         count = nodes if role.name == MAIN else role.nodes
         ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
         names = [role.name] if count == 1 else [f"{role.name}-{index}" for index in range(count)]
-        where[role.name] = [
-            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
+        where += [
+            roles.Where(role.name, node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
             for index, node in enumerate(names)
         ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}
         own |= {environment.BARE_RANK: "1"} if each.bare else {}
         words = (environment.SCRIPT, *each.words)
         groups.append(pods.Group(words, count, ranks, own_gpus, each.restarts, role.name, role.separate, own))
-    known = roles.of_pods(acted, where)
-    return tuple(replace(each, variables={**each.variables, **known[each.name]}) for each in groups)
+    # The key is none of it: a Secret of the cluster has it.
+    known = roles.variables(acted, where, "", within=_PODS_WITHIN_S)
+    return tuple(replace(each, variables={**each.variables, **known, roles.ROLE: each.name}) for each in groups)
 
 
 def _name(words: Sequence[str]) -> str:

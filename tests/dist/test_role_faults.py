@@ -76,7 +76,7 @@ def test_the_first_words_name_the_role_and_the_cause(fault, place, tmp_path):
     for name, text in (("server.py", program), ("good.py", serves()), ("train.py", SLEEPS)):
         (tmp_path / name).write_text(text)
     order = (",after=good", "") if place == "second" else ("", ",after=server")
-    server = f"server=1,port={port},ready={ready},within=4s{order[0]}:python server.py"
+    server = f"server=1,port={port},ready={ready},within=8s{order[0]}:python server.py"
     good = f"good=1,port={other},ready=port{order[1]}:python good.py"
     line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--role", server, "--role", good, "--"]
     environment = {**os.environ, "PYTHONPATH": str(HOME)}

@@ -161,6 +161,27 @@ def test_a_role_that_dies_before_it_is_ready_has_no_new_time_with_each_start(pro
     assert len(told) < 8, "a storm of restarts is no storm of lines"
 
 
+def test_a_server_comes_back_although_what_it_left_behind_has_its_port(project):
+    """As an engine does whose parent died: it holds the port, or the GPU."""
+    project.write(
+        "server.py",
+        """
+import os, socket, time
+server = socket.create_server(("127.0.0.1", int(os.environ["MUSTER_ROLE_PORT"])))
+if os.fork() == 0:
+    while True:
+        server.accept()[0].close()
+time.sleep(2)
+os._exit(5)
+""",
+    )
+    project.write("train.py", "import time\ntime.sleep(10)")
+    server = f"server=1,port={free_port()},ready=port,restart=9:python server.py"
+    done = project("--role", server, "--", "python", "train.py")
+    assert done.returncode == 0, done.stderr
+    assert "server ended with code 5: it starts again (restart 2)" in done.stderr
+
+
 def test_a_role_whose_program_is_not_there_is_named(project):
     project.write("train.py", "import time; time.sleep(300)")
     done = project("--role", "helper=1:qwen-serve --port 1", "--", "python", "train.py")
@@ -238,7 +259,7 @@ def on_hosts(tmp_path):
         met = Meeting(addresses[0], free_port(), ("lo",) * len(hosts))
         work = Work("r", "image", ("x",), token=str(free_port()), share_key="k", roles=acted, observe=False)
         for node in roles.node_containers(hosts, [FACTS] * len(hosts), Job(), work, met, addresses):
-            own = tmp_path / node.environment["MUSTER_ROLE"]
+            own = tmp_path / node.docker.labels["muster.role"]
             own.mkdir()
             given = {**node.environment, "MUSTER_RUN_DIR": str(own), "MUSTER_SENT": str(tmp_path / "scripts")}
             started[own.name] = subprocess.Popen(

@@ -29,6 +29,7 @@ from tests.hosts import FACTS
 from trainer.node.agent.pods import variables
 from trainer.node.membership import peers
 from trainer.node.roles import part
+from trainer.node.roles.plan import read as read_plan
 
 HOME = Path(__file__).resolve().parents[2]
 HOSTS = (Host("a", "10.0.0.1"), Host("b", "10.0.0.2"))
@@ -88,8 +89,8 @@ def test_a_host_that_calls_every_port_taken_is_refused_and_asked_for_nothing_els
 
 def test_a_port_that_is_free_for_a_role_is_none_of_the_systems_nor_another_parts():
     made = of_hosts("head=1,port=free,ends:h.py", "worker=1,port=free:w.py")[0].environment
-    ports = {int(made["MUSTER_HEAD_PORT"]), int(made["MUSTER_WORKER_PORT"])}
-    questions = {row[1] for role in json.loads(made["MUSTER_ROLES"])["roles"] for row in role["nodes"].values()}
+    nodes = [node for role in read_plan(made["MUSTER_ROLES"]).roles for node in role.nodes.values()]
+    ports, questions = {node.service for node in nodes}, {node.port for node in nodes}
     assert len(ports) == 2
     assert min(ports) >= 1024
     assert not ports & {29500, *questions}
@@ -145,8 +146,9 @@ def test_the_address_of_a_head_is_never_an_option_of_ray():
 
 
 def test_no_name_of_a_role_is_a_variable_of_ours_or_of_the_system():
-    ours = {*environment.MUSTER_NAMES, plan.ROLES, plan.ROLE, plan.ROLE_INDEX, plan.ROLE_HOST, plan.ROLE_PORT}
-    ours |= {plan.ROLE_GPUS, part.SECRET, plan.FIRST_RANK}
+    plain = read_plan(of_hosts("a=1,port=1:x.py", "b=1:x.py")[0].environment["MUSTER_ROLES"]).variables("a")
+    ours = {*environment.MUSTER_NAMES, plan.ROLES, plan.POD_KEY, part.SECRET}
+    ours |= {name for name in plain if not name.startswith(("MUSTER_A_", "MUSTER_B_"))}
     for name in (each.removeprefix("MUSTER_").lower().replace("_", "-") for each in ours):
         for end in ("", "-hosts", "-port", "-addresses"):
             try:
@@ -237,24 +239,24 @@ def test_a_pod_that_is_given_no_number_is_one_node_and_starts_nothing_else(numbe
 
 
 OF_ROLES = {"PET_MASTER_ADDR": "localhost", "MUSTER_ROLE": "reward", "MUSTER_ROLES_KEY": "k" * 32}
-PLAN = {"roles": [{"name": "reward", "nodes": {"reward": ["localhost", 1, 2]}}], "first_ranks": {"reward": 0}}
+PLAN = {"roles": [{"name": "reward", "nodes": {"reward": ["localhost", 1, 2, 0, 0]}}]}
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"MUSTER_POD_ROLES": "{"},
-        {"MUSTER_POD_ROLES": "[]"},
-        {"MUSTER_POD_ROLES": "[" * 100_000},
-        {"MUSTER_POD_ROLES": json.dumps({**PLAN, "roles": 7})},
-        {"MUSTER_POD_ROLES": json.dumps({**PLAN, "first_ranks": []})},
-        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLE_INDEX": "1"},
-        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLE": "trainer"},
-        {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLES_KEY": ""},
+        {"MUSTER_ROLES": "{"},
+        {"MUSTER_ROLES": "[]"},
+        {"MUSTER_ROLES": "[" * 100_000},
+        {"MUSTER_ROLES": json.dumps({**PLAN, "roles": 7})},
+        {"MUSTER_ROLES": json.dumps({"roles": [{"name": "reward", "nodes": {"reward": []}}]})},
+        {"MUSTER_ROLES": json.dumps(PLAN), "MUSTER_ROLE_INDEX": "1"},
+        {"MUSTER_ROLES": json.dumps(PLAN), "MUSTER_ROLE": "trainer"},
+        {"MUSTER_ROLES": json.dumps(PLAN), "MUSTER_ROLES_KEY": ""},
     ],
 )
 def test_a_pod_whose_roles_are_not_as_they_were_exported_does_not_start(given):
-    assert variables({**OF_ROLES, "MUSTER_POD_ROLES": json.dumps(PLAN)}, ["--script", "t.py"], Path("/x"))
+    assert variables({**OF_ROLES, "MUSTER_ROLES": json.dumps(PLAN)}, ["--script", "t.py"], Path("/x"))
     with pytest.raises(TrainError):
         variables({**OF_ROLES, **given}, ["--script", "t.py"], Path("/x"))
 

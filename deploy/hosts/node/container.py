@@ -419,7 +419,7 @@ def _variables(
         **environment.node_environment(node, rendezvous, work.run_id, commands.RUN_IN_CONTAINER, max_restarts),
         environment.RESUME_COMMAND: resume_command(work.run_id, *work.resumed),
         **({environment.LAUNCHER_RANKS: str(ranks)} if per_node else {}),
-        **environment.bare_rank(work.bare and job.processes == "auto", node.nodes, node.processes),
+        **environment.bare_rank(work.bare, node.nodes, node.processes),
         **({environment.SEPARATE: "1"} if job.separate else {}),
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **work.ends,

@@ -108,7 +108,9 @@ class _OnHosts(Start[NewRun]):
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
-        work, folder = replace(_work(options, cluster), bare=self._command.bare), folder_to_send(options, cluster)
+        # A number of ranks that is named, here or in cluster.toml, asks for torchrun.
+        bare = self._command.bare and cluster.job.processes == "auto"
+        work, folder = replace(_work(options, cluster), bare=bare), folder_to_send(options, cluster)
         work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
         cluster = replace(cluster, hosts=roles.with_gpus(cluster.hosts, work.roles))
         for acted in work.roles:

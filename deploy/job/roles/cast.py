@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn
+from graphlib import CycleError, TopologicalSorter
+from itertools import islice, pairwise
 
 from ...core.errors import UsageError
 from ...core.near import hint_of
@@ -26,82 +27,61 @@ def with_script(texts: Sequence[str], script: str) -> tuple[tuple[str, ...], str
 
 
 def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
-    """The roles of a run, each with its hosts, in the order in which they start.
+    """The roles of a run, each with its hosts, in an order in which they can start.
 
     `hosts`: their names; none on this machine. Raises UsageError for roles that do not fit together.
     """
     roles = [read(text) for text in texts]
     if len(roles) > MOST_ROLES:
         raise UsageError(f"{len(roles)} roles: at most {MOST_ROLES}", "a role may have several nodes")
-    names = [role.name for role in roles]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
-        raise UsageError(f"role {twice}: two roles have this name", "give each a name of its own")
+    by_name = {role.name: role for role in roles}
+    if twice := [role.name for role in roles if by_name[role.name] is not role]:
+        raise UsageError(f"role {twice[0]}: two roles have this name", "give each a name of its own")
     if len(rest := [role.name for role in roles if not role.nodes]) > 1:
         raise UsageError(f"roles {', '.join(rest)}: only one can have the hosts that are left", "say how many each has")
     for role in roles:
-        if unknown := next((name for name in role.after if name not in names), ""):
-            raise UsageError(f"role {role.name}: after: there is no role {unknown}", hint_of(unknown, names))
+        if unknown := [name for name in role.after if name not in by_name]:
+            raise UsageError(f"role {role.name}: after: there is no role {unknown[0]}", hint_of(unknown[0], by_name))
     if len(ends := [role.name for role in roles if role.ends]) > 1:
         typed = f"the script beside the roles ends the run: leave out `ends` of {ends[0]}"
-        raise UsageError(
-            f"roles {', '.join(ends)}: only one role ends the run",
-            typed if MAIN in ends else "leave `ends` with one of them",
-        )
-    placed = _placed(roles, hosts) if hosts else _unplaced(roles)
-    return _in_order(placed)
-
-
-def _unplaced(roles: Sequence[Role]) -> list[Role]:
-    """On this machine hosts have no names: a role that names some has as many nodes."""
-    return [replace(role, nodes=len(role.hosts) or role.nodes or 1, hosts=()) for role in roles]
+        hint = typed if MAIN in ends else "leave `ends` with one of them"
+        raise UsageError(f"roles {', '.join(ends)}: only one role ends the run", hint)
+    placed = {role.name: role for role in _placed(roles, hosts)}
+    return tuple(placed[name] for name in _in_order(roles))
 
 
 def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
-    named = [host for role in roles for host in role.hosts]
-    if unknown := next((host for host in named if host not in hosts), ""):
-        what = f"a role names the host {unknown}, which the run does not have"
-        raise UsageError(what, hint_of(unknown, hosts))
-    if twice := next((host for host in named if named.count(host) > 1), ""):
-        raise UsageError(f"{twice}: two roles name this host", "a host has one role: add a host")
-    left = [host for host in hosts if host not in named]
-    rest = max(1, len(left) - sum(role.nodes for role in roles if not role.hosts))
-    placed = []
-    for role in (role if role.nodes else replace(role, nodes=rest) for role in roles):
-        own = role.hosts or tuple(left[: role.nodes])
-        left = left if role.hosts else left[role.nodes :]
-        if len(own) < (len(role.hosts) or role.nodes):
-            need = sum(len(each.hosts) or each.nodes or 1 for each in roles)
-            what = f"the roles need {several(need, 'host')}, and the run has {len(hosts)}"
-            raise UsageError(f"role {role.name}: {what}", "a host has one role: add hosts, or lower its nodes")
-        placed.append(replace(role, hosts=own, nodes=len(own)))
-    if left:
-        raise UsageError(f"{', '.join(left[:3])}: no role has this host", "give a role more nodes, or leave it out")
-    return placed
+    """Each role with its hosts. On this machine they have no names: a role that names some has as many nodes."""
+    counts, left = [len(role.hosts) or role.nodes for role in roles], list(hosts)
+    rest = max(1, len(hosts) - sum(counts))
+    counts = [count or rest for count in counts]
+    if not hosts:
+        return [replace(role, nodes=count, hosts=()) for role, count in zip(roles, counts, strict=True)]
+    for host in (host for role in roles for host in role.hosts):
+        if host not in hosts:
+            raise UsageError(f"a role names the host {host}, which the run does not have", hint_of(host, hosts))
+        if host not in left:
+            raise UsageError(f"{host}: two roles name this host", "a host has one role: add a host")
+        left.remove(host)
+    if (need := sum(counts)) != len(hosts):
+        what = f"the roles need {several(need, 'host')}, and the run has {len(hosts)}"
+        raise UsageError(what, "a host has one role: add or leave out hosts, or say another number of nodes")
+    free = iter(left)
+    return [
+        replace(role, nodes=count, hosts=role.hosts or tuple(islice(free, count)))
+        for role, count in zip(roles, counts, strict=True)
+    ]
 
 
-def _in_order(roles: Sequence[Role]) -> tuple[Role, ...]:
-    """Each role behind those that it starts after. Raises UsageError for roles that wait for each other."""
-    left, ordered = list(roles), list[Role]()
-    while left:
-        done = {role.name for role in ordered}
-        role = next((each for each in left if set(each.after) <= done), None)
-        if role is None:
-            _refuse_circle({each.name: each.after for each in left})
-        ordered.append(role)
-        left.remove(role)
-    return tuple(ordered)
-
-
-def _refuse_circle(after: Mapping[str, Sequence[str]]) -> NoReturn:
-    """Raise UsageError for roles of which each starts after another one of them."""
-    circle, name = list[str](), next(iter(after))
-    while name not in circle:
-        circle.append(name)
-        name = next(other for other in after[name] if other in after)
-    circle = circle[circle.index(name) :]
-    others = [*circle[1:], circle[0]]
-    waits = ", ".join(f"{role} after {other}" for role, other in zip(circle, others, strict=True))
-    raise UsageError(f"roles that start in a circle: {waits}", f"take {others[0]} out of `after` of {circle[0]}")
+def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
+    """Their names, each behind those that it starts after. Raises UsageError for roles that wait for each other."""
+    try:
+        return tuple(TopologicalSorter({role.name: role.after for role in roles}).static_order())
+    except CycleError as fault:
+        circle = fault.args[1][::-1]
+        waits = ", ".join(f"{role} after {other}" for role, other in pairwise(circle))
+        hint = f"take {circle[1]} out of `after` of {circle[0]}"
+        raise UsageError(f"roles that start in a circle: {waits}", hint) from fault
 
 
 def first_of(roles: Sequence[Role]) -> Role:

@@ -101,12 +101,13 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
 
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
-    left = ended_well(evidence.ranks.ends)
+    ends = {rank: end for rank, end in evidence.ranks.ends.items() if evidence.ranks.trains(end.node)}
+    left = ended_well(ends)
     # A rank of the trainer's that leaves a verdict ends with 0.
     if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
     first, others = left[0], evidence.living
-    victims = [end for end in evidence.ranks.ends.values() if end.victim and end.t >= first.t]
+    victims = [end for end in ends.values() if end.victim and end.t >= first.t]
     wait = others and all(
         rank in evidence.ranks.still and hang.waits(evidence.ranks.still[rank].doing) for rank in others
     )

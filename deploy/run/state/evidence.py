@@ -30,9 +30,10 @@ class Evidence:
 
     @property
     def living(self) -> dict[int, str]:
-        """The node of each rank that has not ended, on nodes that somebody sees."""
+        """The node of each rank that has not ended, on nodes that somebody sees: of those that train together."""
         ranks, away = self.ranks, self.nodes.troubles.keys()
-        return {rank: node for rank, node in ranks.began.items() if rank not in ranks.ends and node not in away}
+        began = {rank: node for rank, node in ranks.began.items() if ranks.trains(node)}
+        return {rank: node for rank, node in began.items() if rank not in ranks.ends and node not in away}
 
     @property
     def gives_up(self) -> bool:

@@ -235,6 +235,10 @@ class Ranks:
         """The first rank on a node that has reported anything."""
         return next((view for _, view in sorted(self.views.items()) if view.node == node), None)
 
+    def trains(self, node: str) -> bool:
+        """Whether the ranks of a node are of the role that has rank 0: those of the others wait for requests."""
+        return self.roles.get(node, "") == self.roles.get(self.began.get(0, ""), "")
+
     def node_name(self, node: str) -> str:
         """A node with its rank, as messages name it: `worker-2 (rank 2)`."""
         view, role = self.view_of(node), self.roles.get(node, "")

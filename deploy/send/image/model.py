@@ -21,7 +21,7 @@ from ..folder.content import CODE
 # The trainer package in Muster's own image. In other images it lies at CODE, as a folder that was sent.
 TRAINER_HOME = "/muster"
 # The version of the contract with the trainer: contract.md. The Dockerfile labels the image with it.
-CONTRACT, CONTRACT_LABEL = 6, "muster.contract"
+CONTRACT, CONTRACT_LABEL = 7, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
 # The fields of the OCI image configuration and of Docker (Healthcheck, OnBuild, Shell). `inspect` shows more, and
 # each version of an engine other fields, which would make several images of one.

@@ -12,6 +12,7 @@ from deploy.job.inventory import Host
 from deploy.job.options import Job, Options
 from deploy.run.roles import read
 from tests.hosts import FACTS
+from trainer.node.roles.plan import read as read_plan
 
 NAMES = ("a", "b", "c", "d")
 HOSTS = tuple(Host(name, f"10.0.0.{place}") for place, name in enumerate(NAMES, 1))
@@ -31,10 +32,15 @@ def planned(texts=TEXTS, hosts=HOSTS, **facts):
     return {node.host: node for node in roles.node_containers(hosts, each, Job(), work, MET, ADDRESSES[: len(hosts)])}
 
 
+def known_there(node):
+    """The variables of a host's programs: its container's, and what its agent makes of the plan."""
+    return {**node.environment, **read_plan(node.environment["MUSTER_ROLES"]).variables(node.node)}
+
+
 def test_each_role_has_torchruns_variables_among_its_own_nodes():
     nodes = planned()
     assert list(nodes) == list(NAMES)
-    known = {host: node.environment for host, node in nodes.items()}
+    known = {host: known_there(node) for host, node in nodes.items()}
     assert {host: each["MUSTER_ROLE"] for host, each in known.items()} == {
         "a": "rollout",
         "b": "rollout",
@@ -51,17 +57,17 @@ def test_each_role_has_torchruns_variables_among_its_own_nodes():
 
 
 def test_the_role_that_ends_the_run_has_its_first_ranks():
-    known = {host: node.environment["MUSTER_FIRST_RANK"] for host, node in planned().items()}
+    known = {host: known_there(node)["MUSTER_FIRST_RANK"] for host, node in planned().items()}
     assert known == {"c": "0", "d": "2", "a": "3", "b": "4"}
 
 
 def test_every_role_knows_where_the_others_are():
-    for node in planned().values():
-        assert node.environment["MUSTER_ROLLOUT_HOSTS"] == "10.0.0.1,10.0.0.2"
-        assert node.environment["MUSTER_ROLLOUT_ADDRESSES"] == "10.0.0.1:8100,10.0.0.2:8100"
-        assert node.environment["MUSTER_REWARD_ADDRESSES"] == "10.0.0.4:8000"
-        assert node.environment["MUSTER_TRAINER_HOSTS"] == "10.0.0.3"
-        assert "MUSTER_TRAINER_PORT" not in node.environment
+    for known in map(known_there, planned().values()):
+        assert known["MUSTER_ROLLOUT_HOSTS"] == "10.0.0.1,10.0.0.2"
+        assert known["MUSTER_ROLLOUT_ADDRESSES"] == "10.0.0.1:8100,10.0.0.2:8100"
+        assert known["MUSTER_REWARD_ADDRESSES"] == "10.0.0.4:8000"
+        assert known["MUSTER_TRAINER_HOSTS"] == "10.0.0.3"
+        assert "MUSTER_TRAINER_PORT" not in known
     plan = json.loads(planned()["a"].environment["MUSTER_ROLES"])
     assert [row["name"] for row in plan["roles"]] == ["reward", "rollout", "trainer"]
     assert {row["nodes"][name][1] for row in plan["roles"] for name in row["nodes"]} == {29600}
@@ -83,7 +89,7 @@ def test_the_hosts_are_nodes_of_one_run_to_whoever_looks_at_their_containers():
         assert (labels["muster.place"], labels["muster.nodes"]) == (str(place), "4")
         assert labels["muster.start"] == node.start == f"7f-{place}"
         assert node.first == (place == 0)
-        assert labels["muster.role"] == node.environment["MUSTER_ROLE"]
+        assert labels["muster.role"] == known_there(node)["MUSTER_ROLE"]
         assert "--script" in node.docker.command
 
 
@@ -102,7 +108,7 @@ def test_a_port_that_somebody_on_the_host_has_is_refused_by_its_role_and_host():
 
 def test_a_role_gets_a_port_that_is_free_on_every_host_and_nobody_elses():
     texts = ("head=1,port=free,ready=port:a.py", "worker=3,port=free,after=head:b.py")
-    known = planned(texts, listening=frozenset({29600, 29602}))["a"].environment
+    known = known_there(planned(texts, listening=frozenset({29600, 29602}))["a"])
     ports = {known["MUSTER_HEAD_PORT"], known["MUSTER_WORKER_PORT"]}
     assert len(ports) == 2
     assert not ports & {"29500", "29600", "29601", "29602"}  # 29601 is where the agents ask each other
@@ -110,5 +116,5 @@ def test_a_role_gets_a_port_that_is_free_on_every_host_and_nobody_elses():
 
 
 def test_each_program_knows_how_many_gpus_its_host_gives_it():
-    given = {node.environment["MUSTER_ROLE_GPUS"] for node in planned().values()}
+    given = {known_there(node)["MUSTER_ROLE_GPUS"] for node in planned().values()}
     assert given == {str(len(FACTS.gpus))}

@@ -6,7 +6,7 @@ from deploy.core.errors import UsageError
 from deploy.job import toml
 from deploy.job.roles.cast import cast, with_script
 from deploy.job.roles.ray import roles_of
-from deploy.job.roles.role import ANY_PORT, Role, of_table, read
+from deploy.job.roles.role import ANY_PORT, Role, how_ready, of_table, read
 
 
 def table(tmp_path, text):
@@ -25,7 +25,7 @@ def test_a_role_has_a_name_nodes_a_command_and_settings():
 @pytest.mark.parametrize(
     "role",
     [
-        Role("a", "python a.py --x 'y: z, w'", port=8000, ready="http://localhost:81/health?a=b,c", within=90.0),
+        Role("a", "python a.py --x 'y: z, w'", port=8000, ready="http://localhost:81/health?a=b,c", within="90s"),
         Role("a", "bash a.sh", 3, ready=r"line ready: 1, \ 2", separate=True, processes="2"),
         Role("main", "train.py", 0, ends=True, after=("a", "b")),
     ],
@@ -34,9 +34,32 @@ def test_what_a_record_keeps_of_a_role_is_read_as_it_was(role):
     assert read(role.text) == role
 
 
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("port", ("port", 0, "")),
+        ("port 80", ("port", 80, "")),
+        ("http://localhost", ("url", 0, "/")),
+        ("http://127.0.0.1:81/health?a=b,c", ("url", 81, "/health?a=b,c")),
+        ("file out/ready now", ("file", 0, "out/ready now")),
+        ("line is up: 1", ("line", 0, "is up: 1")),
+        ("ports", None),
+        ("port 0", None),
+        ("port  80", None),
+        ("http://localhost:0/", None),
+        ("http://localhosts/", None),
+        ("line  ", None),
+        ("file out/\n", None),
+        (7, None),
+    ],
+)
+def test_how_a_role_shows_that_it_is_ready_is_read_once(text, how):
+    assert how_ready(text) == how
+
+
 def test_a_table_says_the_same(tmp_path):
     text = '[[role]]\nname = "a"\ncommand = "python a.py"\nnodes = 2\nport = 80\nready = "port"\nwithin = "2m"\n'
-    assert of_table(table(tmp_path, text)) == Role("a", "python a.py", 2, port=80, ready="port", within=120.0)
+    assert of_table(table(tmp_path, text)) == Role("a", "python a.py", 2, port=80, ready="port", within="2m")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +68,7 @@ def test_a_table_says_the_same(tmp_path):
         ("a=0:x.py", "0"),
         ("a=-1:x.py", "hosts"),
         ("a=99999:x.py", "nodes"),
-        ("a=1", "no command"),
+        ("a=1", "not NAME=N:COMMAND"),
         ("a=1:  ", "one line"),
         ("a=1:x.py\nrm -rf /", "one line"),
         ("a=1:x\x1b[2J.py", "one line"),
@@ -57,9 +80,9 @@ def test_a_table_says_the_same(tmp_path):
         ("a_b=1:x.py", "not a name for a role"),
         ("role=1:x.py", "Muster's own variables"),
         ("run=1:x.py", "Muster's own variables"),
-        ("a=1,volume=/:x.py", "no such setting"),
-        ("a=1,name=b:x.py", "no such setting"),
-        ("a=1,command=b:x.py", "no such setting"),
+        ("a=1,volume=/:x.py", "unknown key"),
+        ("a=1,name=b:x.py", "name is there twice"),
+        ("a=1,command=b:x.py", "command is there twice"),
         ("a=1,port=70000:x.py", "port"),
         ("a=1,ready=port:x.py", "the role has none"),
         ("a=1,port=80,ready=http\\://10.0.0.1/x:x.py", "of the role's own node"),
@@ -119,7 +142,7 @@ def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
     [
         (["a=1:x.py", "a=1:y.py"], "two roles have this name"),
         (["a=3:x.py"], "need 3 hosts"),
-        (["a=1:x.py"], "no role has this host"),
+        (["a=1:x.py"], "need 1 host, and the run has 2"),
         (["a=h1:x.py", "b=h1:y.py"], "two roles name this host"),
         (["a=h1+h1:x.py"], "two roles name this host"),
         (["a=h9:x.py"], "which the run does not have"),
@@ -154,7 +177,7 @@ def test_a_script_beside_a_role_that_ends_the_run_is_refused_with_what_to_leave_
         ("image = 'x'", "all roles have the run's image"),
         ("env = {A = '1'}", "env NAME=VALUE python serve.py"),
         ("wait_for = 'b'", "after ="),
-        ("restarts = 3", "did you mean restart?"),
+        ("restarts = 3", "did you mean `restart`?"),
     ],
 )
 def test_what_a_role_calls_otherwise_or_has_in_common_is_said(tmp_path, line, hint):

@@ -248,6 +248,30 @@ def test_a_rank_that_says_itself_why_it_ends_has_not_left_early() -> None:
     assert first(done, *left).cause == Cause.LEFT_EARLY
 
 
+def of_roles(*events: dict[str, Any]) -> State:
+    """The records of a trainer of two ranks and a server."""
+    evidence = State(tuple(ADDRESSES), script=True, roles={"n0": "trainer", "n1": "trainer", "n2": "server"})
+    for event in (*(rank("began", number, 1.0) for number in range(3)), *events):
+        evidence.apply(event, float(event["t"]))
+    return evidence
+
+
+def test_a_server_that_waits_for_requests_is_no_rank_that_hangs_nor_one_that_the_trainer_has_left() -> None:
+    waits = stuck(2, "lock")
+    assert not inquest.findings(of_roles(waits, ended(0, 0), ended(1, 0)), 130.0)
+    assert not inquest.findings(of_roles(stuck(2), ended(0, 0), ended(1, 0)), 130.0)
+    lost = ended(2, 1, 101.0, error=GONE, victim=True)
+    assert all(each.rank == 2 for each in inquest.findings(of_roles(lost, ended(0, 0), ended(1, 0)), 130.0))
+
+
+def test_ranks_of_the_trainer_that_hang_are_named_whatever_its_servers_do() -> None:
+    (hangs,) = inquest.findings(of_roles(stuck(0, "data", step=4), stuck(1, step=4)), 130.0)
+    assert hangs.rank == 0
+    assert "ranks" not in hangs.message.partition(":")[0].replace("no rank", "")
+    (left,) = inquest.findings(of_roles(ended(0, 0), stuck(1)), 130.0)
+    assert (left.cause, left.rank) == (Cause.LEFT_EARLY, 0)
+
+
 def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
     late = ended(0, -9, 103.0, how="was killed by SIGKILL")
     assert first(late, node("n1", "paused", 101.0)).node == "n1"

@@ -11,6 +11,7 @@ from deploy.job.values import Mount
 from deploy.report.console import Console
 from deploy.slurm import export, pods
 from tests import pods as read
+from trainer.node.roles import plan
 
 KINDS = pytest.mark.parametrize("kind", pods.KINDS)
 # Each way in which people start a script.
@@ -150,12 +151,15 @@ def test_each_role_is_a_job_of_its_own_and_its_pods_know_the_others_by_name(kind
         "rl-reward-0-0.rl", "rl-rollout-0-0.rl", "rl-rollout-0-1.rl", "rl-trainer-0-0.rl", "rl-trainer-0-1.rl",
     ]  # fmt: skip
     reward, _, second, first, last = (env for _, _, _, env, _ in made)
-    assert {env["MUSTER_REWARD_ADDRESSES"] for *_, env, _ in made} == {"rl-reward-0-0.rl:8000"}
-    assert reward["MUSTER_ROLLOUT_ADDRESSES"] == "rl-rollout-0-0.rl:29700,rl-rollout-0-1.rl:29700"
+    known = plan.read(reward["MUSTER_ROLES"]).variables("rollout-1")
+    assert known["MUSTER_REWARD_ADDRESSES"] == "rl-reward-0-0.rl:8000"
+    assert known["MUSTER_ROLLOUT_ADDRESSES"] == "rl-rollout-0-0.rl:29700,rl-rollout-0-1.rl:29700"
+    assert len({env["MUSTER_ROLES"] for *_, env, _ in made}) == 1
+    assert (reward["MUSTER_ROLE"], second["MUSTER_ROLE"], last["MUSTER_ROLE"]) == ("reward", "rollout", "trainer")
     assert (second["PET_NNODES"], second["PET_NODE_RANK"], second["MUSTER_ROLE_INDEX"]) == ("1", "0", "1")
     assert second["PET_MASTER_ADDR"] == "rl-rollout-0-1.rl"
     assert (first["PET_NNODES"], last["PET_NODE_RANK"], last["PET_MASTER_ADDR"]) == ("2", "1", "rl-trainer-0-0.rl")
-    assert (reward["PET_NPROC_PER_NODE"], second["PET_NPROC_PER_NODE"], last["PET_NPROC_PER_NODE"]) == ("1", "4", "4")
+    assert (reward["PET_NPROC_PER_NODE"], second["PET_NPROC_PER_NODE"], last["PET_NPROC_PER_NODE"]) == ("1", "1", "4")
     assert (reward["PET_MAX_RESTARTS"], last["PET_MAX_RESTARTS"]) == ("3", "0")
 
 

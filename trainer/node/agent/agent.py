@@ -67,13 +67,13 @@ def main() -> int:
             slurm.clear(os.environ)
         elif pods.applies(os.environ):
             os.environ |= pods.variables(os.environ, sys.argv[1:], Path.cwd())
-            for variable in (pods.ROLES, pods.KEY):
-                os.environ.pop(variable, None)
+            os.environ.pop(pods.KEY, None)
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
         print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
         return fault.code if isinstance(fault, TrainError) else REFUSED
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
+    os.environ |= roles.variables(os.environ, name)
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
     with alive.presence(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
         end = FinalEnd(folder, name, os.environ)
@@ -126,7 +126,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
         if part:
-            roles.begin(part, _first_rank())
+            part.begin()
         plan = group.plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
@@ -328,13 +328,13 @@ def _refused(
 ) -> int:
     """This node does not start: say so, to the other roles too. Returns its code."""
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
-    known = part.name(known) if part else known
+    known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
     if folder and not isinstance(fault, OSError):
         publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
         end.leave(known.code)
     print(known.report(), file=sys.stderr, flush=True)
     if part:
-        part.refuse(known)
+        part.refuse()
     return known.code
 
 
@@ -395,7 +395,7 @@ def torchrun_environment(
         return made
     host, _, port = endpoint.rpartition(":")
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
-    made["PET_RDZV_ENDPOINT"] = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    made["PET_RDZV_ENDPOINT"] = meeting.endpoint(address, port)
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
     conf = environment.get("PET_RDZV_CONF", "")
     number = environment.get("PET_NODE_RANK") or "0" * (nodes == "1" or "is_host=1" in conf)

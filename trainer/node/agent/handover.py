@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
-from muster.files import seen_at
+from muster.files import seen_at, write_own
 
 NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 # In the container's memory, for the run's user alone; the control side mounts it.
@@ -49,11 +49,7 @@ def put_files(environment: Mapping[str, str], secrets: Mapping[str, str], folder
     """
     files = _listed(environment, FILES)
     for name in sorted(files & secrets.keys()):
-        path = folder / name
-        path.unlink(missing_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o400)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(secrets[name].encode())
+        write_own(folder / name, secrets[name], 0o400)
     return {name: value for name, value in secrets.items() if name not in files}
 
 

@@ -210,8 +210,7 @@ class Node:
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
-        part.look(self.diary.lives, self.diary.died)
-        if (why := part.unready()) and not self._verdicts():
+        if (why := part.look(self.diary.lives, self.diary.died)) and not self._verdicts():
             fault = TrainError(why, f"logs/{self.diary.node}.log has what it printed")
             verdict = failed(
                 min((life.rank for life in self.diary.lives), default=0), self.diary.node, 0, fault, "not-ready"

@@ -19,8 +19,8 @@ from ..membership import meeting
 from . import slurm
 
 _PORT = "29500"
-# What `muster export` writes for pods of a role, and the run's key: no program of the run sees them.
-ROLES, KEY = "MUSTER_POD_ROLES", "MUSTER_ROLES_KEY"
+# What `muster export` writes for pods of a role, without the run's key, which a Secret has.
+ROLES, KEY = "MUSTER_ROLES", "MUSTER_ROLES_KEY"
 # The first pod may wait for a free machine long after the others have begun.
 _PATIENCE_SECONDS = 3600.0
 
@@ -43,7 +43,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
         own = meeting.this_end(first, 1)
         made |= slurm.met(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
-    return slurm.beside(given, arguments, made | (_of_role(given) if ROLES in given else {}))
+    return slurm.beside(given, arguments, made) | (_of_role(given) if ROLES in given else {})
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:
@@ -53,16 +53,11 @@ def _of_role(given: Mapping[str, str]) -> dict[str, str]:
         plan: dict[str, Any] = json.loads(given[ROLES])
         nodes = next(row["nodes"] for row in plan["roles"] if row["name"] == given["MUSTER_ROLE"])
         node = list(nodes)[index]
-        first_rank, name = plan.pop("first_ranks")[node], nodes[node][0]
+        name, *_ = nodes[node]
     except (ValueError, KeyError, IndexError, StopIteration, TypeError, RecursionError) as fault:
         raise TrainError(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
     if not given.get(KEY):
         raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
     # It listens there; to the others it has a name, since another pod in its place has another address.
     nodes[node][0] = meeting.resolve(str(name), _PATIENCE_SECONDS)
-    return {
-        "MUSTER_ROLES": json.dumps({**plan, "key": given[KEY]}),
-        "MUSTER_NODE": node,
-        "MUSTER_ROLE_HOST": nodes[node][0],
-        "MUSTER_FIRST_RANK": str(first_rank),
-    }
+    return {ROLES: json.dumps({**plan, "key": given[KEY]}), "MUSTER_NODE": node}

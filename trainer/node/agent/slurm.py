@@ -145,7 +145,7 @@ def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[s
     """Where the nodes of this start meet: at the address of the first; `own`: this node's, on the way there."""
     made = {
         "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": f"[{first}]:{port}" if ":" in first else f"{first}:{port}",
+        "PET_RDZV_ENDPOINT": meeting.endpoint(first, port),
         "PET_RDZV_ID": start,
         "PET_RDZV_CONF": f"is_host={int(place == 0)},{_patient(RDZV_CONF)}",
     }

@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED
+from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
 from muster.files import parse, read
 
 from ...run_dir import RankFolder
@@ -91,7 +91,7 @@ def main() -> int:
     secrets, witness = handover.take(os.environ), Witness(plan)
     hosts, place = plan["hosts"], plan["place"]
     if len(hosts) > 1:
-        with suppress(OSError):
+        with suppress(Refused):
             peers.serve(hosts[place], plan["port"], plan["token"], lambda _: witness.answer())
     began = time.time()
     witness.wait()

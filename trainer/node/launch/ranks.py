@@ -85,6 +85,12 @@ class Ranks:
                 time.sleep(_POLL_S if self._running else 0)
         return dict(self._failures)
 
+    def end_rest(self) -> None:
+        """End what they have left behind: who starts again needs the port or the GPU that it holds."""
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
     def _ended(self, local: int, code: int) -> None:
         self._running.discard(local)
         if code:

@@ -97,6 +97,7 @@ class Launch:
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs) -> None:
         self._config, self._command, self._meeting = config, command, meets
+        self._before: Ranks | None = None
         # torch has had these two since 2.10.
         self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
         self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
@@ -122,6 +123,9 @@ class Launch:
         ranks = Ranks(self._config, self._command, generation)
         self._hear(_raise)
         try:
+            if self._before:
+                self._before.end_rest()
+            self._before = ranks
             ranks.start()
             failures = self._follow(ranks)
             killed = failures is None and self._meeting.loses_nodes

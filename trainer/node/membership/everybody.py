@@ -118,12 +118,7 @@ class Everybody:
         self._shown, self._says = dict[str, Any](), dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
-            try:
-                self._door = peers.serve(address, port, key, self._answer)
-            except OSError as fault:
-                # At once: the others would join a stranger, and hang without a word.
-                what = f"cannot listen on {address}:{port} for the rendezvous: {fault.strerror}"
-                raise Refused(what, "choose another port") from fault
+            self._door = peers.serve(address, port, key, self._answer)
 
     def begin(self, outcome: Path) -> None:
         """Speak for torchrun's process from now on, by the notes in this folder."""
@@ -139,9 +134,7 @@ class Everybody:
         with suppress(ValueError, TypeError, OverflowError):
             self._step()
         if self._place == 0:
-            with suppress(OSError):
-                self._door.shutdown(2)
-            self._door.close()
+            peers.close(self._door)
 
     @property
     def may_begin_again(self) -> bool:

@@ -23,7 +23,7 @@ from muster.files import replace as write
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
-from . import peers
+from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
 from .newcomers import Newcomers
@@ -89,10 +89,7 @@ class Group:
         self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
         self._register = self._spare_register or self._voted(nodes, journal)
         self._copies: NeighbourCopies | None = None
-        try:
-            self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
-        except OSError as fault:
-            raise TrainError(f"cannot listen on {nodes[name][0]}:{nodes[name][2]}: {fault.strerror}", "") from fault
+        self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         own = str(nodes[name][0]) if plan.get("apart") else ""
         if script:
             self._copies = NeighbourCopies(folder, self._key, own, self._sources, self._running)
@@ -212,8 +209,7 @@ class Group:
         if self._copies:
             self._copies.close()
         self._register.close()
-        with suppress(OSError):
-            self._door.shutdown(2)
+        peers.close(self._door)
 
     def news(self) -> Epoch | None:
         """A new epoch that this node reports because it is its first member; each epoch once.
@@ -404,13 +400,12 @@ def join(
 def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
     """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
     nodes = plan["nodes"]
-    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     address = str(nodes[name][0])
-    endpoint = f"[{address}]:0" if ":" in address else f"{address}:0"
+    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     return {
         "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ())) - bool(plan.get('arbiter'))}",
         "PET_RDZV_BACKEND": BACKEND,
-        "PET_RDZV_ENDPOINT": endpoint,
+        "PET_RDZV_ENDPOINT": meeting.endpoint(address, 0),
         "PET_LOCAL_ADDR": address,
         "PET_MAX_RESTARTS": _ENDLESS,
         **files,

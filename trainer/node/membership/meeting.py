@@ -31,6 +31,11 @@ def resolve(host: str, patience_seconds: float) -> str:
             time.sleep(_POLL_SECONDS)
 
 
+def endpoint(address: str, port: int | str) -> str:
+    """An address and a port as one text."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def listen(address: str, port: int) -> socket.socket:
     """A socket that listens on `port` (0: any that is free) of `address`, an IP literal of this machine's, alone.
 

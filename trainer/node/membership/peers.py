@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+from muster.errors import Refused
+
 from . import meeting, proof
 
 _WAIT_S, _MOST, _AT_ONCE = 1.0, 1 << 20, 64
@@ -21,11 +23,16 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
-    """Answer the other nodes from now on, each in a thread of its own, until the returned socket is shut down.
+    """Answer the other nodes from now on, each in a thread of its own, until the returned socket is closed (`close`).
 
-    Raises OSError if the port is taken.
+    Raises Refused if the port is taken.
     """
-    listening, free = meeting.listen(address, port), threading.BoundedSemaphore(_AT_ONCE)
+    try:
+        listening, free = meeting.listen(address, port), threading.BoundedSemaphore(_AT_ONCE)
+    except OSError as fault:
+        # At once: the others would join a stranger, and hang without a word.
+        what = f"cannot listen on {meeting.endpoint(address, port)} for the other nodes: {fault.strerror}"
+        raise Refused(what, "choose another port, or start the run again: it takes other ones") from fault
 
     def reply(connection: socket.socket) -> None:
         try:
@@ -49,6 +56,13 @@ def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
 
     threading.Thread(target=accept, daemon=True).start()
     return listening
+
+
+def close(listening: socket.socket) -> None:
+    """Answer nobody any more."""
+    with suppress(OSError):
+        listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
 
 
 def ask(

@@ -118,8 +118,7 @@ class Reservation:
     def _on_prove(self, question: Mapping[str, Any]) -> None:
         """Begin the rehearsal with the other nodes, with the variables of the ranks."""
         self._end_proof()
-        address = self._address(0)
-        point = f"[{address}]:{question['port']}" if ":" in address else f"{address}:{question['port']}"
+        point = meeting.endpoint(self._address(0), question["port"])
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
         self._proof = subprocess.Popen(
             [sys.executable, "-P", "-m", NODE, "rehearsal"],

@@ -11,12 +11,11 @@ import socket
 import time
 from collections.abc import Mapping, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from muster.errors import FAILED, REFUSED, STOPPED
+from muster.errors import FAILED, REFUSED, STOPPED, Refused
 from muster.files import read_object, replace
 
 from ...run_dir import RankFolder
@@ -93,9 +92,8 @@ def _wait(place: Reservation, environment: Mapping[str, str], folder: Path, name
 
     try:
         listening = _serve(place)
-    except OSError as fault:
-        what = f"{name} cannot listen on {plan['addresses'][plan['place']]}:{plan['port']}: {fault.strerror}"
-        raise _ends(place, _refused(plan, name, what)) from fault
+    except Refused as fault:
+        raise _ends(place, _refused(plan, name, f"{name} {fault.message}")) from fault
     try:
         turn = Coordinator(place, int(environment[_POINT].rpartition(":")[2]), say) if first else None
         if not first:
@@ -118,19 +116,19 @@ def _wait(place: Reservation, environment: Mapping[str, str], folder: Path, name
         words = f"stopped while it waited{f' ({reason[0]})' if reason[0] else ''}"
         raise _ends(place, Verdict("stopped", STOPPED, plan["rank"], name, 0, words)) from None
     finally:
-        _shut(listening)
+        peers.close(listening)
     if place.ended or not place.started:
         raise Ends(place.ended or _refused(plan, name, "the run did not start"))
     return place.started
 
 
 def _serve(place: Reservation) -> socket.socket:
-    """Answer the other nodes. For a moment, a passing connection may have the port. Raises OSError."""
+    """Answer the other nodes. For a moment, a passing connection may have the port. Raises Refused."""
     plan, end = place.plan, time.monotonic() + _PORT_S
     while True:
         try:
             return peers.serve(plan["addresses"][plan["place"]], plan["port"], plan["key"], place.answer)
-        except OSError:
+        except Refused:
             if time.monotonic() > end:
                 raise
             time.sleep(_LOOK_S)
@@ -149,9 +147,3 @@ def _ends(place: Reservation, verdict: Verdict) -> Ends:
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda address: peers.ask(address, plan["port"], plan["key"], message), others))
     return Ends(verdict)
-
-
-def _shut(listening: socket.socket) -> None:
-    with suppress(OSError):
-        listening.shutdown(2)
-    listening.close()

@@ -9,60 +9,60 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from muster.errors import DONE, FAILED, STOPPED
+from ..membership.meeting import endpoint
 
-# What a node of a role is at: it waits for others; its program runs; others may use it; it has ended for good.
-WAITS, RUNS, READY, ENDED = "waits", "runs", "ready", "ended"
+# What a node of a role is at: it waits for others; its program runs; others may use it; it has ended for good, well or
+# otherwise.
+WAITS, RUNS, READY, ENDED, BROKE = "waits", "runs", "ready", "ended", "broke"
+_ENDS = (ENDED, BROKE)
+# How a run is over: with the role that ends it, or because another one broke or is lost.
+AS_PLANNED, TOO_EARLY = "as planned", "too early"
 # Once the role that ends the run has ended, each of the others has so long, one after the other.
 HELPER_S = 1.5
 # Once another role has failed, one that trains may save what it has; those before it in the order wait for that.
 SAVES_S = 25.0
 # A node that nobody reaches for so long is gone: its host has had the time to start it again.
 LOST_S = 60.0
-_WHY_MOST, _CODES = 300, (DONE, FAILED, STOPPED)
+
+
+class Node(NamedTuple):
+    """A node as the others reach it: its address, the port for questions, and the port of its service (or 0).
+
+    `first_rank`: what is added to its ranks' numbers. `gpus`: how many it has.
+    """
+
+    address: str
+    port: int
+    service: int = 0
+    first_rank: int = 0
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
 class Role:
-    """One role: its nodes by name, each with its address, the port for questions and the port of its service (or 0).
+    """One role, with its nodes by name.
 
     `ends`: the run ends with it. `after`: the roles that have to be ready first. `ready`: how it shows that it is, in
-    the words of docs/contract.md, within `within` seconds.
+    the words of docs/develop/contract.md, within `within` seconds.
     """
 
     name: str
-    nodes: Mapping[str, tuple[str, int, int]]
+    nodes: Mapping[str, Node]
     ends: bool = False
     after: tuple[str, ...] = ()
-    ready: str = ""
+    ready: tuple[str, int, str] = ("", 0, "")
     within: float = 600.0
 
 
 @dataclass(frozen=True)
-class Over:
-    """The run is over: by this role on this node (empty: all have ended), with this code.
-
-    `by_end`: its own end, as planned; else a failure, or a stop.
-    """
-
-    role: str = ""
-    node: str = ""
-    code: int = DONE
-    why: str = ""
-    by_end: bool = True
-
-
-@dataclass(frozen=True)
 class View:
-    """What a node has said of itself last, and when it was `seen` last (monotonic seconds)."""
+    """What a node has said of itself last, how it knows the run to be over, and when it was `seen` last."""
 
     phase: str = WAITS
-    code: int = DONE
-    why: str = ""
-    over: Over | None = None
+    over: str = ""
     seen: float = 0.0
 
 
@@ -81,45 +81,51 @@ class Plan:
         """The role of a node."""
         return next(role for role in self.roles if node in role.nodes)
 
-    def over(self, views: Mapping[str, View], now: float) -> Over | None:
-        """Whether the run is over, as far as the nodes say."""
-        for node, view in views.items():
-            if view.over:
-                return view.over
-            if view.phase == ENDED and view.code != DONE:
-                role = self.role_of(node)
-                return Over(role.name, node, view.code, view.why, role.ends)
-        for role in self.roles:
-            if role.ends and all(views[node].phase == ENDED for node in role.nodes):
-                return Over(role.name, next(iter(role.nodes)))
-        if all(view.phase == ENDED for view in views.values()):
-            return Over()
-        lost = next((node for node, view in views.items() if view.phase != ENDED and now - view.seen > LOST_S), "")
-        why = f"{lost} has not answered for {LOST_S:.0f} s"
-        return Over(self.role_of(lost).name, lost, FAILED, why, by_end=False) if lost else None
+    def over(self, views: Mapping[str, View], now: float) -> str:
+        """How the run is over, as far as the nodes say; empty while it is not."""
+        if heard := next((view.over for view in views.values() if view.over), ""):
+            return heard
+        last = [role for role in self.roles if role.ends]
+        phases = {views[node].phase for role in last or self.roles for node in role.nodes}
+        if phases == {ENDED} or (last and BROKE in phases):
+            return AS_PLANNED
+        broke_or_lost = (
+            view.phase == BROKE or (view.phase != ENDED and now - view.seen > LOST_S) for view in views.values()
+        )
+        return TOO_EARLY if any(broke_or_lost) else ""
 
     def waits_for(self, role: Role, views: Mapping[str, View]) -> list[str]:
         """The nodes that are not ready for a role to start."""
-        before = [other for other in self.roles if other.name in role.after]
-        return [node for other in before for node in other.nodes if not _is_ready(views[node])]
+        before = [node for other in self.roles if other.name in role.after for node in other.nodes]
+        return [node for node in before if views[node].phase not in (READY, ENDED)]
 
-    def may_stop(self, role: Role, views: Mapping[str, View], waited: float, over: Over | None) -> bool:
+    def may_stop(self, role: Role, views: Mapping[str, View], waited: float, over: str) -> bool:
         """Whether it is a role's turn to stop, `waited` seconds after the run was over, or was asked to stop.
 
         The last to start stops first: those that it uses still answer while it ends.
         """
-        at = self.roles.index(role)
-        later = [node for other in self.roles[at + 1 :] for node in other.nodes]
-        patience = HELPER_S if over and over.by_end else SAVES_S
-        return waited >= patience * bool(later) or all(views[node].phase == ENDED for node in later)
+        later = [node for other in self.roles[self.roles.index(role) + 1 :] for node in other.nodes]
+        patience = HELPER_S if over == AS_PLANNED else SAVES_S
+        return waited >= patience or all(views[node].phase in _ENDS for node in later)
 
-    def grace(self, role: Role, over: Over) -> float:
-        """How many seconds a role's program has to end once it is asked."""
-        return HELPER_S if over.by_end or not role.ends else SAVES_S
+    def variables(self, node: str) -> dict[str, str]:
+        """What a node's programs know of the roles (docs/reference/variables.md)."""
+        made, own = dict[str, str](), self.role_of(node)
+        mine = own.nodes[node]
+        for role in self.roles:
+            name, nodes = f"MUSTER_{role.name.upper().replace('-', '_')}", role.nodes.values()
+            made[f"{name}_HOSTS"] = ",".join(each.address for each in nodes)
+            if services := [endpoint(each.address, each.service) for each in nodes if each.service]:
+                made |= {f"{name}_PORT": services[0].rpartition(":")[2], f"{name}_ADDRESSES": ",".join(services)}
+        about = {"": own.name, "_INDEX": list(own.nodes).index(node), "_HOST": mine.address, "_GPUS": mine.gpus}
+        about |= {"_PORT": mine.service} if mine.service else {}
+        made |= {f"MUSTER_ROLE{name}": str(value) for name, value in about.items()}
+        return {**made, "MUSTER_FIRST_RANK": str(mine.first_rank)}
 
 
-def _is_ready(view: View) -> bool:
-    return view.phase == READY or (view.phase == ENDED and view.code == DONE)
+def grace(role: Role, over: str) -> float:
+    """How many seconds a role's program has to end once it is asked."""
+    return HELPER_S if over == AS_PLANNED or not role.ends else SAVES_S
 
 
 def read(text: str) -> Plan:
@@ -127,35 +133,17 @@ def read(text: str) -> Plan:
     given = json.loads(text)
     roles = []
     for row in given["roles"]:
-        nodes = {
-            str(name): (str(address), int(port), int(service))
-            for name, (address, port, service) in row["nodes"].items()
-        }
-        after = tuple(map(str, row["after"]))
-        about = bool(row["ends"]), after, str(row["ready"]), float(row["within"])
-        roles.append(Role(str(row["name"]), nodes, *about))
-    return Plan(tuple(roles), str(given["key"]), float(given.get("within", 0.0)))
+        nodes = {name: Node(*about) for name, about in row["nodes"].items()}
+        roles.append(Role(**{**row, "nodes": nodes, "after": tuple(row["after"]), "ready": tuple(row["ready"])}))
+    return Plan(tuple(roles), given["key"], given.get("within", 0.0))
 
 
-def row_of(view: View) -> dict[str, Any]:
-    """What a node says of itself."""
-    row = asdict(view)
-    del row["seen"]
-    return row
+def view_of(row: Mapping[str, Any], before: View, seen: float) -> View:
+    """What another node says of itself, after what it said `before`; what is no such thing changes nothing.
 
-
-def view_of(row: Mapping[str, Any], seen: float, nodes: Mapping[str, View]) -> View | None:
-    """What another node says of itself; None where it is no such thing. `nodes`: whom it may speak of."""
-    phase, code, row_over = row.get("phase"), row.get("code"), row.get("over")
-    if phase not in (WAITS, RUNS, READY, ENDED) or not isinstance(code, int) or code not in _CODES:
-        return None
-    over = None
-    if isinstance(row_over, dict) and row_over.get("node") in (*nodes, "") and row_over.get("code") in _CODES:
-        role, who, why = (_plain(row_over.get(name)) for name in ("role", "node", "why"))
-        over = Over(role, who, int(row_over["code"]), why, row_over.get("by_end") is True)
-    return View(phase, code, _plain(row.get("why")), over, seen)
-
-
-def _plain(value: object) -> str:
-    text = " ".join(value.split()) if isinstance(value, str) else ""
-    return "".join(letter for letter in text if letter.isprintable())[:_WHY_MOST]
+    Its end is final: an answer that was on its way meanwhile is older.
+    """
+    phase, over = row.get("phase"), row.get("over")
+    if phase not in (WAITS, RUNS, READY, *_ENDS) or over not in ("", AS_PLANNED, TOO_EARLY):
+        return before
+    return View(before.phase if before.phase in _ENDS else str(phase), before.over or str(over), seen)

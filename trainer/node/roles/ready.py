@@ -7,13 +7,15 @@ is this node itself, never another address.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from urllib.parse import urlsplit
+
+from ..membership.meeting import endpoint
 
 _CONNECT_S, _ANSWER_S, _ANSWER_MOST = 1.0, 2.0, 1024
 _SHOWN = 3
@@ -22,79 +24,60 @@ _PIECE = 4 << 20
 Look = Callable[[float], str]
 
 
-def look_of(ready: str, address: str, port: int, log: Path, work: Path) -> Look:
+def look_of(kind: str, address: str, port: int, about: str, log: Path, work: Path) -> Look:
     """What looks whether the program that began at a time (unix seconds) is ready: why not, or an empty text.
 
-    `ready`: `port [N]`, `file PATH`, `line TEXT`, `http://localhost[:N]/PATH`, or nothing: it is ready once it runs.
-    `address` and `port`: of this node's service. `log`: what the program prints. `work`: where it works.
+    `kind`: `port`, `url`, `file`, `line`, or nothing: it is ready once it runs. `about`: the URL's path, the file or
+    the line. `log`: what the program prints. `work`: where it works.
     """
-    kind, _, rest = ready.partition(" ")
-    if kind == "port":
-        return lambda began: port_answers(address, port_of(ready, port))
-    if kind == "file":
-        return lambda began: _file_is_there(work / rest, rest, began)
-    if kind == "line":
-        return Line(log, rest)
-    if kind.startswith("http://"):
-        parts = urlsplit(ready)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        return lambda began: _url_answers(address, port_of(ready, port), path)
-    return lambda began: ""
-
-
-def port_of(ready: str, port: int) -> int:
-    """The port that has to answer: one that `ready` names, or the role's own; 0: none."""
-    kind, _, rest = ready.partition(" ")
-    if kind == "port":
-        return int(rest or port)
-    return (urlsplit(ready).port or port) if kind.startswith("http://") else port
+    looks: dict[str, Look] = {
+        "port": lambda began: port_answers(address, port),
+        "url": lambda began: _url_answers(address, port, about),
+        "file": lambda began: _file_is_there(work / about, about, began),
+        "line": _line_of(log, about),
+    }
+    return looks.get(kind, lambda began: "")
 
 
 def port_answers(address: str, port: int) -> str:
     """Why nothing can be had on a port of this node, or an empty text."""
     try:
-        _connect(address, port, _CONNECT_S).close()
+        _connect(address, port).close()
     except OSError as fault:
         return f"nothing answers on port {port} ({_words(fault)})"
     return ""
 
 
-def elsewhere(ready: str, address: str, port: int, listens: Sequence[tuple[str, int]]) -> str:
+def elsewhere(address: str, port: int, listens: Sequence[tuple[str, int]]) -> str:
     """Where a program listens that shall answer on a port, as an addition to why it does not; else an empty text."""
-    wanted, ours = port_of(ready, port), (address, "127.0.0.1", "::1", "0.0.0.0", "::")
-    if not ready.startswith(("port", "http://")) or any(own in ours and at == wanted for own, at in listens):
+    ours = (address, "127.0.0.1", "::1", "0.0.0.0", "::")
+    if not port or any(own in ours and at == port for own, at in listens):
         return ""
-    shown = ", ".join(f"[{own}]:{at}" if ":" in own else f"{own}:{at}" for own, at in listens[:_SHOWN])
-    return f"; its program listens on {shown}" if shown else "; its program listens on no port"
+    shown = ", ".join(endpoint(own, at) for own, at in listens[:_SHOWN])
+    return f"; its program listens on {shown or 'no port'}"
 
 
 def _url_answers(address: str, port: int, path: str) -> str:
-    end = time.monotonic() + _ANSWER_S
+    answer, end = b"", time.monotonic() + _ANSWER_S
     try:
-        with _connect(address, port, _CONNECT_S) as connection:
+        with _connect(address, port) as connection:
             connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            answer = b""
-            while b"\n" not in answer and len(answer) < _ANSWER_MOST:
-                connection.settimeout(max(0.01, end - time.monotonic()))
-                piece = connection.recv(_ANSWER_MOST)
-                answer += piece
-                if not piece or time.monotonic() > end:
-                    break
+            while b"\n" not in answer and len(answer) < _ANSWER_MOST and (left := end - time.monotonic()) > 0:
+                connection.settimeout(left)
+                answer += connection.recv(_ANSWER_MOST) or b"\n"
     except OSError as fault:
         return f"http://localhost:{port}{path} does not answer ({_words(fault)})"
-    first = answer.split(b"\n")[0].decode("ascii", "replace").split()
-    if len(first) > 1 and first[0].startswith("HTTP/") and first[1] == "200":
-        return ""
-    code = first[1] if len(first) > 1 and first[0].startswith("HTTP/") and first[1].isdecimal() else "no HTTP"
-    return f"http://localhost:{port}{path} answers {code[:20]}, not 200"
+    code = re.match(rb"HTTP/\S+ ([0-9]{3})\s", answer)
+    shown = code[1].decode() if code else "no HTTP"
+    return "" if shown == "200" else f"http://localhost:{port}{path} answers {shown}, not 200"
 
 
-def _connect(address: str, port: int, seconds: float) -> socket.socket:
+def _connect(address: str, port: int) -> socket.socket:
     """A connection to a service of this node: it may listen on the node's address, or on loopback alone."""
     try:
-        return socket.create_connection((address, port), seconds)
+        return socket.create_connection((address, port), _CONNECT_S)
     except OSError:
-        return socket.create_connection(("::1" if ":" in address else "127.0.0.1", port), seconds)
+        return socket.create_connection(("::1" if ":" in address else "127.0.0.1", port), _CONNECT_S)
 
 
 def _words(fault: OSError) -> str:
@@ -112,20 +95,18 @@ def _file_is_there(path: Path, shown: str, began: float) -> str:
     return f"there is no file {shown}"
 
 
-class Line:
+def _line_of(log: Path, text: str) -> Look:
     """Looks for a text in what a program prints, as far as it has come."""
+    at, seen, wanted = log.stat().st_size if log.exists() else 0, -1.0, text.encode()
 
-    def __init__(self, log: Path, text: str) -> None:
-        self._log, self._text, self._shown = log, text.encode(), text
-        self._rest, self._seen = b"", -1.0
-        self._at = log.stat().st_size if log.exists() else 0
-
-    def __call__(self, began: float) -> str:
-        with suppress(OSError), self._log.open("rb") as file:
-            file.seek(self._at)
+    def look(began: float) -> str:
+        nonlocal at, seen
+        with suppress(OSError), log.open("rb") as file:
+            file.seek(at)
             new = file.read(_PIECE)
-            self._at += len(new)
-            if self._text in self._rest + new:
-                self._seen = time.time()
-            self._rest = (self._rest + new)[-len(self._text) + 1 :] if len(self._text) > 1 else b""
-        return "" if self._seen >= began else f"it has not printed {self._shown!r}"
+            # The end of a piece may be the text's beginning.
+            at += max(0, len(new) - len(wanted) + 1)
+            seen = time.time() if wanted in new else seen
+        return "" if seen >= began else f"it has not printed {text!r}"
+
+    return look

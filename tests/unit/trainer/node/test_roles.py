@@ -8,28 +8,30 @@ import time
 
 import pytest
 
-from muster.errors import DONE, FAILED, STOPPED
 from trainer.node.hang import links
 from trainer.node.roles import ready
 from trainer.node.roles.plan import (
+    AS_PLANNED,
+    BROKE,
     ENDED,
     HELPER_S,
     LOST_S,
     READY,
     RUNS,
     SAVES_S,
-    Over,
+    TOO_EARLY,
+    Node,
     Plan,
     Role,
     View,
+    grace,
     read,
-    row_of,
     view_of,
 )
 
 
 def role(name, *nodes, **more):
-    return Role(name, dict.fromkeys(nodes, ("127.0.0.1", 1, 0)), **more)
+    return Role(name, dict.fromkeys(nodes, Node("127.0.0.1", 1)), **more)
 
 
 PLAN = Plan(
@@ -39,100 +41,118 @@ REWARD, WORK, TRAIN = PLAN.roles
 
 
 def views(**phases):
-    known = {node: View(RUNS, seen=0.0) for each in PLAN.roles for node in each.nodes}
+    known = {node: View(RUNS) for each in PLAN.roles for node in each.nodes}
     return {**known, **{node: view if isinstance(view, View) else View(view) for node, view in phases.items()}}
 
 
 def test_a_role_starts_once_all_that_it_uses_are_ready():
     assert PLAN.waits_for(REWARD, views()) == []
     assert PLAN.waits_for(TRAIN, views(w0=READY)) == ["w1"]
-    assert PLAN.waits_for(TRAIN, views(w0=READY, w1=View(ENDED, DONE))) == []
-    assert PLAN.waits_for(TRAIN, views(w0=READY, w1=View(ENDED, FAILED))) == ["w1"]
+    assert PLAN.waits_for(TRAIN, views(w0=READY, w1=ENDED)) == []
+    assert PLAN.waits_for(TRAIN, views(w0=READY, w1=BROKE)) == ["w1"]
 
 
 def test_a_run_is_over_with_the_role_that_ends_it():
-    assert PLAN.over(views(), 0.0) is None
-    assert PLAN.over(views(r=View(ENDED, DONE)), 0.0) is None
-    assert PLAN.over(views(t=View(ENDED, DONE)), 0.0) == Over("train", "t")
-    stopped = PLAN.over(views(t=View(ENDED, STOPPED, "asked")), 0.0)
-    assert stopped == Over("train", "t", STOPPED, "asked")
+    assert PLAN.over(views(), 0.0) == ""
+    assert PLAN.over(views(r=ENDED), 0.0) == ""
+    assert PLAN.over(views(t=ENDED), 0.0) == AS_PLANNED
+    assert PLAN.over(views(t=BROKE), 0.0) == AS_PLANNED
+
+
+def test_a_role_that_fails_as_the_run_ends_changes_nothing():
+    assert PLAN.over(views(t=ENDED, w0=BROKE), 0.0) == AS_PLANNED
+    assert PLAN.over(views(t=BROKE, w0=BROKE), 0.0) == AS_PLANNED
 
 
 def test_the_failure_of_another_role_ends_it_too_and_is_no_planned_end():
-    assert PLAN.over(views(w1=View(ENDED, FAILED, "no")), 0.0) == Over("work", "w1", FAILED, "no", by_end=False)
-
-
-def test_a_node_that_has_heard_that_the_run_is_over_passes_it_on_before_anything_else():
-    heard = Over("train", "t", STOPPED, "asked")
-    failed = View(ENDED, FAILED, "it lost the others", seen=0.0)
-    assert PLAN.over(views(r=View(RUNS, over=heard), w1=failed), LOST_S + 1) == heard
+    assert PLAN.over(views(w1=BROKE), 0.0) == TOO_EARLY
 
 
 def test_without_a_role_that_ends_it_a_run_is_over_when_all_have_ended():
     plan = Plan((role("a", "x"), role("b", "y")))
-    assert plan.over({"x": View(ENDED), "y": View(RUNS)}, 0.0) is None
-    assert plan.over({"x": View(ENDED), "y": View(ENDED)}, 0.0) == Over()
+    assert plan.over({"x": View(ENDED), "y": View(RUNS)}, 0.0) == ""
+    assert plan.over({"x": View(ENDED), "y": View(ENDED)}, 0.0) == AS_PLANNED
+    assert plan.over({"x": View(ENDED), "y": View(BROKE)}, 0.0) == TOO_EARLY
+
+
+def test_what_one_has_seen_of_the_end_all_learn_from_it_before_anything_else():
+    assert PLAN.over(views(r=View(RUNS, TOO_EARLY)), 0.0) == TOO_EARLY
+    assert PLAN.over(views(r=View(RUNS, AS_PLANNED), w1=View(BROKE)), LOST_S + 1) == AS_PLANNED
 
 
 def test_a_node_that_nobody_reaches_any_more_ends_the_run_but_not_one_that_has_ended():
     late = LOST_S + 1
     seen = {node: View(view.phase, seen=late) for node, view in views().items()}
-    assert PLAN.over({**seen, "w0": View(READY, seen=0.0)}, late).node == "w0"
-    assert PLAN.over({**seen, "w0": View(ENDED, seen=0.0)}, late) is None
-    assert PLAN.over({**seen, "w0": View(READY, seen=late - LOST_S)}, late) is None
+    assert PLAN.over({**seen, "w0": View(READY, seen=0.0)}, late) == TOO_EARLY
+    assert PLAN.over({**seen, "w0": View(ENDED, seen=0.0)}, late) == ""
+    assert PLAN.over({**seen, "w0": View(READY, seen=late - LOST_S)}, late) == ""
 
 
 def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
-    over = Over("train", "t")
-    ended = {"t": View(ENDED)}
-    assert PLAN.may_stop(WORK, views(**ended), 0.0, over)
-    assert not PLAN.may_stop(REWARD, views(**ended), 0.0, over)
-    assert PLAN.may_stop(REWARD, views(**ended), HELPER_S, over)
-    assert PLAN.may_stop(TRAIN, views(), 0.0, None)
-    assert not PLAN.may_stop(REWARD, views(), HELPER_S, None)
-    assert PLAN.may_stop(REWARD, views(), SAVES_S, None)
+    ended = {"t": ENDED}
+    assert PLAN.may_stop(WORK, views(**ended), 0.0, AS_PLANNED)
+    assert not PLAN.may_stop(REWARD, views(**ended), 0.0, AS_PLANNED)
+    assert PLAN.may_stop(REWARD, views(**ended), HELPER_S, AS_PLANNED)
+    assert PLAN.may_stop(TRAIN, views(), 0.0, "")
+    assert not PLAN.may_stop(REWARD, views(), HELPER_S, "")
+    assert PLAN.may_stop(REWARD, views(), SAVES_S, "")
 
 
 def test_who_trains_has_time_to_save_where_another_role_has_failed():
-    failed = Over("work", "w0", FAILED, by_end=False)
-    assert PLAN.grace(TRAIN, failed) == SAVES_S
-    assert PLAN.grace(REWARD, failed) == HELPER_S
-    assert PLAN.grace(WORK, Over("train", "t")) == HELPER_S
+    assert grace(TRAIN, TOO_EARLY) == SAVES_S
+    assert grace(REWARD, TOO_EARLY) == HELPER_S
+    assert grace(WORK, AS_PLANNED) == HELPER_S
 
 
 def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
-    view = View(ENDED, FAILED, "why", Over("train", "t", FAILED, "no", False))
-    assert view_of(json.loads(json.dumps(row_of(view))), 0.0, views()) == view
+    assert view_of({"node": "w0", "phase": BROKE, "over": TOO_EARLY}, View(), 7.0) == View(BROKE, TOO_EARLY, 7.0)
+
+
+def test_an_end_is_final_whatever_was_on_its_way_meanwhile():
+    ended = View(ENDED, AS_PLANNED, 7.0)
+    assert view_of({"phase": RUNS, "over": ""}, ended, 8.0) == View(ENDED, AS_PLANNED, 8.0)
 
 
 @pytest.mark.parametrize(
     "row",
     [
         {},
-        {"phase": "done", "code": 0},
-        {"phase": READY, "code": 77},
-        {"phase": READY, "code": "0"},
-        {"phase": [READY], "code": 0},
-        {"phase": READY, "code": None},
+        {"phase": "done", "over": ""},
+        {"phase": READY, "over": "x"},
+        {"phase": READY, "over": 0},
+        {"phase": [READY], "over": ""},
+        {"phase": READY, "over": None},
+        {"phase": "a\x1b[2J" * 10_000, "over": ""},
     ],
 )
 def test_what_is_no_word_of_a_node_is_not_heard(row):
-    assert view_of(row, 0.0, views()) is None
-
-
-def test_words_of_a_node_are_short_and_plain_and_name_nodes_of_the_run():
-    long = {"phase": RUNS, "code": 0, "why": "a\x1b[2J\nb" + "x" * 10_000}
-    assert view_of(long, 0.0, views()).why.isprintable()
-    assert len(view_of(long, 0.0, views()).why) == 300
-    stranger = {"phase": RUNS, "code": 0, "over": {"role": "x", "node": "nobody", "code": 0, "why": "", "by_end": True}}
-    assert view_of(stranger, 0.0, views()).over is None
+    before = View(READY, "", 7.0)
+    assert view_of(row, before, 8.0) is before
 
 
 def test_a_plan_is_read_as_it_was_made():
-    row = {"name": "a", "ends": True, "after": [], "ready": "port", "within": 5, "nodes": {"n": ["127.0.0.1", 1, 2]}}
-    plan = read(json.dumps({"key": "k", "roles": [row]}))
-    assert plan.roles == (Role("a", {"n": ("127.0.0.1", 1, 2)}, True, (), "port", 5.0),)
+    row = {"name": "a", "ends": True, "after": ["b"], "ready": ["port", 0, ""], "within": 5.0}
+    plan = read(json.dumps({"key": "k", "roles": [{**row, "nodes": {"n": ["127.0.0.1", 1, 2, 3, 4]}}]}))
+    assert plan.roles == (Role("a", {"n": Node("127.0.0.1", 1, 2, 3, 4)}, True, ("b",), ("port", 0, ""), 5.0),)
     assert "key='k'" not in repr(plan)
+
+
+def test_every_program_knows_where_the_others_are_and_who_it_is():
+    here = {"w0": Node("10.0.0.1", 1, 8100, 3, 2), "w1": Node("fd00::2", 1, 8101, 4, 2)}
+    plan = Plan((Role("roll-out", here), Role("t", {"t": Node("10.0.0.3", 1)})))
+    assert plan.variables("w1") == {
+        "MUSTER_ROLL_OUT_HOSTS": "10.0.0.1,fd00::2",
+        "MUSTER_ROLL_OUT_PORT": "8100",
+        "MUSTER_ROLL_OUT_ADDRESSES": "10.0.0.1:8100,[fd00::2]:8101",
+        "MUSTER_T_HOSTS": "10.0.0.3",
+        "MUSTER_ROLE": "roll-out",
+        "MUSTER_ROLE_INDEX": "1",
+        "MUSTER_ROLE_HOST": "fd00::2",
+        "MUSTER_ROLE_PORT": "8101",
+        "MUSTER_ROLE_GPUS": "2",
+        "MUSTER_FIRST_RANK": "4",
+    }
+    assert "MUSTER_ROLE_PORT" not in plan.variables("t")
 
 
 @pytest.fixture
@@ -162,8 +182,8 @@ def served():
         server.close()
 
 
-def look(text, tmp_path, port=0):
-    return ready.look_of(text, "127.0.0.1", port, tmp_path / "rank-0.log", tmp_path)
+def look(kind, tmp_path, port=0, about=""):
+    return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log", tmp_path)
 
 
 def test_a_role_that_shows_nothing_is_ready_once_it_runs(tmp_path):
@@ -173,7 +193,6 @@ def test_a_role_that_shows_nothing_is_ready_once_it_runs(tmp_path):
 def test_a_port_is_ready_once_it_answers(tmp_path, served):
     port = served(lambda connection: None)
     assert look("port", tmp_path, port)(0.0) == ""
-    assert look(f"port {port}", tmp_path)(0.0) == ""
     free = socket.create_server(("127.0.0.1", 0))
     number = free.getsockname()[1]
     free.close()
@@ -198,7 +217,7 @@ def test_a_url_is_ready_with_200_alone_and_follows_nobody_elsewhere(tmp_path, se
         connection.recv(1000)
         connection.sendall(answer)
 
-    why = look("http://localhost/health", tmp_path, served(act))(0.0)
+    why = look("url", tmp_path, served(act), "/health")(0.0)
     assert (shown in why) if shown else (why == "")
 
 
@@ -209,12 +228,12 @@ def test_a_url_that_answers_a_letter_at_a_time_for_ever_takes_little_time(tmp_pa
             time.sleep(0.1)
 
     began = time.monotonic()
-    assert look("http://localhost/", tmp_path, served(drip))(0.0)
+    assert look("url", tmp_path, served(drip), "/")(0.0)
     assert time.monotonic() - began < 5
 
 
 def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path):
-    now, ask = time.time(), look("file out/ready", tmp_path)
+    now, ask = time.time(), look("file", tmp_path, about="out/ready")
     assert "no file" in ask(now)
     (tmp_path / "out").mkdir()
     path = tmp_path / "out" / "ready"
@@ -231,7 +250,7 @@ def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path):
 def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):
     log = tmp_path / "rank-0.log"
     log.write_text("listens\n")  # of an earlier start
-    ask = look("line listens", tmp_path)
+    ask = look("line", tmp_path, about="listens")
     assert "has not printed" in ask(0.0)
     with log.open("a") as file:
         file.write("it list")
@@ -244,24 +263,24 @@ def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):
 
 
 def test_endless_output_is_read_in_pieces(tmp_path):
-    ask = look("line listens", tmp_path)
+    ask = look("line", tmp_path, about="listens")
     (tmp_path / "rank-0.log").write_bytes(b"x" * (9 << 20) + b"listens")
     assert [bool(ask(0.0)) for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "listens", "shown"),
+    ("port", "listens", "shown"),
     [
-        ("port", [("0.0.0.0", 8000)], ""),
-        ("port", [("127.0.0.1", 8000)], ""),
-        ("port", [("0.0.0.0", 8080)], "; its program listens on 0.0.0.0:8080"),
-        ("http://localhost/health", [("10.9.0.9", 8000), ("::", 9)], "; its program listens on 10.9.0.9:8000, [::]:9"),
-        ("port", [], "; its program listens on no port"),
-        ("line up", [("0.0.0.0", 8080)], ""),
+        (8000, [("0.0.0.0", 8000)], ""),
+        (8000, [("127.0.0.1", 8000)], ""),
+        (8000, [("0.0.0.0", 8080)], "; its program listens on 0.0.0.0:8080"),
+        (8000, [("10.9.0.9", 8000), ("::", 9)], "; its program listens on 10.9.0.9:8000, [::]:9"),
+        (8000, [], "; its program listens on no port"),
+        (0, [("0.0.0.0", 8080)], ""),
     ],
 )
-def test_a_program_that_listens_elsewhere_is_told_where(wanted, listens, shown):
-    assert ready.elsewhere(wanted, "10.0.0.1", 8000, listens) == shown
+def test_a_program_that_listens_elsewhere_is_told_where(port, listens, shown):
+    assert ready.elsewhere("10.0.0.1", port, listens) == shown
 
 
 def test_where_this_session_listens_is_seen():

@@ -8,6 +8,7 @@ import pytest
 from muster.errors import TrainError
 from trainer.node.agent import pods
 from trainer.node.membership import meeting
+from trainer.node.roles.plan import read
 
 GIVEN = {
     "PET_NNODES": "2",
@@ -63,29 +64,35 @@ def test_where_no_port_is_given_the_pods_meet_at_that_of_torchrun(resolved):
         assert pods.variables({**given, **empty}, SCRIPT, Path("/x"))["PET_RDZV_ENDPOINT"] == "127.0.0.1:29500"
 
 
-NODES = {"reward-0": ["reward-0.svc", 29600, 8], "reward-1": ["reward-1.svc", 29600, 8]}
-PLAN = {"roles": [{"name": "trainer", "nodes": {}}, {"name": "reward", "nodes": NODES}], "first_ranks": {"reward-1": 8}}
-POD = {"MUSTER_POD_ROLES": json.dumps(PLAN), "MUSTER_ROLE": "reward", "MUSTER_ROLE_INDEX": "1", "MUSTER_ROLES_KEY": "k"}
+NODES = {"reward-0": ["reward-0.svc", 29600, 8, 4, 0], "reward-1": ["reward-1.svc", 29600, 8, 8, 0]}
+OF_ALL = {"ends": False, "after": [], "ready": ["", 0, ""], "within": 600.0}
+PLAN = {"key": "", "roles": [{"name": "trainer", "nodes": {}, **OF_ALL}, {"name": "reward", "nodes": NODES, **OF_ALL}]}
+POD = {"MUSTER_ROLES": json.dumps(PLAN), "MUSTER_ROLE": "reward", "MUSTER_ROLE_INDEX": "1", "MUSTER_ROLES_KEY": "k"}
 
 
 def test_a_pod_of_a_role_knows_which_it_is_and_listens_at_its_own_address(resolved):
     made = pods.variables({**GIVEN, **POD}, SCRIPT, Path("/x"))
-    assert (made["MUSTER_NODE"], made["MUSTER_ROLE_HOST"], made["MUSTER_FIRST_RANK"]) == ("reward-1", "127.0.0.1", "8")
+    known = read(made["MUSTER_ROLES"]).variables(made["MUSTER_NODE"])
+    assert made["MUSTER_NODE"] == "reward-1"
+    assert (known["MUSTER_ROLE_HOST"], known["MUSTER_FIRST_RANK"]) == ("127.0.0.1", "8")
     plan = json.loads(made["MUSTER_ROLES"])
     hosts = {name: node[0] for name, node in plan["roles"][1]["nodes"].items()}
     assert hosts == {"reward-0": "reward-0.svc", "reward-1": "127.0.0.1"}
-    assert (plan["key"], "first_ranks" in plan) == ("k", False)
+    assert plan["key"] == "k"
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         ({"MUSTER_ROLES_KEY": ""}, "MUSTER_ROLES_KEY is empty"),
-        ({"MUSTER_POD_ROLES": "{"}, "MUSTER_POD_ROLES is not what muster export writes"),
-        ({"MUSTER_POD_ROLES": "[" * 100_000}, "MUSTER_POD_ROLES is not what muster export writes"),
-        ({"MUSTER_ROLE": "other"}, "MUSTER_POD_ROLES is not what muster export writes"),
-        ({"MUSTER_ROLE_INDEX": "2"}, "MUSTER_POD_ROLES is not what muster export writes"),
-        ({"MUSTER_ROLE_INDEX": "0"}, "MUSTER_POD_ROLES is not what muster export writes"),
+        ({"MUSTER_ROLES": "{"}, "MUSTER_ROLES is not what muster export writes"),
+        ({"MUSTER_ROLES": "[" * 100_000}, "MUSTER_ROLES is not what muster export writes"),
+        ({"MUSTER_ROLE": "other"}, "MUSTER_ROLES is not what muster export writes"),
+        ({"MUSTER_ROLE_INDEX": "2"}, "MUSTER_ROLES is not what muster export writes"),
+        (
+            {"MUSTER_ROLES": json.dumps({"roles": [{"name": "reward", "nodes": {"a": [], "b": []}}]})},
+            "MUSTER_ROLES is not what muster export writes",
+        ),
     ],
 )
 def test_roles_that_are_not_as_they_were_exported_are_refused_by_the_name_of_the_variable(resolved, change, words):

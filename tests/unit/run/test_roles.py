@@ -1,0 +1,65 @@
+"""What a run of several roles cannot have besides, and how this machine's GPUs and hosts' are shared out among them."""
+
+import pytest
+
+from deploy.core.errors import UsageError
+from deploy.job.inventory import Host
+from deploy.job.options import Options
+from deploy.run import environment, roles
+
+TEXTS = ("a=h1,gpus=2:python a.py", "b=h2+h3,gpus=0:python b.py", "c=h4:python c.py")
+NAMES = ("h1", "h2", "h3", "h4")
+
+
+def acted(*texts, hosts=()):
+    return roles.read(Options(role=texts, script="x.py"), hosts)
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ({"min_nodes": "2"}, "separate = true"),
+        ({"spare": "h5"}, "separate = true"),
+        ({"wait": True}, "muster gpus"),
+        ({"on_end": "mail me"}, "the role that ends the run"),
+        ({"args": "--steps 1"}, "Muster's own trainer runs alone"),
+    ],
+)
+def test_what_a_run_of_roles_cannot_have_is_refused_with_what_does_the_same(option, hint):
+    with pytest.raises(UsageError, match="not in a run of several roles") as refused:
+        roles.refuse_beside(Options(role=("a=1:a.py",), **option))
+    assert hint in refused.value.hint
+    roles.refuse_beside(Options(**option))
+
+
+def test_each_host_gives_its_role_the_gpus_that_it_asks_for_and_of_named_ones_the_first():
+    hosts = (Host("h1", "h1", gpus=(3, 5, 6)), Host("h2", "h2", gpus=(1,)), *(Host(name, name) for name in NAMES[2:]))
+    given = roles.with_gpus(hosts, acted(*TEXTS, hosts=NAMES))
+    assert [host.gpus for host in given] == [(3, 5), 0, 0, "auto"]
+
+
+def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of_the_rest():
+    asked = roles.asked_gpus(acted(*TEXTS))
+    assert environment.shares(asked, 5) == [range(2), range(2, 2), range(2, 2), range(2, 5)]
+    assert environment.shares(asked, 1) == [range(0), range(2, 2), range(2, 2), range(2, 2)]
+    assert environment.shares([-1, -1], 5) == [range(2), range(2, 4)]
+
+
+@pytest.mark.parametrize(
+    ("text", "ranks", "bare"),
+    [
+        ("a=1,port=80:python a.py", "1", True),  # on a host of eight GPUs, too: eight could not have the port
+        ("a=1,port=free:bash a.sh", "", True),
+        ("a=1,port=80,processes=4:python a.py", "4", False),
+        ("a=1,port=80:torchrun --nproc-per-node 2 a.py", "2", False),
+        ("a=1,port=80:torchrun a.py", "", False),
+        ("a=1:python a.py", "", True),
+    ],
+)
+def test_a_server_is_one_program_whatever_its_host_has_unless_more_are_asked_for(
+    tmp_path, monkeypatch, text, ranks, bare
+):
+    (tmp_path / "a.sh").touch()
+    monkeypatch.chdir(tmp_path)
+    (each,) = acted(text)
+    assert (each.ranks, each.bare) == (ranks, bare)
