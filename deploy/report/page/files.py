@@ -20,7 +20,8 @@ from ...job.again import command_of
 from ...run.files import own_files
 from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
-from .data import RunData, children, number
+from .data import RunData, number
+from .lines import children
 
 ROWS = 200
 LINES, WIDEST = 40, 400

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
 from .data import MOST_READ, Fields, RunData, column, load, number
+from .lines import LinesRead
 
 SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
@@ -36,14 +37,38 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False, quick: bool = False) -> str:
+@dataclass
+class Earlier:
+    """What was read and drawn for one page of a run: the next one reads and draws only what is new."""
+
+    parts: dict[Path, LinesRead] = field(default_factory=dict)
+    _telemetry: object = None
+    _machines: dict[str, Any] = field(default_factory=dict)
+
+    def machines(self, telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
+        """The section of the machines, whose lines come every few seconds."""
+        seen = start, {node: (len(rows), rows[-1]["t"]) for node, rows in telemetry.items() if rows}
+        if seen != self._telemetry:
+            self._telemetry, self._machines = seen, machines.section(telemetry, start)
+        return self._machines
+
+
+def build(
+    run_dir: Path,
+    own: Fields | None = None,
+    live: int = 0,
+    going_on: bool = False,
+    quick: bool = False,
+    earlier: Earlier | None = None,
+) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
     which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
-    `quick`: as in `load`.
+    `quick`: as in `load`. `earlier`: what the run's last page leaves for the next one.
     """
-    run = load(run_dir, own, live or MOST_READ, quick)
+    earlier = earlier or Earlier()
+    run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
@@ -68,7 +93,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes, run.script),
-        machines=machines.section(run.telemetry, end.start),
+        machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
