@@ -141,7 +141,7 @@ class Board:
 
 def page_of_list() -> Reply:
     """The page of the list, which browsers fill from runs.json."""
-    scripts = ("page.js", "board.js")
+    scripts = ("follow.js", "page.js", "board.js")
     body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
     return Reply(200, *_html(body.encode(), scripts))
 

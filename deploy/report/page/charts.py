@@ -39,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What one figure shows. `scale` multiplies values for display (100 for percent); `top` fixes the upper end.
+    """What one figure shows. `top` fixes the upper end.
 
     `steps` is the range of the horizontal axis where charts are to be compared; else it is that of the points. `axis`
     says what its values are.
@@ -49,7 +49,6 @@ class Chart:
     unit: str
     series: list[Series]
     note: str = ""
-    scale: float = 1.0
     marks: list[tuple[float, str]] = field(default_factory=list)
     log: bool = False
     zero: bool = False
@@ -66,7 +65,7 @@ Drawing = dict[str, Any]
 
 def draw(chart: Chart) -> Drawing:
     """The drawing of a chart; empty where no series has a point."""
-    series = [replace(s, points=[(x, y * chart.scale) for x, y in thin(s.points)]) for s in chart.series if s.points]
+    series = [replace(s, points=thin(s.points)) for s in chart.series if s.points]
     if not series:
         return {}
     xs = [x for s in series for x, _ in s.points]
@@ -99,10 +98,7 @@ def _y_axis(chart: Chart, values: list[float]) -> Axis:
         return log_axis(low, high)
     if chart.zero or 0 <= low < high / 3:
         low = 0.0
-    high = chart.top if chart.top is not None else high
-    if chart.scale == 100 and high <= 100:
-        high = min(high, 99.999)
-    return linear_axis(low, max(high, low), 4)
+    return linear_axis(low, max(high if chart.top is None else chart.top, low), 4)
 
 
 def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]:

@@ -122,16 +122,12 @@ def load(
     unread: list[str] = []
     share = Share(folder, most, quick, {} if known is None else known)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
-    lines = share.objects(folder / "metrics.jsonl", unread, dict)
-    all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
-    if others := [path for path in all_metrics if path != folder / "metrics.jsonl"]:  # rank 0 has been on other nodes
-        rows = [row for path in others for row in share.objects(path, unread, dict)]
-        lines = sorted([*lines, *rows], key=lambda row: number(row.get("t")) or 0.0)
+    # Several where rank 0 has been on other nodes.
+    paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
+    lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, dict)
     events, times = _ranks(folder, unread, share)
     metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
-    for row in evaluations:
-        _keep_numbers(row)
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
     seen = {event.t for event in events if event.kind not in in_its_words}
@@ -184,7 +180,8 @@ def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
         if step is None:
             continue
         if isinstance(row.get("eval"), dict):
-            evaluations[step] = {"step": step, "samples": row.get("samples"), "values": row["eval"]}
+            values = {str(name): value for name, each in row["eval"].items() if (value := number(each)) is not None}
+            evaluations[step] = {"step": step, "samples": row.get("samples"), "values": values}
         else:
             training[step] = row
     return [training[step] for step in sorted(training)], [evaluations[step] for step in sorted(evaluations)]
@@ -205,12 +202,6 @@ def _rewinds(row: Fields) -> bool:
     return row.get("kind") == "continues" and row.get("known") is True and number(row.get("step")) is not None
 
 
-def _keep_numbers(row: Fields) -> Fields:
-    values = {str(name): number(value) for name, value in row["values"].items()}
-    row["values"] = {name: value for name, value in values.items() if value is not None}
-    return row
-
-
 def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """The events of every rank except its steps, and the step times by rank."""
     files = _rank_files(folder)
@@ -221,11 +212,7 @@ def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], d
     launchers = Launchers()
     for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        rows: list[StepTime | Fields] = []
-        for path in files[rank]:
-            rows += share.objects(path, notes, _step_or_event)
-        if len(files[rank]) > 1:
-            rows.sort(key=_time_of)
+        rows: list[StepTime | Fields] = _in_order(files[rank], notes, share, _step_or_event)
         for row in rows:
             if isinstance(row, StepTime):
                 steps[row.step] = row
@@ -259,8 +246,14 @@ def _rank_files(folder: Path) -> dict[int, list[Path]]:
     return files
 
 
-def _time_of(row: StepTime | Fields) -> float:
-    return row.t if isinstance(row, StepTime) else number(row.get("t")) or 0.0
+def _in_order(paths: list[Path], notes: list[str], share: Share, read: Callable[[Fields], Any]) -> list[Any]:
+    """The objects of files, in the order of time where there are several."""
+
+    def time_of(row: StepTime | Fields) -> float:
+        return row.t if isinstance(row, StepTime) else number(row.get("t")) or 0.0
+
+    rows = [row for path in paths for row in share.objects(path, notes, read)]
+    return sorted(rows, key=time_of) if len(paths) > 1 else rows
 
 
 def _step_or_event(row: Fields) -> StepTime | Fields | None:

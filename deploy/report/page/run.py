@@ -6,7 +6,6 @@ Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> te
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from .lines import LinesRead
 
 SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
-LIVE, TO_THE_BOARD = ("live.js", *SCRIPTS), "connect-src 'self'"
+LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
 LONGEST, DOCUMENT_LINES = 400, 500
 METRIC_CHARTS = 6
@@ -47,9 +46,8 @@ class Earlier:
 
     def machines(self, telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
         """The section of the machines, whose lines come every few seconds."""
-        seen = start, {node: (len(rows), rows[-1]["t"]) for node, rows in telemetry.items() if rows}
-        if seen != self._telemetry:
-            self._telemetry, self._machines = seen, machines.section(telemetry, start)
+        if (start, telemetry) != self._telemetry:
+            self._telemetry, self._machines = (start, telemetry), machines.section(telemetry, start)
         return self._machines
 
 
@@ -151,8 +149,8 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
-    unit, scale = ("%", 100.0) if share else ("", 1.0)
-    return Chart(f"Held-out {name}", unit, [Series(name, points, "dots")], scale=scale, legend=False)
+    shown = [(x, 100 * y) for x, y in points] if share else points
+    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False)
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
@@ -188,18 +186,13 @@ def _code(known: code.Code | None) -> dict[str, Any]:
         return {}
     named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
     facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
-    facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     lines = known.diff.split("\n") if known.diff else []
     return {
         "facts": [(name, value) for name, value in facts if value],
         "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
         "whole": len(lines) <= DIFF_LINES and not known.cut,
     }
-
-
-def _listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
-    return ", ".join(paths[:PATHS]) + more
 
 
 def write(run_dir: Path) -> Path:

@@ -137,6 +137,7 @@ WAYS = {
     "its last line is not whole yet": lambda text, more: text + more[:-9],
     "it is made anew": lambda text, more: more,
     "another file has its length": lambda text, more: text.replace("1", "2")[: len(text)] + more,
+    "its values are others": lambda text, more: text.replace("9.0", "8.0"),
     "it is empty": lambda text, more: "",
     "a line is longer than any": lambda text, more: text + "x" * (3 << 20) + "\n" + more,
     "it has no end": lambda text, more: text + more + "x" * 300_000,

@@ -1,9 +1,8 @@
 // The page of a run, kept up to date: of the board's newer copy, what has changed takes the place of what is here.
 // Its text is escaped where it is made, the policy lets no other script run, and this parser runs none.
 {
-  const main = document.querySelector("main"), told = document.querySelector(".told");
+  const main = document.querySelector("main");
   const sources = new Map([...main.children].map((part) => [part.id, part.outerHTML]));
-  let mark = "";
 
   const take = (source) => {
     const other = new DOMParser().parseFromString(source, "text/html").querySelector("main");
@@ -25,18 +24,7 @@
       if (focus >= 0) part.querySelectorAll(".plot")[focus]?.focus();
     });
   };
-  const look = async () => {
-    if (!document.hidden) {
-      try {
-        const answer = await fetch(`?have=${mark}`);
-        if (answer.status === 200) { mark = answer.headers.get("ETag"); take(await answer.text()); }
-        else if (answer.status !== 204) throw new Error();
-        told.textContent = "";
-      } catch { told.textContent = "The board has ended: this is what it showed last."; }
-    }
-    setTimeout(look, 1000);
-  };
-  setTimeout(look, 1000);
+  setTimeout(() => follow("", async (answer) => take(await answer.text())), 1000);
 
   // One log at a time: the rank that is chosen, its lines with a word, and the newest of them while it is followed.
   const log = { file: "", mark: "", text: "", word: "", follow: true };

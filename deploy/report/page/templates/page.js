@@ -11,6 +11,13 @@ function made(name, className = "", words = "") {
   element.textContent = words;
   return element;
 }
+function shape(name, attributes, parts = []) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...parts);
+  return element;
+}
+const picture = (viewBox, parts) => shape("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
 function nearest(points, x) {
@@ -121,14 +128,7 @@ class Chart {
     const scale = log ? Math.log : (value) => value, share = (value, from, to) => (scale(value) - scale(from)) / (scale(to) - scale(from));
     const across = (x) => (x - low) / (high - low || 1), up = (y) => share(y, bottom, top);
     const place = ([x, y]) => `${(across(x) * 1000).toFixed(1)} ${(1000 - up(y) * 1000).toFixed(1)}`;
-    const svg = document.createElementNS(SVG, "svg"), labels = [];
-    for (const [name, value] of [["viewBox", "0 0 1000 1000"], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) svg.setAttribute(name, value);
-    const path = (d, className) => {
-      const element = document.createElementNS(SVG, "path");
-      element.setAttribute("d", d);
-      element.setAttribute("class", className);
-      svg.append(element);
-    };
+    const paths = [], labels = [], path = (d, className) => paths.push(shape("path", { d, class: className }));
     const label = (className, words, side, at) => {
       const element = made("span", className, words);
       element.style[side] = `${at * 100}%`;
@@ -152,7 +152,7 @@ class Chart {
         end.style.bottom = `${Math.min(0.95, Math.max(0, up(y))) * 100}%`;
       }
     }
-    return [svg, ...labels];
+    return [picture("0 0 1000 1000", paths), ...labels];
   }
   // The points of the range, and one beside it at either end, so that lines do not stop short.
   within(points) {
