@@ -103,18 +103,16 @@ class Console:
         if value:
             self.data(value)
 
-    def pushing(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a push on a terminal, from what it gives."""
-        return self._transferring(Transfers(hosts))
-
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a fetch on a terminal, from what it gives."""
-        return self._transferring(Transfers(hosts, then=""))
-
     @contextmanager
-    def _transferring(self, transfers: Transfers) -> Iterator[Tell]:
+    def pushing(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
+        """Show the progress of a push on a terminal, from what it gives. `then`: as in `Transfers`."""
+        transfers = Transfers(hosts, then)
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
+
+    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
+        """Show the progress of a fetch in the same way."""
+        return self.pushing(hosts, then="")
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:

@@ -33,6 +33,7 @@ from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, who
 MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.012, MOST_READ // 4, 1 << 20, 256 << 10, 4
 _EVERY_S, _LIST_EVERY_S, _LARGE = 0.8, 0.5, 32 << 20
 _JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
+_FOLDERS = frozenset(("logs", "ranks", "telemetry", "scalars"))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)")
 
 
@@ -161,17 +162,13 @@ def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, earlier: 
 
 def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
-    if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
+    if len(parts) > 2 or not _FOLDERS.issuperset(parts[:-1]) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError):
         end, before = own_files.read_end(run_dir, "/".join(parts), most)
         cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
         return Reply(200, cut + end, _TEXT, mark=_mark(cut + end))
     return None
-
-
-def _is_plain(part: str) -> bool:
-    return part in ("logs", "ranks", "telemetry", "scalars")
 
 
 def _mark(body: bytes) -> str:
