@@ -51,8 +51,8 @@
     const head = made("tr");
     head.append(made("th"), ...COLUMNS.map(([title, by, className]) => {
       const cell = made("th", className), button = made("button", "", title);
-      Object.assign(cell, { scope: "col" });
-      Object.assign(button, { type: "button", onclick: () => { order = [title, order[0] === title ? -order[1] : 1]; heads(); show(); } });
+      cell.scope = "col";
+      button.onclick = () => { order = [title, order[0] === title ? -order[1] : 1]; heads(); show(); };
       if (by) cell.append(button);
       if (order[0] === title) cell.setAttribute("aria-sort", order[1] > 0 ? "ascending" : "descending");
       return cell;
