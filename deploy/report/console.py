@@ -310,11 +310,11 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
 
     `moving` is the line that a script redraws, such as its progress bar.
     """
-    head, *rest = lines.headline(state.names, state, recipe, why)
+    head, *rest = lines.headline(state, recipe, why)
     words = ("   ".join(rest), "quiet")
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
-    shown = state.names if len(state.names) <= room else state.names[:room]
+    shown = state.names[:room]
     nodes = {name: _node_row(name, state) for name in shown}
     if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
         heads: list[RichText] = [

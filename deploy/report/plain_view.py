@@ -31,7 +31,7 @@ class PlainView:
         self._began = self._last = time.monotonic()
         self._opened = time.time()
         self._step, self._shown, self._patience = 0, "", FIRST_S
-        say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
+        say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
     def show_events(self, events: list[Event]) -> None:
         """Show what is new."""

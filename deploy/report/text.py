@@ -50,9 +50,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
 NO_FILES = "it wrote no files into its folder or its home"
 
 
-def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
+def headline(state: State, recipe: str, why: str) -> list[str]:
     """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
-    workers = len(names) - 1
+    workers = len(state.names) - 1
     crew = "master" if not workers else f"master + {several(workers, 'worker')}"
     return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 

@@ -20,7 +20,7 @@ from ...job.script import as_given, as_typed, last_words
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
-from .data import Fields, RunData, number
+from .data import Fields, RunData, column, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
 
@@ -53,7 +53,7 @@ def summary(run: RunData) -> Summary:
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
-    losses, speeds = [row for row in run.metrics if "loss" in row], _finite(run.metrics, "samples_per_s")
+    losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
     finite = [row for row in losses if number(row["loss"]) is not None]
     start = _start(run)
     return Summary(
@@ -86,10 +86,6 @@ def _set_left(message: str) -> str:
     return first + newline + dedent(rest)
 
 
-def _finite(rows: list[Fields], name: str) -> list[float]:
-    return [value for row in rows if (value := number(row.get(name))) is not None]
-
-
 def _first(*values: object) -> float | None:
     return next((real for value in values if (real := number(value)) is not None), None)
 
@@ -115,7 +111,8 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the start to the last sign of life."""
-    last = max([event.t for event in run.events] + _finite(run.metrics[-1:], "t"), default=0.0)
+    newest = [number(row.get("t")) or 0.0 for row in run.metrics[-1:]]
+    last = max([event.t for event in run.events] + newest, default=0.0)
     return None if start is None or last <= start else last - start
 
 

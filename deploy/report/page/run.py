@@ -70,7 +70,6 @@ def build(
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
-    logs = [link for name, link, _ in listed[0] if name.startswith("logs/")]
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
@@ -98,7 +97,7 @@ def build(
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=listed,
         on_hosts=files.on_hosts(run),
-        logs=json.dumps(logs) if logs else "",
+        logs=[link for name, link, _ in listed[0] if name.startswith("logs/")],
     )
 
 

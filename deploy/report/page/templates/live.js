@@ -44,20 +44,12 @@
     } catch { /* the look above says that the board has ended */ }
   };
   function addLogs(part) {
-    const home = part.querySelector("#logs .choice") || part.closest?.("#logs")?.querySelector(".choice");
-    if (!home) return;
-    const choose = made("select"), word = made("input"), follow = made("input"), followed = made("label", "", " follow");
-    choose.setAttribute("aria-label", "log");
-    choose.append(made("option", "", ""), ...JSON.parse(home.dataset.logs).map((name) => made("option", "", name)));
-    Object.assign(word, { type: "search", placeholder: "search", value: log.word });
-    word.setAttribute("aria-label", "search this log");
-    Object.assign(follow, { type: "checkbox", checked: log.follow });
-    followed.prepend(follow);
-    choose.value = log.file;
+    const [choose, word, follow] = part.querySelectorAll(".choice select, .choice input");
+    if (!choose) return;
+    [choose.value, word.value, follow.checked] = [log.file, log.word, log.follow];
     choose.onchange = () => { Object.assign(log, { file: choose.value, mark: "", text: "" }); showLog(); readLog(); };
     word.oninput = () => { log.word = word.value; showLog(); };
     follow.onchange = () => { log.follow = follow.checked; showLog(); };
-    home.append(choose, word, followed);
     showLog();
   }
   const readLogs = async () => {
