@@ -152,9 +152,9 @@ class Console:
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
-        for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
-            label, _, rest = line.partition(": ")
-            self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
+        self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.set_in(fault.message)}"))
+        if fault.hint:
+            self.hint(lines.set_in(fault.hint))
         if self._json:
             self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
 

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
@@ -211,13 +210,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
-def error_lines(fault: DeployError) -> list[str]:
-    """`error: ...` and, if there is one, `hint: ...`. Further lines are indented: others wrote them."""
-    parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
-    return [f"{label}: " + _set_in(words) for label, words in parts]
-
-
-def _set_in(text: str) -> str:
+def set_in(text: str) -> str:
+    """The words of an error or a hint, whose further lines are indented: others wrote them."""
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
 

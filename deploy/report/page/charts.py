@@ -16,7 +16,7 @@ from typing import Any
 
 Point = tuple[float, float]
 COLUMNS = 250
-SIDE = 1000
+SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40
 LABELLED_MARKS = 4
 CROWDED = 24
@@ -79,8 +79,7 @@ def draw(chart: Chart) -> Drawing:
         "shapes": [shape for s in series for shape in _shapes(s, x_axis, y_axis)],
         "summary": _summary(chart, series),
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
-        "x_labels": _labels(x_axis),
-        "y_labels": _labels(y_axis),
+        "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
         "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
         "readout": _readout(series),
@@ -88,7 +87,6 @@ def draw(chart: Chart) -> Drawing:
         "smooth": SMOOTHED if any(s.derived for s in series) else 0,
         "readout_unit": chart.unit,
         "axis": chart.axis,
-        "side": SIDE,
     }
 
 
@@ -113,8 +111,8 @@ def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]
     return [(line, series.style)]
 
 
-def _labels(axis: Axis) -> list[tuple[str, str]]:
-    return [(label, f"{axis.at(tick):.2%}") for tick, label in zip(axis.ticks, axis.labels, strict=True)]
+def _labels(axis: Axis, name: str, side: str) -> list[tuple[str, str, str, str]]:
+    return [(name, side, f"{axis.at(tick):.2%}", label) for tick, label in zip(axis.ticks, axis.labels, strict=True)]
 
 
 def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[tuple[str, str, str]]:
