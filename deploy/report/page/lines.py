@@ -76,7 +76,7 @@ class Share:
         part = LinesRead()
         try:
             size = path.lstat().st_size
-            part = self._known_part(path) if size <= self._most else part
+            part = self._known_part(path, size)
             for line in self._lines(path, size, part, notes):
                 part.add(line, path.name, read)
         except FileNotFoundError:
@@ -91,11 +91,11 @@ class Share:
             notes.append(f"{path.name}: {where}, left out")
         return part.objects
 
-    def _known_part(self, path: Path) -> LinesRead:
-        """What is known of a file that has only grown since. Raises OSError."""
+    def _known_part(self, path: Path, size: int) -> LinesRead:
+        """What is known of a file that has only grown since, and is read as a whole. Raises OSError."""
         part = self._known.pop(path, LinesRead())
-        end = own_files.read_at(path, part.size - len(part.end), len(part.end))
-        return part if end == part.end else LinesRead()
+        has_grown = own_files.read_at(path, part.size - len(part.end), len(part.end)) == part.end
+        return part if has_grown and size <= self._most else LinesRead()
 
     def _lines(self, path: Path, size: int, part: LinesRead, notes: list[str]) -> Iterator[bytes]:
         """The new lines of a file that are not empty. Raises OSError."""
