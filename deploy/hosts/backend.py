@@ -274,7 +274,12 @@ class HostsBackend(Backend):
 
 
 class Onlooker(HostsBackend):
-    """Follows the nodes, and neither ends nor removes them, whatever it judges."""
+    """Follows the nodes, and neither ends nor removes them, whatever it judges.
+
+    Nobody waits for its words: who looks at the run's page sees what the mirrors write.
+    """
+
+    look_s = 0.5
 
     def pass_on(self, number: signal.Signals) -> None:
         """Send nothing."""

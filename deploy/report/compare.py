@@ -104,19 +104,19 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
     measures = [_measures(run) for run in runs]
     rows = [Compared("end", [head.summary(run).verdict or "no outcome" for run in runs])]
     for name, show in SHOWN.items():
-        values = [measured.get(name) for measured in measures]
+        values = [measured[name] for measured in measures]
         if any(value is not None for value in values):
             cells = ["" if value is None else show(value) for value in values]
             rows.append(Compared(name, cells, _ratio(*values) if len(values) == 2 else ""))
     return rows
 
 
-def _measures(run: RunData) -> dict[str, float]:
+def _measures(run: RunData) -> dict[str, float | None]:
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
     uses = [use for rows in run.telemetry.values() for row in rows if (use := gpu_use(row)) is not None]
-    measures = {
+    return {
         "accuracy": end.accuracy,
         "last loss": end.loss,
         "step of that loss": None if end.held_out or end.loss is None else float(end.loss_step),
@@ -129,7 +129,6 @@ def _measures(run: RunData) -> dict[str, float]:
         "waiting": mean(rank.wait for rank in means) if means and waits else None,
         "GPU use": mean(uses) / 100 if uses else None,
     }
-    return {name: value for name, value in measures.items() if value is not None}
 
 
 SHOWN: Mapping[str, Callable[[float], str]] = {

@@ -103,18 +103,16 @@ class Console:
         if value:
             self.data(value)
 
-    def pushing(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a push on a terminal, from what it gives."""
-        return self._transferring(Transfers(hosts))
-
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a fetch on a terminal, from what it gives."""
-        return self._transferring(Transfers(hosts, then=""))
-
     @contextmanager
-    def _transferring(self, transfers: Transfers) -> Iterator[Tell]:
+    def pushing(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
+        """Show the progress of a push on a terminal, from what it gives. `then`: as in `Transfers`."""
+        transfers = Transfers(hosts, then)
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
+
+    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
+        """Show the progress of a fetch in the same way."""
+        return self.pushing(hosts, then="")
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
@@ -154,9 +152,9 @@ class Console:
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
-        for line, style in zip(lines.error_lines(fault), ("bad", "hint"), strict=False):
-            label, _, rest = line.partition(": ")
-            self._print(self._err, Text.assemble((f"{label}:", style), f" {rest}"))
+        self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.set_in(fault.message)}"))
+        if fault.hint:
+            self.hint(lines.set_in(fault.hint))
         if self._json:
             self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
 
@@ -166,9 +164,15 @@ class Console:
     ) -> Iterator[Callable[[list[Event]], None]]:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         if self._json:
-            rows = _DataLines(state)
-            yield lambda events: self._data_lines(rows.take(events))
-            self._data_lines(rows.take([]))
+            shown = 0
+
+            def tell_data(events: list[Event]) -> None:
+                nonlocal shown
+                story, shown = state.story[shown:], len(state.story)
+                self.values([*events, *({"kind": "story", **asdict(line)} for line in story)])
+
+            yield tell_data
+            tell_data([])
             return
         live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
         plain = None if live else PlainView(self._say, state, recipe, why)
@@ -213,13 +217,12 @@ class Console:
         rate = f"{outcome['samples_per_s']:,.0f} samples/s   " if outcome.get("samples_per_s") else ""
         self._print(self._out, Text(f"      {rate}{lines.left_line(state, folder, fetch)}", "quiet"))
         if result.hint and result.verdict not in ("failed", "refused"):
-            self._print(self._err, Text.assemble(("hint:", "hint"), f" {result.hint}"))
+            self.hint(result.hint)
 
     def runs(self, rows: Sequence[RunFacts]) -> None:
         """The list of runs."""
         if self._json:
-            for row in rows:
-                self._data(row.__dict__)
+            self.values(row.__dict__ for row in rows)
             return
         table = Table.grid(padding=(0, 3))
         for row in rows:
@@ -297,10 +300,6 @@ class Console:
             self.gone = True
             self._out.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
-    def _data_lines(self, rows: list[dict[str, Any]]) -> None:
-        for row in rows:
-            self._data(row)
-
     def _print(self, console: RichConsole, text: RichText) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
@@ -311,11 +310,11 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
 
     `moving` is the line that a script redraws, such as its progress bar.
     """
-    head, *rest = lines.headline(state.names, state, recipe, why)
+    head, *rest = lines.headline(state, recipe, why)
     words = ("   ".join(rest), "quiet")
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
-    shown = state.names if len(state.names) <= room else state.names[:room]
+    shown = state.names[:room]
     nodes = {name: _node_row(name, state) for name in shown}
     if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
         heads: list[RichText] = [
@@ -342,19 +341,6 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     if moving:
         parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
-
-
-class _DataLines:
-    """A run with --json: each event, and each line of its story, as timeline.jsonl has it."""
-
-    def __init__(self, state: State) -> None:
-        self._state, self._shown = state, 0
-
-    def take(self, events: list[Event]) -> list[dict[str, Any]]:
-        """The events, and what is new in the story."""
-        new = self._state.story[self._shown :]
-        self._shown = len(self._state.story)
-        return [*events, *({"kind": "story", **asdict(line)} for line in new)]
 
 
 class _LiveView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ..core.text import listed
 from ..send.folder import left_out
 from ..send.folder.folder_look import FolderLook, Look
 from .console import Console
@@ -27,7 +28,5 @@ def tell_data(looks: Iterable[FolderLook], console: Console) -> None:
         for note in seen.notes:
             console.note(f"{where}: {note}")
         if names := [credential.path for credential in seen.credentials]:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            console.warn(
-                f"{where}: what looks like credentials is sent with this data: {', '.join(names[:_SHOWN])}{more}"
-            )
+            shown = listed(names, _SHOWN)
+            console.warn(f"{where}: what looks like credentials is sent with this data: {shown}")

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from ..core.text import amount, in_seconds, pace
+from ..core.text import amount, in_seconds, listed, pace
 from ..run.events import Event
 from ..run.progress import State
 from ..send.road.routes import HERE
 from . import text as lines
 
 FIRST_S, THEN_S = 10.0, 30.0
-_EVERY_S, _MOST_NAMES = 2.0, 4
+_EVERY_S = 2.0
 _IN_A_LINE = 4  # hosts
 _TELLING = 64 << 10  # bytes; below this, a rate means nothing
 
@@ -32,7 +32,7 @@ class PlainView:
         self._began = self._last = time.monotonic()
         self._opened = time.time()
         self._step, self._shown, self._patience = 0, "", FIRST_S
-        say("   ".join(["muster", *lines.headline(state.names, state, recipe, why)]), "node")
+        say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
     def show_events(self, events: list[Event]) -> None:
         """Show what is new."""
@@ -58,7 +58,7 @@ class PlainView:
         by_word: dict[str, list[str]] = {}
         for name in self._state.names:
             by_word.setdefault(lines.node_word(name, self._state), []).append(name)
-        words = [f"{_few(names)} {word}" for word, names in by_word.items()]
+        words = [f"{listed(names)} {word}" for word, names in by_word.items()]
         self._say(f"{'; '.join(words)}   {in_seconds(round(seconds))}", "")
 
     def _tell_numbers(self) -> None:
@@ -72,10 +72,6 @@ def clock_time(t: float) -> str:
     """When something was, in front of what it was; with the day, if that is not today."""
     day = "" if time.localtime(t)[:3] == time.localtime()[:3] else "%Y-%m-%d "
     return time.strftime(f"{day}%H:%M:%S  ", time.localtime(t))
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{names[0]} and {len(names) - 1} more"
 
 
 @dataclass

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.errors import DeployError
 from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
@@ -50,9 +49,9 @@ def sparkline(values: Sequence[float], width: int) -> str:
 NO_FILES = "it wrote no files into its folder or its home"
 
 
-def headline(names: Sequence[str], state: State, recipe: str, why: str) -> list[str]:
+def headline(state: State, recipe: str, why: str) -> list[str]:
     """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
-    workers = len(names) - 1
+    workers = len(state.names) - 1
     crew = "master" if not workers else f"master + {several(workers, 'worker')}"
     return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 
@@ -211,13 +210,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, wide, strict=True)).rstrip() for row in rows]
 
 
-def error_lines(fault: DeployError) -> list[str]:
-    """`error: ...` and, if there is one, `hint: ...`. Further lines are indented: others wrote them."""
-    parts = [("error", fault.message), *([("hint", fault.hint)] if fault.hint else [])]
-    return [f"{label}: " + _set_in(words) for label, words in parts]
-
-
-def _set_in(text: str) -> str:
+def set_in(text: str) -> str:
+    """The words of an error or a hint, whose further lines are indented: others wrote them."""
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
 

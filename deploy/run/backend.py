@@ -19,8 +19,10 @@ from .progress import State
 class Backend(Protocol):
     """The nodes of one run. The methods stand in the order in which a run calls them (launch.py, follow.py).
 
-    A method that is not abstract has a default, which a backend may keep.
+    A method that is not abstract has a default, which a backend may keep. `look_s`: seconds between two looks at it.
     """
+
+    look_s: float = 0.1
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep others from starting a run on the same machines until this one has started."""

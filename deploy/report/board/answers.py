@@ -30,9 +30,10 @@ from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, who
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
 # how many pages are kept.
-MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.02, MOST_READ // 4, 1 << 20, 256 << 10, 4
+MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.012, MOST_READ // 4, 1 << 20, 256 << 10, 4
 _EVERY_S, _LIST_EVERY_S, _LARGE = 0.8, 0.5, 32 << 20
 _JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
+_FOLDERS = frozenset(("logs", "ranks", "telemetry", "scalars"))
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)")
 
 
@@ -65,6 +66,8 @@ class Board:
         self._elsewhere = elsewhere
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
+        # Of the run whose page was made last: what was read of several large ones would take much memory.
+        self._earlier: dict[str, run.Earlier] = {}
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
@@ -128,7 +131,8 @@ class Board:
             if not known or (seen, going_on) != (known.seen, known.going_on):
                 # Of a very large run a page comes at once, and a second later the one that has all of it.
                 quick = not known and sum(size for _, size in seen) > _LARGE
-                known = _made(run_dir, () if quick else seen, going_on, quick)
+                self._earlier = {run_dir.name: self._earlier.get(run_dir.name, run.Earlier())}
+                known = _made(run_dir, () if quick else seen, going_on, quick, self._earlier[run_dir.name])
                 self._pages.pop(run_dir.name, None)
                 self._pages[run_dir.name] = known
                 while len(self._pages) > MOST_PAGES:
@@ -138,7 +142,7 @@ class Board:
 
 def page_of_list() -> Reply:
     """The page of the list, which browsers fill from runs.json."""
-    scripts = ("page.js", "board.js")
+    scripts = ("follow.js", "page.js", "board.js")
     body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
     return Reply(200, *_html(body.encode(), scripts))
 
@@ -147,10 +151,10 @@ def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
     return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool) -> _Page:
+def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, earlier: run.Earlier) -> _Page:
     began = time.thread_time()
     most = MOST_LIVE // 4 if quick else MOST_LIVE
-    body = run.build(run_dir, record.own(run_dir), most, going_on, quick).encode()
+    body = run.build(run_dir, record.own(run_dir), most, going_on, quick, earlier).encode()
     rest = 0.0 if quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
     answer = Reply(200, *_html(body, run.LIVE), _mark(body))
     return _Page(seen, going_on, answer, time.monotonic() + rest)
@@ -158,17 +162,13 @@ def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool) -> _Page:
 
 def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
-    if len(parts) > 2 or not all(map(_is_plain, parts[:-1])) or not _FILE_NAME.fullmatch(parts[-1]):
+    if len(parts) > 2 or not _FOLDERS.issuperset(parts[:-1]) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError):
         end, before = own_files.read_end(run_dir, "/".join(parts), most)
         cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
         return Reply(200, cut + end, _TEXT, mark=_mark(cut + end))
     return None
-
-
-def _is_plain(part: str) -> bool:
-    return part in ("logs", "ranks", "telemetry", "scalars")
 
 
 def _mark(body: bytes) -> str:

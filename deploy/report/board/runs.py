@@ -68,7 +68,8 @@ class Runs:
 
     def find(self, name: str) -> Path | None:
         """The folder of a run that lies here; None if there is none, or if it is a link."""
-        return self.folder / name if run_ids([name]) and _is_folder(self.folder / name) else None
+        path = self.folder / name
+        return path if run_ids([name]) and path.is_dir() and not path.is_symlink() else None
 
     def _names(self) -> list[RunId]:
         with suppress(OSError), os.scandir(self.folder) as entries:
@@ -94,18 +95,19 @@ def newest_first(rows: Iterable[Row]) -> list[Row]:
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
     ended = value["state"] in ENDED - {"unfinished"}
-    row: Row = dict.fromkeys(("seconds", "steps", "loss"))
-    row |= {"id": value["run"], "verdict": value["state"] if ended else "", "ended": ended, "step": value["checkpoint"]}
-    row |= {
-        "message": "",
-        "script": "",
-        "who": "",
-        "commit": "",
+    row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(("message", "script", "who", "commit"), "")
+    return row | {
+        "id": value["run"],
+        "verdict": value["state"] if ended else "",
+        "ended": ended,
+        "live": value["state"] not in ENDED,
+        "step": value["checkpoint"],
         "losses": [],
         "hosts": words.listed(value["hosts"], MOST_HOSTS),
+        "started": value["changed"],
+        "seen": value["changed"] or 0.0,
+        "command": command,
     }
-    changed = value["changed"]
-    return row | {"started": changed, "seen": changed or 0.0, "live": value["state"] not in ENDED, "command": command}
 
 
 def signature(run_dir: Path) -> Signature:
@@ -128,10 +130,6 @@ def _files_of_nodes(run_dir: Path) -> Iterator[str]:
 def newest(seen: Signature) -> float:
     """When anything of these was written last, in unix seconds; 0 if nothing is there."""
     return max((moment for moment, _ in seen), default=0) / 1e9
-
-
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
 
 
 def _stat(path: str | Path) -> tuple[int, int]:
@@ -178,7 +176,7 @@ def _short(value: object) -> str:
 
 
 def _commit(run_dir: Path) -> str:
-    known = code.read(run_dir, whole=False) if _stat(run_dir / "code.json")[1] else None
+    known = code.read(run_dir, whole=False)
     return "" if known is None else _short(known.commit[:10]) + ("+" if known.dirty else "")
 
 

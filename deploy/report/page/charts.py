@@ -16,7 +16,7 @@ from typing import Any
 
 Point = tuple[float, float]
 COLUMNS = 250
-SIDE = 1000
+SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40
 LABELLED_MARKS = 4
 CROWDED = 24
@@ -39,7 +39,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What one figure shows. `scale` multiplies values for display (100 for percent); `top` fixes the upper end.
+    """What one figure shows. `top` fixes the upper end.
 
     `steps` is the range of the horizontal axis where charts are to be compared; else it is that of the points. `axis`
     says what its values are.
@@ -49,7 +49,6 @@ class Chart:
     unit: str
     series: list[Series]
     note: str = ""
-    scale: float = 1.0
     marks: list[tuple[float, str]] = field(default_factory=list)
     log: bool = False
     zero: bool = False
@@ -66,7 +65,7 @@ Drawing = dict[str, Any]
 
 def draw(chart: Chart) -> Drawing:
     """The drawing of a chart; empty where no series has a point."""
-    series = [replace(s, points=[(x, y * chart.scale) for x, y in thin(s.points)]) for s in chart.series if s.points]
+    series = [replace(s, points=thin(s.points)) for s in chart.series if s.points]
     if not series:
         return {}
     xs = [x for s in series for x, _ in s.points]
@@ -80,8 +79,7 @@ def draw(chart: Chart) -> Drawing:
         "shapes": [shape for s in series for shape in _shapes(s, x_axis, y_axis)],
         "summary": _summary(chart, series),
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
-        "x_labels": _labels(x_axis),
-        "y_labels": _labels(y_axis),
+        "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
         "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
         "readout": _readout(series),
@@ -89,7 +87,6 @@ def draw(chart: Chart) -> Drawing:
         "smooth": SMOOTHED if any(s.derived for s in series) else 0,
         "readout_unit": chart.unit,
         "axis": chart.axis,
-        "side": SIDE,
     }
 
 
@@ -99,10 +96,7 @@ def _y_axis(chart: Chart, values: list[float]) -> Axis:
         return log_axis(low, high)
     if chart.zero or 0 <= low < high / 3:
         low = 0.0
-    high = chart.top if chart.top is not None else high
-    if chart.scale == 100 and high <= 100:
-        high = min(high, 99.999)
-    return linear_axis(low, max(high, low), 4)
+    return linear_axis(low, max(high if chart.top is None else chart.top, low), 4)
 
 
 def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]:
@@ -117,8 +111,8 @@ def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]
     return [(line, series.style)]
 
 
-def _labels(axis: Axis) -> list[tuple[str, str]]:
-    return [(label, f"{axis.at(tick):.2%}") for tick, label in zip(axis.ticks, axis.labels, strict=True)]
+def _labels(axis: Axis, name: str, side: str) -> list[tuple[str, str, str, str]]:
+    return [(name, side, f"{axis.at(tick):.2%}", label) for tick, label in zip(axis.ticks, axis.labels, strict=True)]
 
 
 def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[tuple[str, str, str]]:

@@ -6,22 +6,20 @@ Flow: runs/<id>/ (contract.md) -> `load` -> Run -> the page's sections. Reads in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...core.budget import Budget
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
-from ...core.text import amount
 from ...run import events as run_events
 from ...run.files import apart, own_files
 from ...run.files.record import story_since
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
+from .lines import MISSING, LinesRead, Share, children
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
@@ -32,12 +30,9 @@ OBJECTS = ("config", "environment", "outcome")
 IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
 BY_AGENTS = ("began", "ended", "kept")
-MISSING = ": missing"
 STILL_READ = "its long files are still being read"
 MOST_NODES = 256
-_MOST_FILES, _MOST_OBJECT = 10_000, 8 << 20
-_NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
-_LINE = 200  # bytes that a line counts at least: an object of a few letters takes as much memory as one of many
+_MOST_OBJECT = 8 << 20
 Fields = dict[str, Any]
 
 
@@ -54,7 +49,7 @@ class Event:
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of a step in milliseconds, the mean of the `count` steps that end at `step`.
+    """The parts of a step in milliseconds, the mean of the `count` steps that end at `step`, at `t` (unix seconds).
 
     `wait` is 0 if it is not known; `compute` then includes it.
     """
@@ -66,6 +61,7 @@ class StepTime:
     wait: float
     whole: float
     wait_known: bool = True
+    t: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -106,11 +102,17 @@ def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
-def load(folder: Path, own: Fields | None = None, most: int = MOST_READ, quick: bool = False) -> RunData:
+def load(
+    folder: Path,
+    own: Fields | None = None,
+    most: int = MOST_READ,
+    quick: bool = False,
+    known: dict[Path, LinesRead] | None = None,
+) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
     `own`: as in page.build. `most`: so much is taken of all files of lines together.
-    `quick`: no long file is read as a whole, so that events of ranks are missing.
+    `quick`: no long file is read as a whole, so that events of ranks are missing. `known`: as in `Share`.
     """
     notes: list[str] = [STILL_READ] if quick else []
     if not folder.is_dir():
@@ -118,18 +120,14 @@ def load(folder: Path, own: Fields | None = None, most: int = MOST_READ, quick: 
     record = _object(folder / "record.json", notes)
     script = record.get("script") is True
     unread: list[str] = []
-    share = _Share(folder, most, quick)
+    share = Share(folder, most, quick, {} if known is None else known)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
-    lines = _lines(folder / "metrics.jsonl", unread, share)
-    all_metrics = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
-    if others := [path for path in all_metrics if path != folder / "metrics.jsonl"]:  # rank 0 has been on other nodes
-        rows = [row for path in others for row in _lines(path, unread, share)]
-        lines = sorted([*lines, *rows], key=lambda row: number(row.get("t")) or 0.0)
+    # Several where rank 0 has been on other nodes.
+    paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
+    lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, dict)
     events, times = _ranks(folder, unread, share)
     metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
-    for row in evaluations:
-        _keep_numbers(row)
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
     in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
     seen = {event.t for event in events if event.kind not in in_its_words}
@@ -163,61 +161,6 @@ def _read(path: Path, notes: list[str]) -> str:
     return ""
 
 
-class _Share:
-    """How much of each file the page takes: of a longer one, lines at even distances. Of a rank, all but its steps."""
-
-    def __init__(self, folder: Path, most: int, quick: bool) -> None:
-        places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
-        sizes = sorted(_size(path) for place in places for path in children(place) if path.suffix == ".jsonl")
-        self._most, self._quick, self._budget = most, quick, Budget()
-        for at, size in enumerate(sizes):  # what short files leave is for the long ones
-            self._most, most = most // (len(sizes) - at), max(0, most - size)
-            if size > self._most:
-                break
-
-    def lines(self, path: Path, notes: list[str]) -> Iterator[str]:
-        """The lines of a file that are not empty. Raises OSError."""
-        size, taken = path.lstat().st_size, 0
-        for line in self._all(path) if size <= self._most else self._some(path, size):
-            if taken > 2 * self._most or self._budget.is_over:
-                why = "takes too much time" if self._budget.is_over else "has very many lines"
-                notes.append(f"{path.name}: its end is left out: it {why}")
-                return
-            if line and not line.isspace():
-                taken += max(len(line), _LINE)
-                yield line.decode(errors="replace")
-        if size > self._most:
-            notes.append(f"{path.name}: has {amount(size)}: a line of every {1 + size // (self._most + 1):,} is shown")
-
-    def _all(self, path: Path) -> Iterator[bytes]:
-        for block in own_files.blocks(path, run_events.MOST_LINE):
-            self._budget.add(len(block))
-            yield from block.split(b"\n")
-
-    def _some(self, path: Path, size: int) -> Iterator[bytes]:
-        """Lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
-        if self._quick or path.parent.name != "ranks":
-            self._budget.add(size)
-            beginning = next(own_files.blocks(path, run_events.MOST_LINE), b"")
-            usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))
-            yield from own_files.sample(path, 1 + self._most // usual, run_events.MOST_LINE)
-            return
-        every, due = 1 + size * _LINE // (self._most + 1), 0
-        for block in own_files.blocks(path, run_events.MOST_LINE):
-            self._budget.add(len(block))
-            places = [*range(due, len(block), every), *(at.start() for at in _NO_STEP.finditer(block))]
-            due = (due - len(block)) % every
-            for start in sorted({block.rfind(b"\n", 0, place) + 1 for place in places}):
-                yield block[start : block.find(b"\n", start) % (len(block) + 1)]
-            yield b""  # for the reader to look at the time
-
-
-def _size(path: Path) -> int:
-    with suppress(OSError):
-        return path.lstat().st_size
-    return 0
-
-
 def _object(path: Path, notes: list[str]) -> Fields:
     before = len(notes)
     text = _read(path, notes)
@@ -226,27 +169,6 @@ def _object(path: Path, notes: list[str]) -> Fields:
     if len(notes) == before:
         notes.append(f"{path.name}: not a JSON object, left out")
     return {}
-
-
-def _lines(path: Path, notes: list[str], share: _Share) -> list[Fields]:
-    """JSON lines; it counts and drops torn lines."""
-    rows: list[Fields] = []
-    torn, last = 0, False
-    try:
-        for line in share.lines(path, notes):
-            last = False
-            try:
-                rows.append(json_object(line, path.name))
-            except BadAnswer:
-                torn, last = torn + 1, True
-    except FileNotFoundError:
-        notes.append(f"{path.name}{MISSING}")
-    except OSError as error:
-        notes.append(f"{path.name}: cannot be read: {error.strerror}")
-    if torn:
-        where = "its last line is torn" if torn == 1 and last else f"{torn} lines are torn"
-        notes.append(f"{path.name}: {where}, left out")
-    return rows
 
 
 def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
@@ -258,7 +180,8 @@ def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
         if step is None:
             continue
         if isinstance(row.get("eval"), dict):
-            evaluations[step] = {"step": step, "samples": row.get("samples"), "values": row["eval"]}
+            values = {str(name): value for name, each in row["eval"].items() if (value := number(each)) is not None}
+            evaluations[step] = {"step": step, "samples": row.get("samples"), "values": values}
         else:
             training[step] = row
     return [training[step] for step in sorted(training)], [evaluations[step] for step in sorted(evaluations)]
@@ -279,13 +202,7 @@ def _rewinds(row: Fields) -> bool:
     return row.get("kind") == "continues" and row.get("known") is True and number(row.get("step")) is not None
 
 
-def _keep_numbers(row: Fields) -> Fields:
-    values = {str(name): number(value) for name, value in row["values"].items()}
-    row["values"] = {name: value for name, value in values.items() if value is not None}
-    return row
-
-
-def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], dict[int, list[StepTime]]]:
+def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], dict[int, list[StepTime]]]:
     """The events of every rank except its steps, and the step times by rank."""
     files = _rank_files(folder)
     if not files:
@@ -295,9 +212,10 @@ def _ranks(folder: Path, notes: list[str], share: _Share) -> tuple[list[Event], 
     launchers = Launchers()
     for rank in sorted(files):
         last, steps = 0.0, dict[int, StepTime]()
-        for row in _rows(files[rank], notes, share):
-            if row.get("kind") == "step":
-                _add_step(row, steps)
+        rows: list[StepTime | Fields] = _in_order(files[rank], notes, share, _step_or_event)
+        for row in rows:
+            if isinstance(row, StepTime):
+                steps[row.step] = row
                 continue
             if _rewinds(row):
                 steps = {step: time for step, time in steps.items() if step <= row["step"]}
@@ -328,37 +246,46 @@ def _rank_files(folder: Path) -> dict[int, list[Path]]:
     return files
 
 
-def _rows(paths: list[Path], notes: list[str], share: _Share) -> list[Fields]:
-    """The lines of files, in the order of time where there are several."""
-    rows = [row for path in paths for row in _lines(path, notes, share)]
-    return sorted(rows, key=lambda row: number(row.get("t")) or 0.0) if len(paths) > 1 else rows
+def _in_order(paths: list[Path], notes: list[str], share: Share, read: Callable[[Fields], Any]) -> list[Any]:
+    """The objects of files, in the order of time where there are several."""
+
+    def time_of(row: StepTime | Fields) -> float:
+        return row.t if isinstance(row, StepTime) else number(row.get("t")) or 0.0
+
+    rows = [row for path in paths for row in share.objects(path, notes, read)]
+    return sorted(rows, key=time_of) if len(paths) > 1 else rows
 
 
-def _add_step(row: Fields, steps: dict[int, StepTime]) -> None:
+def _step_or_event(row: Fields) -> StepTime | Fields | None:
+    """The times of a step; any other row as it is."""
+    if row.get("kind") != "step":
+        return row
     step = number(row.get("step"))
     wait_known = "wait_ms" in row
     parts = [number(row.get(name, 0.0)) for name in ("data_ms", "compute_ms", "wait_ms")]
     if step is None or None in parts or not {"data_ms", "compute_ms"} <= row.keys():
-        return
+        return None
     data, compute, wait = (max(0.0, part or 0.0) for part in parts)
     whole = max(number(row.get("step_ms")) or 0.0, data + compute + wait)
     count = max(1.0, number(row.get("count")) or 1.0)
-    steps[int(step)] = StepTime(int(step), count, data, compute, wait, whole, wait_known)
+    return StepTime(int(step), count, data, compute, wait, whole, wait_known, number(row.get("t")) or 0.0)
 
 
 def _by_node(
-    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str], share: _Share
+    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str], share: Share
 ) -> dict[str, list[Fields]]:
     """The lines of each node, in order of time, without lines that break the contract."""
+
+    def checked(row: Fields) -> Fields | None:
+        with suppress(BadAnswer):
+            return read(row, 0.0) if "t" in row else None
+        return None
+
     by_node: dict[str, list[Fields]] = {}
     within = [place / name for place in apart.folders(folder)]
     paths = [path for place in within if not place.is_symlink() for path in children(place)]
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
-        for row in [row for row in _lines(path, notes, share) if "t" in row]:
-            try:
-                event = read(row, 0.0)
-            except BadAnswer:
-                continue
+        for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)
     return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in by_node.items()}
 
@@ -375,16 +302,8 @@ def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
     return events
 
 
-def _control(folder: Path, notes: list[str], share: _Share) -> list[Event]:
+def _control(folder: Path, notes: list[str], share: Share) -> list[Event]:
     """The control side's story. It has the time of a rank's event if that event was its source."""
     path = folder / "timeline.jsonl"
-    rows = _lines(path, notes, share) if path.exists() else []
+    rows = share.objects(path, notes, dict) if path.exists() else []
     return [Event(t, "story", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]
-
-
-def children(folder: Path) -> list[Path]:
-    """The paths in a folder, by name; empty if it is not a folder or cannot be read."""
-    try:
-        return sorted(islice(folder.iterdir(), _MOST_FILES))
-    except OSError:
-        return []

@@ -20,7 +20,8 @@ from ...job.again import command_of
 from ...run.files import own_files
 from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
-from .data import RunData, children, number
+from .data import RunData, number
+from .lines import children
 
 ROWS = 200
 LINES, WIDEST = 40, 400
@@ -96,13 +97,12 @@ def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
     """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
     remains: object = run.outcome.get("kept")
     by_node = list(remains.items())[:ROWS] if isinstance(remains, dict) else []
-    counted = [
-        (node, number(each.get("files")), number(each.get("bytes"))) for node, each in by_node if isinstance(each, dict)
-    ]
     rows = [
         (node, f"{words.several(int(files), 'file')}, {words.amount(size)}")
-        for node, files, size in counted
-        if files and size is not None
+        for node, each in by_node
+        if isinstance(each, dict)
+        and (files := number(each.get("files")))
+        and (size := number(each.get("bytes"))) is not None
     ]
     hosts = ",".join(map(str, run.own.get("hosts") or ())) if backend_of(run.own) == HOSTS else ""
     return rows, f"{command_of('fetch', hosts=hosts)} {run.folder.name}" if hosts else ""

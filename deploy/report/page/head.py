@@ -6,7 +6,7 @@ Flow: RunData -> `summary` -> figures, facts, a command -> templates/run.html. P
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from textwrap import dedent
 from typing import Any
@@ -15,12 +15,12 @@ from ...causes.ends import Cause
 from ...causes.table import READ
 from ...core import text as words
 from ...job.again import command_of
-from ...job.options import FLAG, Options
+from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
-from .data import Fields, RunData, number
+from .data import Fields, RunData, column, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
 
@@ -53,7 +53,7 @@ def summary(run: RunData) -> Summary:
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
-    losses, speeds = [row for row in run.metrics if "loss" in row], _finite(run.metrics, "samples_per_s")
+    losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
     finite = [row for row in losses if number(row["loss"]) is not None]
     start = _start(run)
     return Summary(
@@ -86,10 +86,6 @@ def _set_left(message: str) -> str:
     return first + newline + dedent(rest)
 
 
-def _finite(rows: list[Fields], name: str) -> list[float]:
-    return [value for row in rows if (value := number(row.get(name))) is not None]
-
-
 def _first(*values: object) -> float | None:
     return next((real for value in values if (real := number(value)) is not None), None)
 
@@ -115,7 +111,8 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the start to the last sign of life."""
-    last = max([event.t for event in run.events] + _finite(run.metrics[-1:], "t"), default=0.0)
+    newest = [number(row.get("t")) or 0.0 for row in run.metrics[-1:]]
+    last = max([event.t for event in run.events] + newest, default=0.0)
     return None if start is None or last <= start else last - start
 
 
@@ -154,30 +151,15 @@ def again(record: Fields) -> str:
     if backend_of(record) == SLURM:
         return f"muster {record.get('again') or ''}"
     given = as_given([str(word) for word in given], record.get("bare") is True)
+    options, typed = last_words(given) if record.get("script") else (Options(args=shlex.join(given)), "")
+    more = " ".join(filter(None, [str(record.get("again") or ""), typed]))
     if hosts := record.get("hosts"):
-        if record.get("script"):
-            return _deploy(record, hosts, *last_words(given))
-        return _deploy(record, hosts, Options(args=shlex.join(given)) if given else Options())
+        cluster = record.get("cluster")
+        where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
+        return command_of("deploy", options, more, **where)
     workers = number(record.get("workers"))
-    backend = backend_of(record)
-    if record.get("script"):
-        where = Options(backend=str(backend or ""), workers=f"{workers:.0f}" if workers else "")
-        option, typed = last_words(given)
-        where = replace(where, each=option.each)
-        return command_of("up", where, " ".join(filter(None, [str(record.get("again") or ""), typed])))
-    parts = [f"{FLAG.backend} {shlex.quote(str(backend))}"] if backend else []
-    parts += [] if workers is None else [f"{FLAG.workers} {workers:.0f}"]
-    parts += [f"{FLAG.args} {shlex.quote(shlex.join(given))}"] if given else []
-    return " ".join(["muster up", *parts])
-
-
-def _deploy(record: Fields, hosts: list[Any], options: Options, typed: str = "") -> str:
-    """`muster deploy` with these options to the hosts of the run; the record's `again` has the others, quoted."""
-    cluster = record.get("cluster")
-    where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
-    return command_of(
-        "deploy", replace(options, **where), " ".join(filter(None, [str(record.get("again") or ""), typed]))
-    )
+    where = {"backend": str(backend_of(record) or ""), "workers": "" if workers is None else f"{workers:.0f}"}
+    return command_of("up", options, more, **where)
 
 
 def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...core import text as words
 from ...run.events import gpu_use
+from . import render
 from .charts import Chart, Point, Series, draw
 from .data import Fields
 
@@ -93,13 +94,11 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str,
     }
 
 
-def _charts(
-    shown: Sequence[Fields], time: Callable[[Fields], float], unit: str, means_alone: bool
-) -> list[dict[str, Any]]:
-    """The charts of one node that have points."""
+def _charts(shown: Sequence[Fields], time: Callable[[Fields], float], unit: str, means_alone: bool) -> str:
+    """The markup of one node's charts, those that have points."""
     steps = (time(shown[0]), time(shown[-1]))
     charts = (*_gpu_charts(shown, time, means_alone), *_node_charts(shown, time))
-    return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
+    return render.charts([drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))])
 
 
 def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:

@@ -6,8 +6,7 @@ Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> te
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
 from .data import MOST_READ, Fields, RunData, column, load, number
+from .lines import LinesRead
 
 SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
-LIVE, TO_THE_BOARD = ("live.js", *SCRIPTS), "connect-src 'self'"
+LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
 LONGEST, DOCUMENT_LINES = 400, 500
 METRIC_CHARTS = 6
@@ -37,18 +37,40 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: bool = False, quick: bool = False) -> str:
+@dataclass
+class Earlier:
+    """What was read and drawn for one page of a run: the next one reads and draws only what is new."""
+
+    parts: dict[Path, LinesRead] = field(default_factory=dict)
+    _telemetry: object = None
+    _machines: dict[str, Any] = field(default_factory=dict)
+
+    def machines(self, telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
+        """The section of the machines, whose lines come every few seconds."""
+        if (start, telemetry) != self._telemetry:
+            self._telemetry, self._machines = (start, telemetry), machines.section(telemetry, start)
+        return self._machines
+
+
+def build(
+    run_dir: Path,
+    own: Fields | None = None,
+    live: int = 0,
+    going_on: bool = False,
+    quick: bool = False,
+    earlier: Earlier | None = None,
+) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
     which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
-    `quick`: as in `load`.
+    `quick`: as in `load`. `earlier`: what the run's last page leaves for the next one.
     """
-    run = load(run_dir, own, live or MOST_READ, quick)
+    earlier = earlier or Earlier()
+    run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
     word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
-    logs = [link for name, link, _ in listed[0] if name.startswith("logs/")]
     return render.page(
         "run.html",
         str(run.record.get("id") or run_dir.name),
@@ -69,7 +91,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes, run.script),
-        machines=machines.section(run.telemetry, end.start),
+        machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         events=timeline.section(run.events, end.start, run.script),
         code=_code(code.read(run_dir)),
@@ -77,7 +99,7 @@ def build(run_dir: Path, own: Fields | None = None, live: int = 0, going_on: boo
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
         files=listed,
         on_hosts=files.on_hosts(run),
-        logs=json.dumps(logs) if logs else "",
+        logs=[link for name, link, _ in listed[0] if name.startswith("logs/")],
     )
 
 
@@ -128,8 +150,8 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
-    unit, scale = ("%", 100.0) if share else ("", 1.0)
-    return Chart(f"Held-out {name}", unit, [Series(name, points, "dots")], scale=scale, legend=False)
+    shown = [(x, 100 * y) for x, y in points] if share else points
+    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False)
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
@@ -165,7 +187,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
         return {}
     named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
     facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
-    facts += [(name, _listed(paths)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     lines = known.diff.split("\n") if known.diff else []
     return {
         "facts": [(name, value) for name, value in facts if value],
@@ -182,11 +204,6 @@ def _sent(run: RunData) -> list[tuple[str, str]]:
         for host, sources in given[:SENT]
     ]
     return [*rows, ("more hosts", f"{len(given) - SENT}, in record.json")] if len(given) > SENT else rows
-
-
-def _listed(paths: Sequence[str]) -> str:
-    more = f" and {len(paths) - PATHS} more" if len(paths) > PATHS else ""
-    return ", ".join(paths[:PATHS]) + more
 
 
 def write(run_dir: Path) -> Path:

@@ -70,10 +70,9 @@ def verdict(means: list[Mean]) -> str:
     first = min(slow, key=lambda rank: rank.wait)
     usual = {part: median(getattr(rank, part) for rank in rest) for part in ("data", "compute")}
     part = max(usual, key=lambda part: getattr(first, part) - usual[part])
-    who = " and ".join(f"rank {rank.rank}" + (f" ({rank.node})" if rank.node else "") for rank in slow[:3])
-    more = f" and {len(slow) - 3} more" if len(slow) > 3 else ""
+    who = words.listed((f"rank {rank.rank}" + (f" ({rank.node})" if rank.node else "") for rank in slow), 3)
     return (
-        f"{who[0].upper()}{who[1:]}{more} {'is the straggler' if len(slow) == 1 else 'are the stragglers'}: "
+        f"{who[0].upper()}{who[1:]} {'is the straggler' if len(slow) == 1 else 'are the stragglers'}: "
         f"waiting only {words.milliseconds(first.wait)} a step while the others wait {words.milliseconds(usual_wait)}, "
         f"{words.percent(usual_wait / median(rank.whole for rank in rest))} of their time. "
         f"Its {part} takes {words.milliseconds(getattr(first, part))}, theirs {words.milliseconds(usual[part])}."

@@ -56,7 +56,7 @@ NUMBERS: dict[str, tuple[str, Callable[[float], str]]] = {
     "files": ("files", words.count),
     "bytes": ("", words.amount),
 }
-GRAVE = {"stopping": "warn", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "resumed": "mark-it"}
+GRAVE = {"stopping": "warn", "checkpoint_failed": "bad", "checkpoint_damaged": "bad", "resumed": "ok"}
 OF_RANKS = ("started", "stopping", "outcome", "began", "ended")
 
 

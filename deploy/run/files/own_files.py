@@ -102,9 +102,16 @@ def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
         return file.read(most), start
 
 
-def blocks(path: Path, most: int) -> Iterator[bytes]:
-    """A regular file in pieces of whole lines, of about `most` bytes at most. Raises OSError for a link or a pipe."""
+def read_at(path: Path, place: int, size: int) -> bytes:
+    """So many bytes of a regular file. Raises OSError for a link or a pipe."""
     with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        return os.pread(file.fileno(), size, place)
+
+
+def blocks(path: Path, most: int, start: int = 0) -> Iterator[bytes]:
+    """A regular file from a place on, in pieces of whole lines, of about `most` bytes at most. Raises as `read_at`."""
+    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+        file.seek(start)
         while piece := file.read(_BLOCK):
             yield piece if piece.endswith(b"\n") else piece + file.readline(most)
 

@@ -493,7 +493,7 @@ def _followed(state, events):
     state.apply({"kind": "node", "t": now - 60, "node": "a", "state": "exited", "code": 1})
     lines.metric_line(state, 80)
     lines.progress_line(state)
-    lines.headline(state.names, state, "digits", "why")
+    lines.headline(state, "digits", "why")
     for name in state.names:
         lines.rank_cells(state.ranks.view_of(name), state)
         lines.node_word(name, state)

@@ -132,6 +132,49 @@ def test_the_page_of_a_run_is_the_frozen_page_with_what_keeps_it_new(tmp_path):
     assert "98.9 %" in live.body.decode()
 
 
+WAYS = {
+    "it grows": lambda text, more: text + more,
+    "its last line is not whole yet": lambda text, more: text + more[:-9],
+    "it is made anew": lambda text, more: more,
+    "another file has its length": lambda text, more: text.replace("1", "2")[: len(text)] + more,
+    "its values are others": lambda text, more: text.replace("9.0", "8.0"),
+    "it is empty": lambda text, more: "",
+    "a line is longer than any": lambda text, more: text + "x" * (3 << 20) + "\n" + more,
+    "it has no end": lambda text, more: text + more + "x" * 300_000,
+}
+
+
+@pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("then", WAYS.values(), ids=WAYS)
+def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path, first, then):
+    """Whatever becomes of the files: they grow, or others stand in their place."""
+    run, lines = going_on(tmp_path / "a"), [{"node": "n", "t": NOW + t, "cpu_percent": 9.0} for t in range(4)]
+    (run / "telemetry").mkdir()
+    write_lines(run / "telemetry/n.jsonl", lines)
+    more = {
+        "ranks/rank-0.jsonl": event(0, 31.0, step=31, **STEP),
+        "metrics.jsonl": {"t": NOW + 40, "step": 40, "loss": 0.125},
+        "telemetry/n.jsonl": {"node": "n", "t": NOW + 9, "cpu_percent": 71.0},
+    }
+    earlier = answers.run.Earlier()
+    for way in (None, first, then):
+        for name, line in more.items() if way else ():
+            (run / name).write_text(way((run / name).read_text(), json.dumps(line) + "\n"))
+        assert answers.run.build(run, live=1 << 20, earlier=earlier) == answers.run.build(run, live=1 << 20)
+
+
+def test_what_a_page_has_read_is_not_read_again(tmp_path):
+    run = going_on(tmp_path / "a")
+    earlier = answers.run.Earlier()
+    answers.run.build(run, live=1 << 20, earlier=earlier)
+    known = earlier.parts[run / "metrics.jsonl"].objects[0]
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step": 40, "loss": 0.5}\n')
+    answers.run.build(run, live=1 << 20, earlier=earlier)
+    objects = earlier.parts[run / "metrics.jsonl"].objects
+    assert (objects[0] is known, objects[-1]["step"]) == (True, 40)
+
+
 @pytest.mark.parametrize(
     ("opens", "terminal", "screen", "opened"),
     [(True, True, ":0", 1), (False, True, ":0", 0), (True, False, ":0", 0), (True, True, "", 0)],

@@ -192,7 +192,7 @@ def test_the_documents_are_shown_as_they_are(shown, line):
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
-    assert "Run again muster up --backend processes --workers 2 --args '--recipe digits --steps 600'" in shown.text
+    assert "Run again muster up --args='--recipe digits --steps 600' --workers 2 --backend processes" in shown.text
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkey
     assert later(1.0) == ["gpu-a starting; gpu-b up, waiting for the others   10 s"]
     assert later(29.0) == []
     state.apply({"kind": "node_up", "t": 2.0, "node": "gpu-a"})
-    assert later(1.0) == ["gpu-a, gpu-b up, loading torch   40 s"]
+    assert later(1.0) == ["gpu-a and gpu-b up, loading torch   40 s"]
     state.apply({"kind": "began", "t": 3.0, "rank": 0, "node": "gpu-a"})
     assert later(60.0) == [], "the script prints now"
 

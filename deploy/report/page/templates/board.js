@@ -1,66 +1,62 @@
 // The board: its rows come as JSON each second, and every word of a run is set as text.
 {
-  const MARKS = { done: "\u2713", failed: "\u2715", refused: "\u2715", stopped: "\u25a0" }, MOST = 8, LEAST = 2;
+  const MARKS = new Map([["done", "\u2713"], ["failed", "\u2715"], ["refused", "\u2715"], ["stopped", "\u25a0"]]), MOST = 8, LEAST = 2;
   const find = (name) => document.querySelector(name), told = find(".told"), search = find(".search"), compare = find(".compare");
   const chosen = new Set(), lines = new Map();
-  let rows = [], mark = "", unread = 0, order = ["started", -1];
+  let rows = [], unread = 0, order = ["started", -1];
 
   const state = (row) => row.live ? "running" : row.verdict || (row.seen ? "no end" : "empty");
-  const mean = (row) => row.live ? "\u25cf" : MARKS[row.verdict] || "\u2026";
   const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "");
-  const plain = (name, kind) => (cell, row) => { cell.className = kind; cell.textContent = row[name]; };
   const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
-  const spark = (values) => {
-    const svg = document.createElementNS(SVG, "svg"), path = document.createElementNS(SVG, "path");
-    const low = Math.min(...values), span = Math.max(...values) - low || 1;
-    svg.setAttribute("viewBox", "0 0 100 20");
-    svg.setAttribute("preserveAspectRatio", "none");
-    svg.setAttribute("aria-hidden", "true");
-    if (values.length > 1) path.setAttribute("d", "M" + values.map((y, at) => `${(at * 100) / (values.length - 1)} ${20 - ((y - low) / span) * 20}`).join("L"));
-    svg.append(path);
-    return svg;
+  const verdict = (row) => {
+    const known = MARKS.has(row.verdict), mark = row.live ? "\u25cf" : MARKS.get(row.verdict) || "\u2026";
+    const cell = made("b", row.live ? "done" : known ? row.verdict : "unknown", `${mark} ${state(row)}`);
+    cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
+    return cell;
   };
-  // By column: its head, the field by which it sorts, and what a cell has.
+  const link = (row) => {
+    if (row.command) return row.id;
+    const name = made("a", "", row.id);
+    name.href = `run/${encodeURIComponent(row.id)}/`;
+    return name;
+  };
+  const spark = (row) => {
+    const values = row.losses, low = Math.min(...values), span = Math.max(...values) - low || 1;
+    const places = values.map((y, at) => `${(at * 100) / (values.length - 1)} ${20 - ((y - low) / span) * 20}`);
+    return picture("0 0 100 20", values.length > 1 ? [shape("path", { d: `M${places.join("L")}` })] : []);
+  };
+  const script = (row) => {
+    if (!row.command || row.live) return row.script;
+    const home = made("span");
+    home.append(made("code", "", row.command));
+    addCopy(home.firstChild);
+    return home;
+  };
+  // By column: its head, the value by which it sorts, its class, and what a cell has, if not that value.
   const COLUMNS = [
-    ["State", state, (cell, row) => {
-      cell.className = `state ${row.live ? "done" : ["done", "failed", "refused", "stopped"].includes(row.verdict) ? row.verdict : "unknown"}`;
-      cell.textContent = `${mean(row)} ${state(row)}`;
-      cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
-    }],
-    ["Run", (row) => row.id, (cell, row) => {
-      const name = made(row.command ? "span" : "a", "", row.id);
-      if (!row.command) name.href = `run/${encodeURIComponent(row.id)}/`;
-      cell.append(name);
-    }],
-    ["Step", (row) => row.step, (cell, row) => { cell.className = "number"; cell.textContent = whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : ""); }],
-    ["Loss", (row) => row.loss, (cell, row) => { cell.className = "number"; cell.textContent = row.loss === null ? "" : figure(row.loss); }],
-    ["", null, (cell, row) => { cell.className = "less"; cell.append(spark(row.losses)); }],
-    ["Duration", (row) => row.seconds, plain("took", "number")],
-    ["Script", (row) => row.script, (cell, row) => {
-      plain("script", "script")(cell, row);
-      if (!row.command || row.live) return;
-      cell.append(made("code", "", row.command));
-      addCopy(cell.firstChild);
-    }],
-    ["Hosts", (row) => row.hosts, plain("hosts", "less")],
-    ["Who", (row) => row.who, plain("who", "less")],
-    ["Started", (row) => row.started, (cell, row) => { cell.className = "less"; cell.textContent = moment(row.started); }],
-    ["Commit", (row) => row.commit, (cell, row) => { cell.className = "less"; cell.append(made("code", "", row.commit)); }],
+    ["State", state, "", verdict],
+    ["Run", (row) => row.id, "", link],
+    ["Step", (row) => row.step, "number", (row) => whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : "")],
+    ["Loss", (row) => row.loss, "number", (row) => (row.loss === null ? "" : figure(row.loss))],
+    ["", null, "less", spark],
+    ["Duration", (row) => row.seconds, "number", (row) => row.took || ""],
+    ["Script", (row) => row.script, "script", script],
+    ["Hosts", (row) => row.hosts, "less"],
+    ["Who", (row) => row.who, "less"],
+    ["Started", (row) => row.started, "less", (row) => moment(row.started)],
+    ["Commit", (row) => row.commit, "less", (row) => made("code", "", row.commit)],
   ];
 
   const heads = () => {
     const head = made("tr");
-    head.append(made("th"));
-    COLUMNS.forEach(([title, by], place) => {
-      const cell = made("th"), button = made("button", "", title);
+    head.append(made("th"), ...COLUMNS.map(([title, by, className]) => {
+      const cell = made("th", className), button = made("button", "", title);
       cell.scope = "col";
-      cell.className = place === 4 || place > 6 ? "less" : "";
-      button.type = "button";
       button.onclick = () => { order = [title, order[0] === title ? -order[1] : 1]; heads(); show(); };
       if (by) cell.append(button);
       if (order[0] === title) cell.setAttribute("aria-sort", order[1] > 0 ? "ascending" : "descending");
-      head.append(cell);
-    });
+      return cell;
+    }));
     find(".runs thead").replaceChildren(head);
   };
   const sorted = () => {
@@ -80,7 +76,11 @@
     tick.setAttribute("aria-label", `compare ${row.id}`);
     tick.onchange = () => { chosen[tick.checked ? "add" : "delete"](row.id); choose(); };
     first.append(tick);
-    line.append(first, ...COLUMNS.map(([, , fill]) => { const cell = made("td"); fill(cell, row); return cell; }));
+    line.append(first, ...COLUMNS.map(([, by, className, content = by]) => {
+      const cell = made("td", className);
+      cell.append(content(row));
+      return cell;
+    }));
     lines.set(row.id, { text, line });
     return line;
   };
@@ -115,34 +115,24 @@
     find("#comparison .finding").textContent = compared.differences.length ? "" : "Nothing differs in command, code, packages and hosts, as far as they were recorded.";
     const curves = compared.curves.map(({ name, unit, axis, runs }) => chartOf(`${name} by ${axis === "step" ? "step" : "time"}`, unit, axis, runs.map((points, at) => ({ name: compared.names[at], points }))));
     find(".curves").replaceChildren(...curves);
-    const internal = compared.differences.filter(([title]) => title === "Hosts").map(([title, all]) => {
-      const folded = made("details");
-      folded.append(made("summary", "", `${title}: what differs (${all.length})`), tableOf("", compared.names, all));
+    const differing = compared.differences.map(([title, all]) => {
+      const words = `${title}: what differs`, folded = made("details");
+      if (title !== "Hosts") return tableOf(words, compared.names, all);
+      folded.append(made("summary", "", `${words} (${all.length})`), tableOf("", compared.names, all));
       return folded;
     });
-    const differing = compared.differences.filter(([title]) => title !== "Hosts").map(([title, all]) => tableOf(`${title}: what differs`, compared.names, all));
-    find(".tables").replaceChildren(tableOf("Results", compared.names, compared.numbers), ...differing, ...internal);
+    find(".tables").replaceChildren(tableOf("Results", compared.names, compared.numbers), ...differing);
     enhance(home);
     home.scrollIntoView();
   };
   search.oninput = show;
 
-  const look = async () => {
-    if (!document.hidden) {
-      try {
-        const answer = await fetch(`runs.json?have=${mark}`);
-        if (answer.status === 200) {
-          const list = await answer.json();
-          [mark, rows, unread] = [answer.headers.get("ETag"), list.rows, list.unread];
-          find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
-          find(".faults").textContent = list.faults.join("\n");
-          show();
-        } else if (answer.status !== 204) throw new Error();
-        told.textContent = "";
-      } catch { told.textContent = "The board has ended: this is what it showed last."; }
-    }
-    setTimeout(look, unread ? 50 : 1000);
-  };
   heads();
-  look();
+  follow("runs.json", async (answer) => {
+    const list = await answer.json();
+    [rows, unread] = [list.rows, list.unread];
+    find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
+    find(".faults").textContent = list.faults.join("\n");
+    show();
+  }, () => (unread ? 50 : 1000));
 }

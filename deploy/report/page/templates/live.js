@@ -1,9 +1,8 @@
 // The page of a run, kept up to date: of the board's newer copy, what has changed takes the place of what is here.
 // Its text is escaped where it is made, the policy lets no other script run, and this parser runs none.
 {
-  const main = document.querySelector("main"), told = document.querySelector(".told");
+  const main = document.querySelector("main");
   const sources = new Map([...main.children].map((part) => [part.id, part.outerHTML]));
-  let mark = "";
 
   const take = (source) => {
     const other = new DOMParser().parseFromString(source, "text/html").querySelector("main");
@@ -25,18 +24,7 @@
       if (focus >= 0) part.querySelectorAll(".plot")[focus]?.focus();
     });
   };
-  const look = async () => {
-    if (!document.hidden) {
-      try {
-        const answer = await fetch(`?have=${mark}`);
-        if (answer.status === 200) { mark = answer.headers.get("ETag"); take(await answer.text()); }
-        else if (answer.status !== 204) throw new Error();
-        told.textContent = "";
-      } catch { told.textContent = "The board has ended: this is what it showed last."; }
-    }
-    setTimeout(look, 1000);
-  };
-  setTimeout(look, 1000);
+  setTimeout(() => follow("", async (answer) => take(await answer.text())), 1000);
 
   // One log at a time: the rank that is chosen, its lines with a word, and the newest of them while it is followed.
   const log = { file: "", mark: "", text: "", word: "", follow: true };
@@ -56,20 +44,12 @@
     } catch { /* the look above says that the board has ended */ }
   };
   function addLogs(part) {
-    const home = part.querySelector("#logs .choice") || part.closest?.("#logs")?.querySelector(".choice");
-    if (!home) return;
-    const choose = made("select"), word = made("input"), follow = made("input"), followed = made("label", "", " follow");
-    choose.setAttribute("aria-label", "log");
-    choose.append(made("option", "", ""), ...JSON.parse(home.dataset.logs).map((name) => made("option", "", name)));
-    Object.assign(word, { type: "search", placeholder: "search", value: log.word });
-    word.setAttribute("aria-label", "search this log");
-    Object.assign(follow, { type: "checkbox", checked: log.follow });
-    followed.prepend(follow);
-    choose.value = log.file;
+    const [choose, word, follow] = part.querySelectorAll(".choice select, .choice input");
+    if (!choose) return;
+    [choose.value, word.value, follow.checked] = [log.file, log.word, log.follow];
     choose.onchange = () => { Object.assign(log, { file: choose.value, mark: "", text: "" }); showLog(); readLog(); };
     word.oninput = () => { log.word = word.value; showLog(); };
     follow.onchange = () => { log.follow = follow.checked; showLog(); };
-    home.append(choose, word, followed);
     showLog();
   }
   const readLogs = async () => {

@@ -11,6 +11,13 @@ function made(name, className = "", words = "") {
   element.textContent = words;
   return element;
 }
+function shape(name, attributes, parts = []) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...parts);
+  return element;
+}
+const picture = (viewBox, parts) => shape("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
 function nearest(points, x) {
@@ -70,6 +77,7 @@ class Chart {
     this.draw();
   }
   get range() { return this.view.range || this.whole; }
+  get finest() { return this.shown.reduce((one, each) => (each.points.length > one.length ? each.points : one), []); }
   get shown() { return this.series.filter((each) => !this.view.off.includes(each.name)); }
 
   change(what) {
@@ -97,10 +105,8 @@ class Chart {
       (name) => String(view[name]) !== String(this.first[name]));
     this.plot.replaceChildren(...(changed ? this.drawing() : this.asMade), this.cursor);
     this.cursor.hidden = true;
-    for (const key of this.keys) key.button.setAttribute("aria-pressed", String(key.on()));
-    this.log.setAttribute("aria-pressed", String(view.log));
+    for (const { button, on } of this.toggles) button.setAttribute("aria-pressed", String(on()));
     this.slider.value = view.smooth;
-    this.tableButton.setAttribute("aria-pressed", String(view.table));
     this.home.querySelector(".values")?.remove();
     if (view.table) this.home.append(this.table());
     if (view.at !== null) this.read(view.at);
@@ -112,7 +118,7 @@ class Chart {
       return { each, fine: this.within(fine), mean: mean && this.within(mean) };
     });
     const values = lines.flatMap(({ fine }) => fine.map(([, y]) => y));
-    let [bottom, top] = values.length ? [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))] : [1, 2];
+    let [bottom, top] = values.length ? [Math.min(...values), Math.max(...values)] : [1, 2];
     if (log) [bottom, top] = [bottom / 1.06, top * 1.06];
     else {
       const room = (top - bottom) * 0.05 || Math.abs(top) * 0.1 || 1;
@@ -121,14 +127,7 @@ class Chart {
     const scale = log ? Math.log : (value) => value, share = (value, from, to) => (scale(value) - scale(from)) / (scale(to) - scale(from));
     const across = (x) => (x - low) / (high - low || 1), up = (y) => share(y, bottom, top);
     const place = ([x, y]) => `${(across(x) * 1000).toFixed(1)} ${(1000 - up(y) * 1000).toFixed(1)}`;
-    const svg = document.createElementNS(SVG, "svg"), labels = [];
-    for (const [name, value] of [["viewBox", "0 0 1000 1000"], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) svg.setAttribute(name, value);
-    const path = (d, className) => {
-      const element = document.createElementNS(SVG, "path");
-      element.setAttribute("d", d);
-      element.setAttribute("class", className);
-      svg.append(element);
-    };
+    const paths = [], labels = [], path = (d, className) => paths.push(shape("path", { d, class: className }));
     const label = (className, words, side, at) => {
       const element = made("span", className, words);
       element.style[side] = `${at * 100}%`;
@@ -152,7 +151,7 @@ class Chart {
         end.style.bottom = `${Math.min(0.95, Math.max(0, up(y))) * 100}%`;
       }
     }
-    return [svg, ...labels];
+    return [picture("0 0 1000 1000", paths), ...labels];
   }
   // The points of the range, and one beside it at either end, so that lines do not stop short.
   within(points) {
@@ -161,11 +160,10 @@ class Chart {
   }
 
   read(x) {
-    const lines = this.shown.filter((each) => each.points.length);
-    if (!lines.length) return;
-    const [low, high] = this.range, finest = lines.reduce((one, other) => (other.points.length > one.points.length ? other : one));
-    const main = nearest(finest.points, Math.min(high, Math.max(low, x)));
-    const near = lines.map((each) => [each.letter || each.name, nearest(each.points, main[0])])
+    const [low, high] = this.range, { finest } = this;
+    if (!finest.length) return;
+    const main = nearest(finest, Math.min(high, Math.max(low, x)));
+    const near = this.shown.filter((each) => each.points.length).map((each) => [each.letter || each.name, nearest(each.points, main[0])])
       .filter(([, point]) => Math.abs(point[0] - main[0]) <= (high - low) / 100);
     this.view.at = main[0];
     this.cursor.style.left = `${((main[0] - low) / (high - low || 1)) * 100}%`;
@@ -174,8 +172,7 @@ class Chart {
       near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + figure(value)).join(", ") + this.unit;
   }
   step(by) {
-    const points = this.shown.reduce((one, each) => (each.points.length > one.length ? each.points : one), []);
-    const [low, high] = this.range, inside = points.filter(([x]) => x >= low && x <= high);
+    const [low, high] = this.range, inside = this.finest.filter(([x]) => x >= low && x <= high);
     if (!inside.length) return;
     const at = this.view.at === null ? -1 : inside.indexOf(nearest(inside, this.view.at));
     this.read(inside[at < 0 ? (by > 0 ? 0 : inside.length - 1) : Math.min(inside.length - 1, Math.max(0, at + by))][0]);
@@ -187,9 +184,8 @@ class Chart {
   }
 
   addKeys() {
-    this.keys = [...this.home.querySelectorAll(".keys > span")].map((key) => {
+    this.toggles = [...this.home.querySelectorAll(".keys > span")].map((key) => {
       const button = made("button", "toggle"), name = key.textContent;
-      button.type = "button";
       button.append(...key.childNodes);
       key.replaceWith(button);
       const drawn = this.series.find((each) => each.name === name || `${each.letter} ${each.name}` === name);
@@ -202,24 +198,21 @@ class Chart {
     });
   }
   addTools() {
-    const tools = made("div", "tools"), button = (words, title, act) => {
-      const element = made("button", "", words);
-      element.type = "button";
-      element.title = title;
-      element.onclick = act;
+    const tools = made("div", "tools"), button = (words, title, onclick, on) => {
+      const element = Object.assign(made("button", "", words), { title, onclick });
       tools.append(element);
-      return element;
+      if (on) this.toggles.push({ button: element, on });
     };
     button("+", "zoom in (+)", () => this.zoom(2, this.view.at ?? undefined));
     button("\u2212", "zoom out (-)", () => this.zoom(0.5));
-    this.log = button("log", "a logarithmic axis (l)", () => this.change({ log: !this.view.log }));
+    button("log", "a logarithmic axis (l)", () => this.change({ log: !this.view.log }), () => this.view.log);
     this.slider = made("input");
     Object.assign(this.slider, { type: "range", min: 0, max: 40, title: "smoothing (s)" });
     this.slider.setAttribute("aria-label", "smoothing");
     this.slider.oninput = () => this.change({ smooth: Number(this.slider.value) });
     tools.append(this.slider);
     button("all", "all of it (0)", () => this.reset());
-    this.tableButton = button("table", "the values as a table (t)", () => this.change({ table: !this.view.table }));
+    button("table", "the values as a table (t)", () => this.change({ table: !this.view.table }), () => this.view.table);
     button("CSV", "the values as a file", () => this.save());
     this.home.append(tools);
   }
@@ -276,10 +269,9 @@ class Chart {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
     const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side)) : {
-      "+": () => this.zoom(2, this.view.at ?? undefined), "=": () => this.zoom(2, this.view.at ?? undefined), "-": () => this.zoom(0.5),
-      0: () => this.reset(), Escape: () => this.reset(), l: () => this.change({ log: !this.view.log }),
+      "+": () => this.zoom(2, this.view.at ?? undefined), "-": () => this.zoom(0.5), 0: () => this.reset(), l: () => this.change({ log: !this.view.log }),
       s: () => this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }), t: () => this.change({ table: !this.view.table }),
-    }[event.key];
+    }[{ "=": "+", Escape: 0 }[event.key] ?? event.key];
     if (!act) return;
     event.preventDefault();
     act();
@@ -330,7 +322,7 @@ function chartOf(title, unit, axis, series) {
   caption.append(made("b", "", title), made("span", "unit", unit), keys, made("output"));
   const xs = shown.flatMap(({ points }) => points.map(([x]) => x));
   Object.assign(plot.dataset, { series: JSON.stringify(shown), unit, axis, drawn: "",
-    x: [xs.reduce((a, b) => Math.min(a, b), Infinity), xs.reduce((a, b) => Math.max(a, b), -Infinity)].join() });
+    x: [Math.min(...xs), Math.max(...xs)].join() });
   home.append(caption, plot);
   return home;
 }
@@ -338,7 +330,6 @@ function chartOf(title, unit, axis, series) {
 // Beside each command a button that copies it, as it is typed.
 function addCopy(code) {
   const button = made("button", "copy", "copy");
-  button.type = "button";
   button.onclick = async () => {
     try { await navigator.clipboard.writeText(code.textContent); button.textContent = "copied"; }
     catch { getSelection().selectAllChildren(code); button.textContent = "selected"; }

@@ -1,0 +1,17 @@
+// Ask the board again and again for what is newer than what this page has, and say when it has ended.
+function follow(address, take, pause = () => 1000) {
+  const told = document.querySelector(".told");
+  let mark = "";
+  const look = async () => {
+    if (!document.hidden) {
+      try {
+        const answer = await fetch(`${address}?have=${mark}`);
+        if (answer.status === 200) { mark = answer.headers.get("ETag"); await take(answer); }
+        else if (answer.status !== 204) throw new Error();
+        told.textContent = "";
+      } catch { told.textContent = "The board has ended: this is what it showed last."; }
+    }
+    setTimeout(look, pause());
+  };
+  look();
+}
