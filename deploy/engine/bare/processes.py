@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import re
 import resource
-import shutil
 import signal
 import stat
 import time
@@ -33,6 +31,8 @@ _WAIT_S = 10.0
 
 
 def _prctl(what: int, value: int) -> None:
+    import ctypes
+
     ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
 
 
@@ -98,6 +98,8 @@ def working_folder(container: Container) -> str:
 
 def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
     """Become the program `words` of a container; returns only by an exception. For a new process alone."""
+    import shutil
+
     os.setsid()
     os.closerange(3, 4096)
     for name, soft in container.config["Limits"]:

@@ -107,6 +107,7 @@ def _places(target: Target) -> list[DockerPlace]:
             container.memory_options(fact, job),
             sent_folders.mounts(pushed.folders),
             session.host.destination,
+            fact.bare,
         )
         for session in target.sessions
         for pushed in [target.pushed.get(session.host.name, Pushed(0, ""))]

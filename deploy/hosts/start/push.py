@@ -167,7 +167,7 @@ def base_of(
     """
     dockerfile, platform = cluster.job.dockerfile, plan.platform(facts)
     if bare.all_are(facts):
-        return bare.base_of(facts)
+        return bare.base_of(facts, cluster.job)
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
         named = options.image or cluster.job.image

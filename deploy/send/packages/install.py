@@ -310,13 +310,18 @@ class _Work:
             exchange = Exchange(place.name, settings, lambda words: asked.tell(place.name, words))
             return exchange.finish(place.run(exchange, order, files, digest, scratch), what, hint)
 
+        def with_uv() -> dict[str, Any]:
+            asked.tell(place.name, "sending uv")
+            return once({**files, "uv": uv.program_for(place.name, place.machine(), self._folder)})
+
+        if self._has[place.name].lacks_uv and order["mode"] != "describe":
+            return with_uv()
         try:
             return once(files)
         except Unreached as fault:
             if not fault.uv:
                 raise
-            asked.tell(place.name, "sending uv")
-            return once({**files, "uv": uv.program_for(place.name, place.machine(), self._folder)})
+            return with_uv()
 
     def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
         """The one digest of the installed files. Where there are others, removes them and raises DeployError.
