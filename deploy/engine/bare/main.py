@@ -91,7 +91,7 @@ def _logs(options: Options, names: list[str]) -> None:
 
 def _events(options: Options, _: list[str]) -> None:
     """The ends of one container between two times: all that Muster asks for."""
-    named = dict(each.split("=", 1) for each in options.get("filter", []))
+    named = store.pairs(options.get("filter", []))
     state = store.read(store.find(named.get("container", "")).folder / "state.json") or {}
     for at, code in state.get("Ends", []):
         if options["since"][0] <= at <= options["until"][0]:
@@ -162,7 +162,7 @@ def _volume_ls(options: Options, _: list[str]) -> None:
 
 
 def _volume_create(options: Options, names: list[str]) -> int:
-    labels = dict(each.partition("=")[::2] for each in options.get("label", []))
+    labels = store.pairs(options.get("label", []))
     return _each(names, lambda name: store.volume(name, labels))
 
 

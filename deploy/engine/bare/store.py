@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,6 +78,11 @@ def write(path: Path, value: Any) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(value))
     part.replace(path)
+
+
+def pairs(lines: Iterable[str]) -> dict[str, str]:
+    """The values of lines `name=value`, by name."""
+    return dict(line.partition("=")[::2] for line in lines)
 
 
 class Container:
