@@ -1,8 +1,10 @@
-"""Packages of a login without an engine, on this machine: what is shared by links, and what a crash of the host leaves."""
+"""Packages of a login without an engine: what its environments share, and what a crash of the host leaves of one."""
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from uuid import uuid4
@@ -59,6 +61,12 @@ class Login:
         made = install.bring([self.place], asked, self._own)
         return next((self.root / "volumes" / made.environments["host"] / "data").glob("lib/python*/site-packages"))
 
+    def sizes(self) -> list[int]:
+        """The bytes of each volume, as the engine says."""
+        asked = b"GET /system/df HTTP/1.1\r\n\r\n"
+        done = subprocess.run(["docker", "system", "dial-stdio"], input=asked, capture_output=True, check=True)
+        return [each["UsageData"]["Size"] for each in json.loads(done.stdout.split(b"\r\n\r\n")[1])["Volumes"]]
+
     def is_whole(self) -> bool:
         return bool(self.place.look().environments)
 
@@ -71,6 +79,9 @@ def test_environments_share_what_packages_have_and_nothing_that_one_of_them_wrot
     own = ("plain-1.0.dist-info/RECORD", "zz_muster_base.pth")
     assert not any(os.path.samefile(first / name, second / name) for name in own)
     assert {(first / name).stat().st_nlink for name in own} == {1}, "nor has uv's cache them"
+    files = [path for path in login.root.glob("volumes/muster-[!b]*/**/*") if path.is_symlink() or path.is_file()]
+    on_disk = {at.st_ino: at.st_blocks * 512 for at in map(os.lstat, files)}
+    assert sum(login.sizes()) == pytest.approx(sum(on_disk.values()), abs=2048), "what is shared is counted once"
 
 
 @pytest.mark.parametrize(
