@@ -159,13 +159,14 @@ def _usage(*_: Any) -> Any:
 
 
 def _size(place: str) -> int:
-    seen = dict[int, int]()
+    """The bytes of a folder: its part of a file that others have too, as uv's cache and environments do."""
+    total = 0
     for folder, _, files in os.walk(place):
         for name in files:
             with suppress(OSError):
                 at = os.lstat(os.path.join(folder, name))
-                seen[at.st_ino] = at.st_blocks * 512
-    return sum(seen.values())
+                total += at.st_blocks * 512 // at.st_nlink
+    return total
 
 
 def _signal(query: dict[str, str], _: Any, name: str) -> None:

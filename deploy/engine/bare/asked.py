@@ -10,7 +10,7 @@ from typing import Any
 
 from . import store
 from .processes import BASE
-from .store import Refused
+from .store import Refused, pairs
 
 # Options with a value, and without. What an engine would grant or keep away, nobody does here.
 _VALUES = (
@@ -46,7 +46,7 @@ def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         raise Refused("docker run requires at least 1 argument")
     image = store.image(rest[0])
     settings, entrypoint = image["Config"], options.get("entrypoint")
-    labels = {**(settings.get("Labels") or {}), **_pairs(options.get("label", []))}
+    labels = {**(settings.get("Labels") or {}), **pairs(options.get("label", []))}
     mounts, memory = _mounts(options)
     if image["Base"]:
         mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
@@ -76,10 +76,6 @@ def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     return config, options
 
 
-def _pairs(lines: list[str]) -> dict[str, str]:
-    return dict(line.partition("=")[::2] for line in lines)
-
-
 def _variables(options: dict[str, list[str]]) -> list[str]:
     """The lines of the variables that the command has, and of its files."""
     lines = list(options.get("env", []))
@@ -96,7 +92,7 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
         source, target = text.split(":")[:2]
         mounts.append({"Type": "bind", "Source": source, "Target": target})
     for text in options.get("mount", []):
-        fields = _pairs(next(csv.reader([text])))
+        fields = pairs(next(csv.reader([text])))
         kind, source, target = fields["type"], fields.get("source", ""), fields["target"]
         if kind == "volume" and source:
             mounts.append({"Type": kind, "Name": source, "Source": str(store.volume(source)), "Target": target})

@@ -11,7 +11,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
 import sys
 import time
 from collections import deque
@@ -70,6 +69,8 @@ def words_of(container: Container) -> list[str]:
 
 def start(container: Container) -> None:
     """Start a container beside this process. Returns once its first process runs. Raises Refused."""
+    import subprocess
+
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import sys
-import tarfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from . import api, asked, keeper, processes, store
+from . import asked, keeper, processes, store
 from .store import Refused
 from .template import filled
 
@@ -94,7 +91,7 @@ def _logs(options: Options, names: list[str]) -> None:
 
 def _events(options: Options, _: list[str]) -> None:
     """The ends of one container between two times: all that Muster asks for."""
-    named = dict(each.split("=", 1) for each in options.get("filter", []))
+    named = store.pairs(options.get("filter", []))
     state = store.read(store.find(named.get("container", "")).folder / "state.json") or {}
     for at, code in state.get("Ends", []):
         if options["since"][0] <= at <= options["until"][0]:
@@ -114,11 +111,11 @@ def _rm(options: Options, names: list[str]) -> int:
 
 def _image_add(_: Options, words: list[str]) -> None:
     """NAME LAYER VOLUME: an image whose Python is that of an environment in a volume; '': the host's own."""
+    import hashlib
+
     name, layer, volume = words
     base = str(store.root() / "volumes" / volume / "data") if volume else _plain_python()
-    layer = (
-        layer or "sha256:" + hashlib.sha256(f"{platform.python_version()} {platform.machine()}".encode()).hexdigest()
-    )
+    layer = layer or "sha256:" + hashlib.sha256(f"{store.python_version()} {os.uname().machine}".encode()).hexdigest()
     path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
     store.keep_image(name, {"Config": settings, "Base": base}, [layer], "2026-01-01T00:00:00Z")
@@ -126,7 +123,7 @@ def _image_add(_: Options, words: list[str]) -> None:
 
 def _plain_python() -> str:
     """An environment with this Python and no packages: what a host has beside it is no part of a run."""
-    version, program = platform.python_version(), os.path.realpath(sys.executable)
+    version, program = store.python_version(), os.path.realpath(sys.executable)
     place = store.volume(f"muster-python-{version}")
     packages = place / "lib" / f"python{version.rpartition('.')[0]}" / "site-packages"
     for folder in (place / "bin", packages):
@@ -141,6 +138,8 @@ def _plain_python() -> str:
 
 def _load(*_: Any) -> None:
     """An archive with the settings of an image whose layers are here already."""
+    import tarfile
+
     entries: dict[str, bytes] = {}
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
         for entry in archive:
@@ -159,11 +158,11 @@ def _load(*_: Any) -> None:
 def _volume_ls(options: Options, _: list[str]) -> None:
     for about in store.volumes():
         if store.is_labelled(about["Labels"], [each.removeprefix("label=") for each in options.get("filter", [])]):
-            print(about["Name"])
+            _say(about, options) if "format" in options else print(about["Name"])
 
 
 def _volume_create(options: Options, names: list[str]) -> int:
-    labels = dict(each.partition("=")[::2] for each in options.get("label", []))
+    labels = store.pairs(options.get("label", []))
     return _each(names, lambda name: store.volume(name, labels))
 
 
@@ -182,6 +181,12 @@ def _volume_rm(options: Options, names: list[str]) -> int:
                 raise
 
     return _each(names, remove)
+
+
+def _serve(*_: Any) -> None:
+    from . import api
+
+    api.serve()
 
 
 def _pull(*_: Any) -> None:
@@ -208,9 +213,9 @@ _COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None
     "image rm": ("", lambda _, names: _each(names, store.drop_image)),
     "image add": ("", _image_add),
     "volume create": ("label", _volume_create),
-    "volume ls": ("filter", _volume_ls),
+    "volume ls": ("filter format", _volume_ls),
     "volume inspect": ("format", _volume_inspect),
     "volume rm": ("", _volume_rm),
     "keep": ("", lambda _, words: keeper.guard(store.find(words[0]), int(words[1]))),
-    "system dial-stdio": ("", lambda *_: api.serve()),
+    "system dial-stdio": ("", _serve),
 }

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pwd
 import re
 import resource
-import shutil
 import signal
 import stat
 import time
@@ -15,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, image, read
+from .store import Container, Refused, image, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -33,6 +31,8 @@ _WAIT_S = 10.0
 
 
 def _prctl(what: int, value: int) -> None:
+    import ctypes
+
     ctypes.CDLL(None).prctl(what, value, 0, 0, 0)
 
 
@@ -50,20 +50,16 @@ def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
     config, user = container.config, pwd.getpwuid(os.getuid())
     own = {name: value for name, value in os.environ.items() if _OF_HOST.fullmatch(name)}
-    own |= _pairs(image(config["ImageId"])["Config"].get("Env") or [])
+    own |= pairs(image(config["ImageId"])["Config"].get("Env") or [])
     own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: str(container.scratch)}
     # What was sent stays as it was sent.
     own |= {"PYTHONPYCACHEPREFIX": f"{container.folder.parents[1]}/volumes/muster-bytecode"}
-    own |= _pairs(config["Env"])
+    own |= pairs(config["Env"])
     places = [(mount["Target"], mount["Source"]) for mount in config["Mounts"]]
     paths = {name: placed(own[name], places) for name in own if _PATHS.fullmatch(name)}
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(config["Gpus"])} if config["Gpus"] else {}
     return {**own, **gpus, **paths, MARK: container.id}
-
-
-def _pairs(lines: Iterable[str]) -> dict[str, str]:
-    return dict(line.partition("=")[::2] for line in lines)
 
 
 def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
@@ -98,6 +94,8 @@ def working_folder(container: Container) -> str:
 
 def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
     """Become the program `words` of a container; returns only by an exception. For a new process alone."""
+    import shutil
+
     os.setsid()
     os.closerange(3, 4096)
     for name, soft in container.config["Limits"]:

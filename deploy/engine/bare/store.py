@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
-import platform
 import re
-import secrets
-import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,10 +35,15 @@ def root() -> Path:
     return folder
 
 
+def python_version() -> str:
+    """The version of this Python."""
+    return sys.version.split()[0]
+
+
 def about_engine() -> dict[str, Any]:
     """What it says of itself. It lies in a folder that has the digest of its content for a name."""
     seen = os.uname()
-    version = f"bare-{os.path.basename(sys.path[0])}-{platform.python_version()}"
+    version = f"bare-{os.path.basename(sys.path[0])}-{python_version()}"
     return {
         "Version": version,
         "ServerVersion": version,
@@ -77,6 +78,11 @@ def write(path: Path, value: Any) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(json.dumps(value))
     part.replace(path)
+
+
+def pairs(lines: Iterable[str]) -> dict[str, str]:
+    """The values of lines `name=value`, by name."""
+    return dict(line.partition("=")[::2] for line in lines)
 
 
 class Container:
@@ -219,7 +225,7 @@ def find(name: str) -> Container:
 def add(config: dict[str, Any]) -> Container:
     """A new container. Raises Refused for a name that is taken."""
     name = config["Name"]
-    place, id = root() / "containers", secrets.token_hex(32)
+    place, id = root() / "containers", os.urandom(32).hex()
     with open(place / ".adding", "w") as adding:
         fcntl.flock(adding, fcntl.LOCK_EX)
         if any(each.name == name for each in containers()):
@@ -233,6 +239,8 @@ def add(config: dict[str, Any]) -> Container:
 
 def remove(container: Container) -> None:
     """Remove what there is of a container that does not run."""
+    import shutil
+
     for secret in container.config.get("Memory", []):
         shutil.rmtree(secret, ignore_errors=True)
     shutil.rmtree(container.scratch, ignore_errors=True)
@@ -257,6 +265,8 @@ def image(name: str) -> dict[str, Any]:
 
 def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: str) -> None:
     """Keep an image under its name; `settings`: its configuration, and where its Python is."""
+    import hashlib
+
     id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
     about = {"Id": f"sha256:{id}", "RepoTags": [name], "Created": created, "Size": 0, "RootFS": {"Layers": layers}}
     engine = about_engine()
@@ -306,6 +316,8 @@ def drop_volume(name: str) -> None:
         raise Refused(f"get {name}: no such volume", 404)
     if has_volume(name):
         raise Refused(f"remove {name}: volume is in use", 409)
+    import shutil
+
     aside = place.with_name(f".{name}.{os.getpid()}")
     place.rename(aside)
     shutil.rmtree(aside, ignore_errors=True)

@@ -129,7 +129,9 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
 
 def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Template, console: Console) -> DeployRequest:
     """What the deploy asked for, of the newcomer alone."""
-    cluster, folder, script = hosts.cluster, folder_to_send(options, hosts.cluster), script_words(options)
+    job = replace(hosts.cluster.job, min_nodes=str(template.plan["least"]))
+    cluster, script = replace(hosts.cluster, job=job), script_words(options)
+    folder = folder_to_send(options, cluster)
     choice = choice_of(cluster)
     code = FolderLook(folder, choice) if folder else None
     base = deploy_push.base_of(options, hosts, console, not script)

@@ -19,7 +19,7 @@ from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
-from ...job.options import FLAG, Options
+from ...job.options import FLAG, Job, Options
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
@@ -32,8 +32,8 @@ PREFIX = "muster-bare:"
 PYTHON = f"{PREFIX}python"
 # Bytes of an environment, with what uv keeps of it.
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
-# What the agent and a rank import beside torch.
-_BESIDE = "numpy\npysyncobj==0.3.17\n"
+# What a rank imports beside torch; and the agent, where nodes go on without others: no index has that one built.
+_BESIDE, _REGISTER = "numpy\n", "pysyncobj==0.3.17\n"
 
 
 def all_are(facts: Mapping[str, HostFacts]) -> bool:
@@ -80,15 +80,16 @@ def _cannot(cluster: Cluster, options: Options) -> str:
     return next((name for name, value in asked.items() if value), "")
 
 
-def base_of(facts: Mapping[str, HostFacts]) -> str:
-    """The name of the environment for these hosts: the version of its torch, and the build for their GPUs."""
+def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
+    """The name of the environment for these hosts: its torch, the build for their GPUs, and what the job needs more."""
     # PyTorch's index has the same builds for ARM, where its images are for x86 alone.
     machines = {
         host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
     }
     tag = official.choose(machines)[0].tag if machines else official.USUAL.tag
     torch, cuda, *_ = tag.split("-")
-    return f"{PREFIX}{torch}-{cuda.replace('cuda', 'cu').replace('.', '') if machines else 'cpu'}"
+    build = cuda.replace("cuda", "cu").replace(".", "") if machines else "cpu"
+    return f"{PREFIX}{torch}-{build}{'-register' if job.min_nodes else ''}"
 
 
 def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
@@ -100,7 +101,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
     lacking, facts = [session for session in hosts.sessions if asked[session.host.name]], hosts.facts
     if not lacking:
         return
-    torch, _, build = base.removeprefix(PREFIX).partition("-")
+    torch, build, *register = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
         if (room := facts[session.host.name].room) is not None and room < need:
@@ -109,7 +110,8 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
                 bringing.OTHER_DISK.format(session.host.name),
             )
     path = f"torch-{torch}-{build}.txt"
-    needs = Requirements(path, "torch", ((path, f"torch=={torch}\n{_BESIDE}".encode()),))
+    lines = f"torch=={torch}\n{_BESIDE}{_REGISTER if register else ''}"
+    needs = Requirements(path, "torch", ((path, lines.encode()),))
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
     places = [_place(session, facts[session.host.name]) for session in lacking]
     by_name = {session.host.name: session for session in lacking}
@@ -129,9 +131,8 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
 
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
-    return DockerPlace(
-        session.host.name, session, PYTHON, fact.user, (fact.uid, fact.gid), where=session.host.destination
-    )
+    where, owner = session.host.destination, (fact.uid, fact.gid)
+    return DockerPlace(session.host.name, session, PYTHON, fact.user, owner, where=where, bare=True)
 
 
 def _of(places: Sequence[object], session: Session) -> DockerPlace:

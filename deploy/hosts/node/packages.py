@@ -99,6 +99,7 @@ def _places(shipment: Shipment, pushed: Mapping[str, Pushed]) -> list[DockerPlac
             container.memory_options(fact, job),
             sent_folders.mounts(pushed.get(session.host.name, Pushed(0, "")).folders),
             session.host.destination,
+            fact.bare,
         )
         for session in shipment.sessions
     ]

@@ -75,7 +75,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         facts = observe.facts(sessions, bring=needed)
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
-        name = bare_hosts.base_of(facts.values) if bare_hosts.all_are(facts.values) else name
+        name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.all_are(facts.values) else name
         hosts, _ = run_user.choose(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
         # Ranks of another launcher run in an image only if the user names one.
         bare = not (needed or image or cluster.job.image)

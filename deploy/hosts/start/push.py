@@ -156,7 +156,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
     """
     facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
     if bare.all_are(facts):
-        return bare.base_of(facts)
+        return bare.base_of(facts, hosts.cluster.job)
     if options.image or not dockerfile:
         own = plan.choose_image(list(facts.values()))
         named = options.image or hosts.job.image

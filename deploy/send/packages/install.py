@@ -24,6 +24,7 @@ from ...core.errors import DeployError
 from ...core.fields import array, default, record, text, whole
 from ...core.results import Results
 from ...run.files.folders import cache_folder
+from ..ahead import Ahead
 from ..image import official
 from . import addresses, base, resolve, store, uv
 from .base import Base
@@ -112,6 +113,7 @@ class _Work:
     def bring(self) -> Installed:
         """Do all of it."""
         asked, folder = self._asked, self._folder
+        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
         self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
         self._base = self._described()
         key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
@@ -177,6 +179,7 @@ class _Work:
         by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
         question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
         with TemporaryDirectory(prefix="muster-packages-") as name:
+            self._tool.result()
             try:
                 tool = uv.Uv(self._folder, Path(name), asked.settings, tell)
                 lock = resolve.Resolving(question, tool, Path(name)).lock()
@@ -310,13 +313,18 @@ class _Work:
             exchange = Exchange(place.name, settings, lambda words: asked.tell(place.name, words))
             return exchange.finish(place.run(exchange, order, files, digest, scratch), what, hint)
 
+        def with_uv() -> dict[str, Any]:
+            asked.tell(place.name, "sending uv")
+            return once({**files, "uv": uv.program_for(place.name, place.machine(), self._folder)})
+
+        if self._has[place.name].lacks_uv and order["mode"] != "describe":
+            return with_uv()
         try:
             return once(files)
         except Unreached as fault:
             if not fault.uv:
                 raise
-            asked.tell(place.name, "sending uv")
-            return once({**files, "uv": uv.program_for(place.name, place.machine(), self._folder)})
+            return with_uv()
 
     def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
         """The one digest of the installed files. Where there are others, removes them and raises DeployError.

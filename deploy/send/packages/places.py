@@ -34,11 +34,15 @@ HERE = "this machine"
 
 
 class Has(NamedTuple):
-    """What a place has: what tells its base from another, the base's variables, the names of whole environments."""
+    """What a place has: what tells its base from another, the base's variables, the names of whole environments.
+
+    lacks_uv: it has none yet, and its Python gets none by itself.
+    """
 
     base: tuple[str, ...]
     variables: Mapping[str, str]
     environments: frozenset[str]
+    lacks_uv: bool = False
 
 
 class Place(Protocol):
@@ -95,7 +99,7 @@ class Runner(Protocol):
 class DockerPlace:
     """A Docker engine. `owner`: uid and gid of the run's processes. `limits`, `mounts`: options of docker run.
 
-    `where`: the login and address of its host.
+    `where`: the login and address of its host. `bare`: its containers are processes of the login (engine/bare).
     """
 
     name: str
@@ -106,6 +110,7 @@ class DockerPlace:
     limits: tuple[str, ...] = ()
     mounts: tuple[str, ...] = ()
     where: str = ""
+    bare: bool = False
     _base: str = ""
 
     @property
@@ -123,8 +128,10 @@ class DockerPlace:
         shown: dict[str, Any] = next((row for row in rows if "layers" in row), {"layers": [], "environment": []})
         variables = dict(line.partition("=")[::2] for line in shown.get("environment") or ())
         layers = tuple(shown["layers"])
-        self._base = commands.base(layers, variables)
-        return Has(layers, variables, frozenset(row["volume"] for row in rows if "volume" in row))
+        # A login has all that it keeps in its own hands: one cache, and one uv, are enough.
+        self._base = "bare" if self.bare else commands.base(layers, variables)
+        environments = frozenset(row["volume"] for row in rows if "volume" in row)
+        return Has(layers, variables, environments, self.bare and not environments)
 
     def environment(self, digest: str) -> str:
         """The volume's name."""
@@ -220,6 +227,7 @@ class ProcessPlace:
         if digest and scratch:
             self.forget(scratch)
         if digest and not done.code:
+            os.sync()  # a mark that a crash leaves without its files would count
             (target / ".whole").touch()
         elif digest:
             shutil.rmtree(target, ignore_errors=True)

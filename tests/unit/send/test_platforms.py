@@ -10,6 +10,7 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.hosts.node import bare
 from deploy.hosts.start import plan
+from deploy.job.options import Job
 from deploy.preflight.checks import hosts as host_checks
 from deploy.send.image import official, push_plan
 from deploy.send.image.official import Machine
@@ -44,7 +45,7 @@ def described(machine, libc=("glibc", "2.39")):
 def environment(machine, gpu):
     """The build of torch for a host without an engine."""
     fact = dataclasses.replace(FACTS, architecture=machine, driver=gpu[0], capabilities=gpu[1], gpus=("0",))
-    return bare.base_of({"host": fact}).rpartition("-")[2]
+    return bare.base_of({"host": fact}, Job()).rpartition("-")[2]
 
 
 def tool(machine, monkeypatch):

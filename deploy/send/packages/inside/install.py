@@ -19,7 +19,7 @@ from .tools import BARE, FAILED, Stop, Work, behind, run
 from .wheel import digest
 
 _COMPILED_S = 1800.0
-# Bytes of the largest file that may have a path in it: a command, a list of files.
+# Bytes of the largest file that may have the environment's path in it: a command. Of a package's own files none has.
 _MOST_WITH_PATHS = 8 << 20
 
 
@@ -52,22 +52,26 @@ class Installing(Work):
         built = [self._pin(wheel) for wheel in self.order.get("built", [])]
         lock.write_text("\n".join([*self.order["lock"], *built]) + "\n")
         python, packages = self.make_environment(target)
-        options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", "--link-mode", "copy"]
+        # A container has the cache on another disk. A login has both, and no file is written twice.
+        link = ["--link-mode", "hardlink" if BARE else "copy"]
+        options = ["--no-deps", "--require-hashes", "--only-binary", ":all:", *link]
         where = ["--find-links", str(self.wheels), "--python", python]
         run([self.uv, "pip", "install", *options, *where, "--requirement", str(lock)], self.scratch)
         for name in ("uv_cache.json", "direct_url.json"):  # they say when and whence, so no two are the same
             for path in packages.glob(f"*.dist-info/{name}"):
                 path.unlink()
-                rows = path.with_name("RECORD").read_text(errors="surrogateescape").splitlines(keepends=True)
-                rest = "".join(row for row in rows if f"/{name}," not in row)
-                path.with_name("RECORD").write_text(rest, errors="surrogateescape")
+                record = path.with_name("RECORD")
+                rows = record.read_text(errors="surrogateescape").splitlines(keepends=True)
+                record.unlink()  # what is in its place may be in uv's cache too
+                record.write_text("".join(row for row in rows if f"/{name}," not in row), errors="surrogateescape")
         behind(packages)
         _adopt_scripts(target)
         if not BARE:
             _compile(packages)  # elsewhere the packages cannot be written once they are used
         apart = {wheel["wheel"].partition("-")[0] for wheel in self.order.get("built", [])}
         whole, size = _digest(target, _files_of(packages, apart))
-        os.sync()
+        if not BARE:
+            os.sync()  # of a login's environment, run-order notes when it is on the disk
         return {"digest": whole, "size": size}
 
     def _pin(self, wheel: dict[str, Any]) -> str:
@@ -109,31 +113,33 @@ def _files_of(packages: Path, names: set[str]) -> set[str]:
     return files
 
 
-def _digest_of(path: Path, target: Path) -> str:
+def _digest_of(path: str, size: int, target: Path) -> str:
     """A digest of a file; where each host has its packages at a path of its own, without that path."""
-    if not BARE or path.stat().st_size > _MOST_WITH_PATHS:
-        with path.open("rb") as file:
+    if size > _MOST_WITH_PATHS:
+        with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    data = path.read_bytes().replace(os.fsencode(target), b"@").replace(os.fsencode(target.parents[1]), b"@")
-    if path.name == "RECORD":
-        data = b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b"../"))
+    data = Path(path).read_bytes()
+    if BARE and ("/site-packages/" not in path or path.endswith((".pth", "/RECORD"))):
+        data = data.replace(os.fsencode(target), b"@").replace(os.fsencode(target.parents[1]), b"@")
+        if path.endswith("/RECORD"):
+            data = b"".join(line for line in data.splitlines(keepends=True) if not line.startswith(b"../"))
     return hashlib.sha256(data).hexdigest()
 
 
 def _digest(target: Path, apart: set[str]) -> tuple[str, int]:
     """A digest of every installed file and its name, but those apart; the bytes of all. Bytecode holds times."""
-    whole, size = hashlib.sha256(), 0
+    whole, total = hashlib.sha256(), 0
     for folder, folders, names in os.walk(target):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
-            path = Path(folder, name)
-            if path.is_symlink():
+            path = f"{folder}/{name}"
+            if os.path.islink(path):
                 content = os.readlink(path)
-            elif str(path) in apart:
-                size += path.stat().st_size
-                continue
             else:
-                content = _digest_of(path, target)
-                size += path.stat().st_size
-            whole.update(f"{path.relative_to(target)}\0{content}\0".encode(errors="surrogateescape"))
-    return whole.hexdigest(), size
+                total += (size := os.path.getsize(path))
+                if path in apart:
+                    continue
+                content = _digest_of(path, size, target)
+            inside = path.removeprefix(f"{target}/")
+            whole.update(f"{inside}\0{content}\0".encode(errors="surrogateescape"))
+    return whole.hexdigest(), total

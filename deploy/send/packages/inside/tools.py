@@ -199,7 +199,7 @@ class Work:
         sent = self.scratch / "uv"
         if sent.is_file():
             (part / "bin").mkdir(parents=True)
-            shutil.copyfile(sent, part / "bin" / "uv")
+            shutil.move(sent, part / "bin" / "uv")
         else:
             tell(say="getting uv")
             words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:"]

@@ -4,6 +4,8 @@
 # and VOLUME (the packages; empty: the order installs nothing). It removes VOLUME if COMMAND fails, and SCRATCH after an
 # install or a failure, but where the order can be tried again (4: no uv, 5: no index). It does so too if the client is
 # gone: COMMAND ends with its input, and no write here matters. A VOLUME that is there already was left half by a reboot.
+# START is the name of the mark of a whole VOLUME. It says in which boot of the kernel it was made, until its files are on the disk:
+# nobody waits for that.
 user=$1 caches=$2 scratch=$3 volume=$4 digest=$5 start=$6; shift 6
 trap '' HUP PIPE
 make() { name=$1; shift; docker volume create --label "muster.user=$user" "$@" "$name" >/dev/null; }
@@ -23,7 +25,11 @@ now=$(date +%s)
 }
 "$@"; code=$?
 goes=
-[ -z "$volume" ] || [ "$code" -ne 0 ] || { (umask 077 && mkdir -p "$HOME/.muster/packages") && : >"$HOME/.muster/packages/$start"; } || code=1
+[ -z "$volume" ] || [ "$code" -ne 0 ] || {
+    mark=$HOME/.muster/packages/$start
+    (umask 077 && mkdir -p "$HOME/.muster/packages") && { cat /proc/sys/kernel/random/boot_id 2>/dev/null || :; } >"$mark" || code=1
+    [ "$code" -ne 0 ] || (sync && [ -e "$mark" ] && : >"$mark") </dev/null >/dev/null 2>&1 &
+}
 case $code in
 0) [ -z "$volume" ] || goes=$scratch ;;
 4 | 5) goes=$volume ;;
