@@ -46,7 +46,7 @@ def test_a_list_of_hosts_is_read_in_its_order(text, names):
     assert slurm.hosts(text) == names
 
 
-@pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a b", "$(id)"])
+@pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a[1-300]b[1-300]", "a b", "$(id)"])
 def test_what_is_no_list_of_hosts_is_refused(text):
     with pytest.raises(Refused):
         slurm.hosts(text)
@@ -60,6 +60,16 @@ def test_rank_0_is_on_the_first_host_of_the_step_and_all_nodes_meet_there():
     assert "is_host=0," in second["PET_RDZV_CONF"]
     assert (first["PET_NODE_RANK"], second["PET_NODE_RANK"]) == ("0", "1")
     assert (first["MUSTER_NODE"], second["MUSTER_NODE"]) == ("n1", "n2")
+
+
+def test_the_nodes_meet_at_a_port_that_slurm_reserved_or_at_one_of_the_jobs_own():
+    def port(**more):
+        return int(given(**more)["PET_RDZV_ENDPOINT"].rpartition(":")[2])
+
+    assert port(SLURM_STEP_RESV_PORTS="12007-12010") == 12007
+    assert port() == port(SLURM_NODEID="1", SLURMD_NODENAME="n2")
+    assert 15_000 <= port() < 30_000
+    assert port() != port(SLURM_RESTART_COUNT="1")
 
 
 def test_a_requeued_job_has_its_run_folder_again_and_a_rendezvous_of_its_own():
