@@ -81,7 +81,7 @@ def _cannot(cluster: Cluster, options: Options) -> str:
 
 
 def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
-    """The name of the environment for these hosts: its torch, the build for their GPUs, and what the job needs more."""
+    """The name of the environment for these hosts: its torch, their build for these GPUs, a digest of its packages."""
     # PyTorch's index has the same builds for ARM, where its images are for x86 alone.
     machines = {
         host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
@@ -89,7 +89,11 @@ def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
     tag = official.choose(machines)[0].tag if machines else official.USUAL.tag
     torch, cuda, *_ = tag.split("-")
     build = cuda.replace("cuda", "cu").replace(".", "") if machines else "cpu"
-    return f"{PREFIX}{torch}-{build}{'-register' if job.min_nodes else ''}"
+    return f"{PREFIX}{torch}-{build}-{hashlib.sha256(_packages(torch, job)).hexdigest()[:8]}"
+
+
+def _packages(torch: str, job: Job) -> bytes:
+    return f"torch=={torch}\n{_BESIDE}{_REGISTER if job.min_nodes else ''}".encode()
 
 
 def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
@@ -101,7 +105,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
     lacking, facts = [session for session in hosts.sessions if asked[session.host.name]], hosts.facts
     if not lacking:
         return
-    torch, build, *register = base.removeprefix(PREFIX).split("-")
+    torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
         if (room := facts[session.host.name].room) is not None and room < need:
@@ -110,8 +114,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
                 bringing.OTHER_DISK.format(session.host.name),
             )
     path = f"torch-{torch}-{build}.txt"
-    lines = f"torch=={torch}\n{_BESIDE}{_REGISTER if register else ''}"
-    needs = Requirements(path, "torch", ((path, lines.encode()),))
+    needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
     places = [_place(session, facts[session.host.name]) for session in lacking]
     by_name = {session.host.name: session for session in lacking}
