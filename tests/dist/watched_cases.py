@@ -678,7 +678,7 @@ def outcome(name):
     while not all(os.path.exists(os.path.join(OWN, name, f"done-{rank}")) for rank in range(WORLD)):
         time.sleep(0.02)  # else one rank's next case waits for the others' last
     with open(said, errors="replace") as file:
-        return [code, CHANGES.sub("*", file.read())]
+        return [code, CHANGES.sub("*", file.read().replace(OWN, ""))]
 
 
 PARTS = ("join", "small", "whole_batch", "train", "spawned", "outcome", "torchs_own", "init_device_mesh", "backward")

@@ -45,7 +45,7 @@ def described(machine, libc=("glibc", "2.39")):
 def environment(machine, gpu):
     """The build of torch for a host without an engine."""
     fact = dataclasses.replace(FACTS, architecture=machine, driver=gpu[0], capabilities=gpu[1], gpus=("0",))
-    return bare.base_of({"host": fact}, Job()).rpartition("-")[2]
+    return bare.base_of({"host": fact}, Job()).split("-")[-2]
 
 
 def tool(machine, monkeypatch):
