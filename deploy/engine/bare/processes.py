@@ -27,7 +27,7 @@ _OF_HOST = re.compile(
 _PATHS = re.compile(r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV")
 # What libraries leave in shared memory, by their own names.
 _SEGMENTS = re.compile(r"torch_|nccl-|sem\.|psm_|wnsm_|__KMP_REGISTERED_LIB_|cuda\.shm\.|loky-|muster-")
-_WAIT_S = 10.0
+_WAIT_S, _LOOKS = 10.0, 3
 
 
 def _prctl(what: int, value: int) -> None:
@@ -167,12 +167,15 @@ def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
 
 def sweep(container: Container, *parents: int) -> None:
     """End all processes of a container, and remove the shared memory that they leave. Raises Refused if one stays."""
-    end = time.monotonic() + _WAIT_S
-    while pids := members(container, *parents):
+    end, looks = time.monotonic() + _WAIT_S, 0
+    # One that starts while its parent ends may be in no single look.
+    while looks < _LOOKS:
+        pids = members(container, *parents)
+        looks = 0 if pids else looks + 1
         for pid in pids:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        if time.monotonic() > end:
+        if pids and time.monotonic() > end:
             raise Refused(f"cannot kill container: {container.id}: process {pids[0]} does not end", 500)
         time.sleep(0.01)
     _drop_segments(container)
