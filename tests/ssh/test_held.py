@@ -1,69 +1,114 @@
-"""What one host has and this machine does not: it keeps it in pieces, and the others get it from there."""
+"""Layers that one host's engine has and this machine does not: it keeps them in pieces, others get them from there."""
 
+import gzip
 import hashlib
+import io
+import tarfile
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.door import session
 from deploy.send.road import routes
+from deploy.send.road.cargo import Cargo
 from deploy.send.road.road import Road
 from tests.ssh.test_road import ARGV, keys, pieces, some, three
 
 MB = 1 << 20
 ROOM = 64 * MB
+# A stand-in for an engine: it saves an archive that lies in the home.
+DOCKER = '#!/bin/sh\n[ "$1" = save ] || exit 1\ncat "$HOME/$2"\n'
 
 
 @pytest.fixture
 def hosts(server):
-    yield from three(server)
+    for made in three(server):
+        program = made[0].home / "bin" / "docker"
+        program.parent.mkdir()
+        program.write_text(DOCKER)
+        program.chmod(0o755)
+        yield made
 
 
-def pass_on(hosts, argv, step=MB, before=lambda giver: None):
-    """The first host keeps what a command prints; the others get it: who had what from whom, and whose fault it is."""
+def digest(data):
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def saved(giver, **files):
+    """An archive `image` of these files, as an engine names them."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, data in files.items():
+            entry = tarfile.TarInfo(f"blobs/sha256/{name}")
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    (giver.home / "image").write_bytes(packed.getvalue())
+
+
+def pass_on(hosts, layers, step=MB, before=lambda giver: None):
+    """The first host keeps layers; the others get them: who had what from whom, and whose fault it is."""
     notes = []
     with session.open_all([server.host for server in hosts]) as opened:
-        sessions = list(opened.all().values())
+        first, *others = opened.all().values()
+        first._front = ("env", f"PATH={hosts[0].home}/bin:/usr/bin:/bin")
         with Road(len(hosts), lambda *_: None, notes.append) as road:
-            cargo = road.hold(sessions[0], argv, step, ROOM)
+            parts = road.hold(first, "image", layers, step, ROOM)
             before(hosts[0])
-            results = session.on_all(sessions[1:], lambda each: road.deliver(each, ARGV, cargo))
+            cargo = Cargo([parts[layer] for layer in layers])
+            results = session.on_all(others, lambda each: road.deliver(each, ARGV, cargo))
     return results, notes
 
 
-def saved(server, size):
-    """A command that prints so many bytes there, and their digest."""
-    data = some(size)
-    (server.home / "image").write_bytes(data)
-    return ["cat", str(server.home / "image")], hashlib.sha256(data).hexdigest()
+LAYERS = some(5 * MB + 123), some(2 * MB), some(3000)
 
 
-def test_the_others_get_all_of_it_from_the_host_that_has_it(hosts):
-    argv, digest = saved(hosts[0], 5 * MB + 123)
-    results, notes = pass_on(hosts, argv)
+@pytest.mark.parametrize("packed", [bytes, gzip.compress], ids=["as they are", "gzip"])
+def test_the_others_get_the_layers_from_the_host_that_has_them(hosts, packed):
+    saved(hosts[0], config=b"{}" * 400, **{f"layer-{number}": packed(data) for number, data in enumerate(LAYERS)})
+    results, notes = pass_on(hosts, [digest(data) for data in LAYERS])
     assert not results.faults
-    assert {each.done.out.strip() for each in results.values.values()} == {digest}
-    came = {source for each in results.values.values() for source in each.sources}
-    assert came <= {"a", "b", "c"}
+    assert {each.done.out.strip() for each in results.values.values()} == {hashlib.sha256(b"".join(LAYERS)).hexdigest()}
+    assert {source for each in results.values.values() for source in each.sources} <= {"a", "b", "c"}
     assert not notes
     assert [server.name for server in hosts if pieces(server)] == []
+    assert not keys(hosts)
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [["sh", "-c", "head -c 3000000 /dev/zero; exit 1"], ["docker-that-is-not-there", "save"], ["true"]],
-)
-def test_of_a_command_that_fails_nothing_stays(hosts, argv):
+def test_what_is_no_layer_that_was_asked_for_is_not_kept(hosts):
+    saved(hosts[0], one=LAYERS[1], other=some(MB + 7))
+    sizes = []
+
+    def look(giver):
+        sizes.extend(path.stat().st_size for path in pieces(giver))
+
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=look)
+    assert not results.faults
+    assert sum(sizes) == len(LAYERS[1])
+
+
+@pytest.mark.parametrize("archive", [b"", b"no archive" * 1000, None, "cut"], ids=["empty", "odd", "none", "cut"])
+def test_of_an_archive_that_is_not_whole_nothing_stays(hosts, archive):
+    saved(hosts[0], one=LAYERS[0])
+    place = hosts[0].home / "image"
+    place.write_bytes(place.read_bytes()[: 3 * MB] if archive == "cut" else archive or b"")
+    if archive is None:
+        place.unlink()
     with pytest.raises(DeployError):
-        pass_on(hosts, argv)
+        pass_on(hosts, [digest(LAYERS[0])])
     assert pieces(hosts[0]) == []
 
 
+def test_a_host_without_one_of_the_layers_passes_on_none(hosts):
+    saved(hosts[0], one=LAYERS[0])
+    with pytest.raises(DeployError, match="does not give all layers"):
+        pass_on(hosts, [digest(LAYERS[0]), digest(LAYERS[1])])
+
+
 def test_without_room_nothing_is_kept(hosts, monkeypatch):
-    argv, _ = saved(hosts[0], MB)
+    saved(hosts[0], one=LAYERS[1])
     monkeypatch.setattr("tests.ssh.test_held.ROOM", 1 << 60)
     with pytest.raises(DeployError, match="bytes are not free"):
-        pass_on(hosts, argv)
+        pass_on(hosts, [digest(LAYERS[1])])
     assert pieces(hosts[0]) == []
 
 
@@ -72,32 +117,21 @@ def test_a_host_that_changes_what_it_passes_on_gives_nobody_a_wrong_byte(hosts):
         for path in pieces(giver):
             path.write_bytes(b"x" * path.stat().st_size)
 
-    argv, _ = saved(hosts[0], 3 * MB)
-    results, _ = pass_on(hosts, argv, before=change)
+    saved(hosts[0], one=LAYERS[1])
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=change)
     assert results.faults.keys() == {"b", "c"}
 
 
 def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts, monkeypatch):
     monkeypatch.setattr(routes, "SILENT_S", 3.0)
-
-    def lose(giver):
-        for path in pieces(giver):
-            path.unlink()
-
-    argv, _ = saved(hosts[0], 3 * MB)
-    results, _ = pass_on(hosts, argv, before=lose)
+    saved(hosts[0], one=LAYERS[1])
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=lambda giver: [path.unlink() for path in pieces(giver)])
     assert results.faults.keys() == {"b", "c"}
     assert all("push again" in fault.hint for fault in results.faults.values())
 
 
 @pytest.mark.parametrize("step", [100_000, 4 * MB])
 def test_pieces_of_any_size_are_put_together(hosts, step):
-    argv, digest = saved(hosts[0], 2 * MB + 1)
-    results, _ = pass_on(hosts, argv, step)
-    assert {each.done.out.strip() for each in results.values.values()} == {digest}
-
-
-def test_keys_and_processes_go_with_the_push(hosts):
-    argv, _ = saved(hosts[0], MB)
-    pass_on(hosts, argv)
-    assert not keys(hosts)
+    saved(hosts[0], one=LAYERS[1])
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], step)
+    assert {each.done.out.strip() for each in results.values.values()} == {hashlib.sha256(LAYERS[1]).hexdigest()}

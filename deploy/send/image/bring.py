@@ -3,78 +3,66 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...core.errors import DeployError
-from ...core.text import last_line
-from ...door.session import Session, on_all
-from ..road.cargo import Cargo, step_of
+from ...door.session import Session
+from ..road.cargo import step_of
 from ..road.road import Road
-from . import commands, registry
+from . import registry
+from .compression import CompressedLayer
 from .model import Base
 from .pull import Pull, pull
 from .push_plan import Store
 
 # So many hosts, and images of each, are tried one after the other: an engine may have lost what it names.
 _MOST_GIVERS, _MOST_IMAGES = 2, 3
+# Layers that a host of the push keeps for the others, as they are.
+Held = Mapping[str, CompressedLayer]
 
 
 class Bringing:
     """Of one push. `look` asks an engine what it has. `sources`: the bytes that came to each host, by who sent them."""
 
     def __init__(self, road: Road, look: Callable[[Session], Store], note: Callable[[str], None]) -> None:
-        self._road, self._look, self._note = road, look, note
+        self._road, self._look, self.note = road, look, note
         self.sources = defaultdict[str, Counter[str]](Counter)
 
     def pull(self, sessions: Sequence[Session], references: Sequence[str]) -> list[Pull]:
         """Let hosts pull an image that has these names, as pull.py decides."""
-        pulls = pull(sessions, references, self._road.tell, self._note)
+        pulls = pull(sessions, references, self._road.tell, self.note)
         for each in pulls:
             if each.worked and each.progress.came:
                 self.sources[each.session.host.name][registry.registry_of(references[0])] += each.progress.came
         return pulls
 
-    def bring(self, base: Base, having: Sequence[Session], lacking: Sequence[Session], bare: Collection[str]) -> None:
-        """Bring the base to those that lack some of it; `bare`: they have no layer at all. Who does not get it keeps
-        lacking it."""
-        givers, takers = having, [session for session in lacking if session.host.name in bare]
+    def bring(self, base: Base, having: Sequence[Session], lacking: Mapping[Session, Sequence[str]]) -> Held:
+        """Bring the base to those that lack layers of it, as far as they can pull it. What the others lack, a host that
+        has it keeps for them."""
+        givers, left = having, [*lacking]
         if lacking and base.sources and not having:
-            givers = [each.session for each in self.pull(lacking, base.sources) if each.worked]
-            takers = [session for session in lacking if session not in givers]
-        for giver in givers[:_MOST_GIVERS]:
-            takers = self._pass_on(giver, takers, base) if takers else takers
-        rest = [session for session in lacking if session in takers or session.host.name not in bare]
-        if rest and base.sources and having:
-            self.pull(rest, base.sources)
+            givers = [each.session for each in self.pull(left, base.sources) if each.worked]
+            left = [session for session in left if session not in givers]
+        lacked = {layer for session in left for layer in lacking[session]}
+        wanted = [layer for layer in dict.fromkeys(base.layers) if layer in lacked]
+        for giver in givers[:_MOST_GIVERS] if wanted else ():
+            try:
+                return self._held(giver, base, wanted)
+            except DeployError as fault:
+                self.note(f"{giver.host.name} cannot pass on {base.name}: {fault.message}")
+        return {}
 
-    def _pass_on(self, giver: Session, takers: Sequence[Session], base: Base) -> list[Session]:
-        """Let them load it from a host that has it; those that could not."""
-        try:
-            cargo = self._saved(giver, base)
-        except DeployError as failed:
-            self._note(f"{giver.host.name} cannot pass on {base.name}: {failed.message}")
-            return [*takers]
-
-        def load(session: Session) -> None:
-            done, came = self._road.deliver(session, commands.load_image(), cargo)
-            self.sources[session.host.name] += came
-            if done.code:
-                raise DeployError(f"its engine refuses it: {last_line(done.err.encode())}")
-
-        loaded = on_all(takers, load, cap=len(takers))
-        for host, fault in loaded.faults.items():
-            self._note(f"{host}: does not get {base.name} from {giver.host.name}: {fault.message}")
-        return [session for session in takers if session.host.name in loaded.faults]
-
-    def _saved(self, giver: Session, base: Base) -> Cargo:
-        """What its engine saves of the base, kept there. Raises DeployError."""
+    def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> Held:
+        """Layers that a host keeps. It says which pieces each has, and the engines that get one check its digest; what
+        they are to call the image comes from here."""
         images = [each for each in self._look(giver).images if each.layers == base.layers]
         # One that a push made may be without its layers' files: the base itself comes first.
         images.sort(key=lambda each: bool(each.mark))
         last = DeployError("its engine shows no image with these layers")
         for image in images[:_MOST_IMAGES]:
             try:
-                return self._road.hold(giver, commands.save_image(image.id), step_of(base.size), base.size)
+                parts = self._road.hold(giver, image.id, wanted, step_of(base.size), base.size)
+                return {layer: CompressedLayer(layer, part.size, part) for layer, part in parts.items()}
             except DeployError as fault:
                 last = fault
         raise last

@@ -65,16 +65,6 @@ def first_image(names: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("first-image", _IMAGE_LINE, *names)
 
 
-def save_image(name: str) -> tuple[str, ...]:
-    """Print an image as an archive."""
-    return ("docker", "save", name)
-
-
-def load_image() -> tuple[str, ...]:
-    """Load an archive from standard input."""
-    return ("docker", "load", "--quiet")
-
-
 def inspect_image(name: str) -> tuple[str, ...]:
     """Everything that an engine says about an image, as JSON."""
     return ("docker", "image", "inspect", name)

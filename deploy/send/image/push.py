@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -35,7 +36,8 @@ from ..road.rates import Rates
 from ..road.road import Road
 from . import commands
 from .archive import archive
-from .bring import Bringing
+from .bring import Bringing, Held
+from .compression import PLAIN
 from .layer_cache import BaseLayers, LayerCache
 from .model import Base, Image, has_trainer, run_image
 from .push_plan import (
@@ -166,11 +168,11 @@ def push(
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
     with context.road:
         context.road.offer([session for session in sessions if _is_complete(context, has[session.host.name])])
-        brought = Ahead(lambda: _bring_base(sessions, context, has, bringing))
+        held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
         # All at once: who came later would not be in the chain.
         pushed = on_all(
             sessions,
-            lambda session: _push_to(session, context, has[session.host.name], brought),
+            lambda session: _push_to(session, context, has[session.host.name], bringing, held),
             cap=max(1, len(sessions)),
         )
     for save in saved:
@@ -216,14 +218,11 @@ def _say_nothing(host: str, sent: int, total: int, source: str = "") -> None:
 
 def _bring_base(
     sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
-) -> Mapping[str, Counter[str]]:
-    """Bring the base to hosts that lack it, where another host or a registry has it; what each got, by who sent it."""
-    plans = {session: _planned(context, has[session.host.name]) for session in sessions}
-    layers = set(context.base.layers)
-    lacking = [session for session, plan in plans.items() if layers & set(plan.layers)]
-    bare = {session.host.name for session in lacking if layers <= set(plans[session].layers)}
-    bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking, bare)
-    return bringing.sources
+) -> Held:
+    """Bring the base to hosts that lack it, where another host or a registry has it."""
+    plans = {session: _planned(context, has[session.host.name]).layers for session in sessions}
+    lacking = {session: layers for session, layers in plans.items() if layers}
+    return bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking)
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
@@ -331,45 +330,51 @@ def _is_complete(context: _PushContext, has: _Has) -> bool:
     return _planned(context, has).present and not any(each.plan(has.folders).stream for each in context.outgoing)
 
 
-def _push_to(session: Session, context: _PushContext, has: _Has, brought: Ahead[Mapping[str, Counter[str]]]) -> Pushed:
+def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bringing, held: Ahead[Held]) -> Pushed:
     """The image and the folders beside it; both at once if the image needs only its proof."""
-    ahead = Ahead(lambda: _push_image(session, context, has, brought)) if _planned(context, has).present else None
+    work = partial(_push_image, session, context, has, bringing, held)
+    ahead = Ahead(work) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
         sources += folder_push.send_folder(session, outgoing, has.folders, context.road)
-    pushed = ahead.result() if ahead else _push_image(session, context, has, brought)
+    pushed = ahead.result() if ahead else work()
     if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
-    sources += Counter(pushed.sources) + brought.result()[session.host.name]
+    sources += Counter(pushed.sources) + bringing.sources[session.host.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
 
 
-def _push_image(
-    session: Session, context: _PushContext, has: _Has, brought: Ahead[Mapping[str, Counter[str]]]
-) -> Pushed:
+def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Bringing, held: Ahead[Held]) -> Pushed:
     store, plan = has.store, _planned(context, has)
     if store is None:
         return Pushed(0, plan.why)
-    if set(context.base.layers).isdisjoint(plan.layers):
+    if not plan.layers:
         return _deliver(session, context, store, plan)
-    brought.result()
+    layers = held.result()
+    if layers.keys() >= set(plan.layers):
+        try:
+            return _deliver(session, context, store, plan, layers)
+        except DeployError as fault:
+            bringing.note(f"{session.host.name}: does not get {context.base.name} from another host: {fault.message}")
+            bringing.pull([session], context.base.sources)
     store = look(session, context.image, context.base)
     pushed = _deliver(session, context, store, plan_push(context.image, store, context.base.name))
     return replace(pushed, why=plan.why)
 
 
-def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan) -> Pushed:
-    """Send, and let the host prove it; if that fails, send all layers once more."""
+def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan, held: Held | None = None) -> Pushed:
+    """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
     sources = Counter[str]()
-    old = replaced(context.image, store)
-    for attempt in (plan, full_push(context.image, "all layers: those of the host did not give this image")):
+    old, carry = replaced(context.image, store), context.road.deliver if held else context.road.send
+    every = full_push(context.image, "all layers: those of the host did not give this image")
+    for attempt in (plan,) if held else (plan, every):
         if attempt.present:
             done = _try(session, context.image, old, context.proofs)
         else:
-            stream = _stream(context, store, attempt)
+            stream = _stream(context, store, attempt, held)
             context.proofs.drop(session.host.name, context.image.mark)
-            done, came = context.road.send(session, commands.receive_image(context.image.tag, old), stream)
+            done, came = carry(session, commands.receive_image(context.image.tag, old), stream)
             sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
             if sent := sources.total():
@@ -388,10 +393,10 @@ def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> 
     return session.run(argv, timeout_s=_TRY_S, check=False)
 
 
-def _stream(context: _PushContext, store: Store, plan: PushPlan) -> Cargo:
+def _stream(context: _PushContext, store: Store, plan: PushPlan, held: Held | None) -> Cargo:
     """The archive for `docker load`. Raises DeployError if it does not fit on the host's disk."""
-    codec = codec_for(store)
-    layers = context.layers.get(plan.layers, codec)
+    codec = PLAIN if held else codec_for(store)
+    layers = [held[layer] for layer in dict.fromkeys(plan.layers)] if held else context.layers.get(plan.layers, codec)
     check_space(store, [layer.size for layer in layers])
     return archive(context.image, layers, context.layers.sizes(), codec)
 

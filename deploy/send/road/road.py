@@ -19,7 +19,7 @@ from contextlib import suppress
 from ...core.errors import DeployError
 from ...core.scripts import Scripts
 from ...door.session import Session
-from .cargo import Cargo, Piece, of_host
+from .cargo import Cargo, Part, Piece, of_host
 from .guide import Delivered, Delivery, Guide, NoRoad, Tell
 from .line import Line
 from .rates import SMALL, Rates
@@ -27,6 +27,7 @@ from .routes import HERE
 
 # Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
 SHARED = 768 << 10
+_LAYER = re.compile(r"layer ([0-9a-f]{64})")
 _HELD, _HOLD_S = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9})"), 4 * 3600.0
 _SCRIPT = Scripts(__file__)
 _TICK_S, _BEAT_S, _CLOSE_S, _OVER_S = 0.1, 30.0, 5.0, 1.0
@@ -70,29 +71,33 @@ class Road:
         """These hosts lack nothing: what lies there of a push that was cut they pass on."""
         self._offering = [*sessions]
 
-    def hold(self, session: Session, argv: Sequence[str], step: int, room: int) -> Cargo:
-        """What a command prints on this host, in pieces of `step` bytes: from there others get it, and not from here.
+    def hold(self, session: Session, image: str, layers: Sequence[str], step: int, room: int) -> dict[str, Part]:
+        """Layers that this host's engine has, in pieces of `step` bytes: others get them there, and not from here.
 
-        `room`: the bytes that it may have. Raises DeployError if the command fails, or the host can pass nothing on.
+        `room`: the bytes that they may have. Raises DeployError if it lacks one, or can pass nothing on.
         """
-        host, lines, come = session.host.name, list[str](), 0
+        host, rows, come = session.host.name, dict[str, list[Piece]](), 0
 
-        def count(line: str) -> None:
+        def read(line: str) -> None:
             nonlocal come
-            if row := _HELD.fullmatch(line):
-                lines.append(line)
+            if layer := _LAYER.fullmatch(line):
+                rows[f"sha256:{layer[1]}"] = []
+            elif rows and (row := _HELD.fullmatch(line)):
+                [*rows.values()][-1].append(Piece(row[1], int(row[2])))
                 come += int(row[2])
                 self.tell(host, come, max(come, room), f"{host}'s engine")
 
-        session.run(_SCRIPT("hold", str(step), str(room), *argv), timeout_s=_HOLD_S, on_line=count)
-        pieces = tuple(Piece(digest, int(size)) for digest, size in map(str.split, lines))
-        if not pieces or any(piece.size != step for piece in pieces[:-1]):
-            raise DeployError(f"{host}: its engine gave no image", "push again")
-        cargo = Cargo([of_host(host, pieces)])
+        words = (str(step), str(room), image, *(layer.removeprefix("sha256:") for layer in layers))
+        session.run(_SCRIPT("hold", *words), timeout_s=_HOLD_S, on_line=read)
+        cut = any(piece.size != step for pieces in rows.values() for piece in pieces[:-1])
+        if cut or rows.keys() != set(layers) or not all(rows.values()):
+            raise DeployError(f"{host}: its engine does not give all layers", "push again")
+        parts = {layer: of_host(host, tuple(pieces)) for layer, pieces in rows.items()}
+        cargo = Cargo([*parts.values()])
         self._begin(session, (), cargo).ended.result()
         with self._lock:
-            self._offered |= {piece.digest for piece in pieces}
-        return cargo
+            self._offered |= {piece.digest for piece in cargo.pieces}
+        return parts
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
         """Run a command on a host with this cargo as its input, by the road where that is worth it.

@@ -1,15 +1,35 @@
 #!/bin/sh
-# hold STEP ROOM COMMAND...: keeps what COMMAND prints as pieces of STEP bytes, each a file by its digest, where `road` looks for
-# them; of each it says `DIGEST SIZE`. If COMMAND fails, ROOM bytes are not free or nobody hears it, nothing of it stays.
+# hold STEP ROOM IMAGE LAYER...: keeps the layers that the engine saves of IMAGE, in pieces of STEP bytes, each a file by its
+# digest, where `road` looks for them. Of each layer it says `layer DIGEST`, then of its pieces in their order `DIGEST SIZE`.
+# Engines name their files differently, and may have compressed them: only the digest of what is in one tells which layer it is.
+# If that fails, ROOM bytes are not free or nobody hears it, nothing of it stays.
 umask 077
-step=$1 room=$2; shift 2
+export step="$1"; room=$2 image=$3; shift 3
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store/pieces" || exit
 [ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt $((room / 1024)) ] || { echo "$room bytes are not free in $store" >&2; exit 1; }
-part=.$$.held.coming names=.$$.names.coming
-: >"$names"
-trap 'xargs rm -f -- "$part" "$names" <"$names"' EXIT; trap 'exit 1' HUP INT TERM PIPE
-{ "$@" || echo failed >>"$names"; } | while dd "bs=$step" count=1 iflag=fullblock 2>/dev/null >"$part" && [ -s "$part" ]; do
-    digest=$(sha256sum <"$part") && digest=${digest%% *} && echo "$digest" >>"$names" || exit
-    size=$(wc -c <"$part") && mv -f -- "$part" "$digest" && echo "$digest $((size))" || exit
-done && ! grep -qx failed "$names" && : >"$names"
+# Whatever of a push has this name, and no process any more, is swept by the next one. A reader may outlive a broken archive:
+# without the folder it ends.
+own=$PWD/.$$.held.coming
+mkdir -- "$own" || exit
+trap 'rm -rf -- "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+export own wanted="$*"
+# Each file of the archive is the input of this.
+# shellcheck disable=SC2016  # for another shell
+export keep='
+cd "$own" && dd bs=4096 count=1 iflag=fullblock 2>/dev/null >head || exit
+open=cat
+case $(od -An -tx1 -N4 head | tr -d " ") in 1f8b*) open="gzip -dc" ;; 28b52ffd) open="zstd -dc" ;; esac
+: >list
+{ cat head; cat; } | $open | while dd "bs=$step" count=1 iflag=fullblock 2>/dev/null >piece && [ -s piece ]; do
+    digest=$(sha256sum <piece) && digest=${digest%% *} && size=$(wc -c <piece) && mv -f piece "$digest" || exit
+    echo "$digest $((size))" >>list
+done
+whole=$(while read -r digest _; do cat "$digest"; done <list | sha256sum)
+case " $wanted " in *" ${whole%% *} "*) { echo "layer ${whole%% *}"; cat list; } | tee -a layers ;; esac
+'
+# shellcheck disable=SC2016
+docker save "$image" | tar -x --to-command='sh -c "$keep"' -f - && [ -s "$own/layers" ] || exit 1
+while read -r digest _; do
+    [ "$digest" = layer ] || [ ! -e "$own/$digest" ] || mv -f -- "$own/$digest" . || exit
+done <"$own/layers"
