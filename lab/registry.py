@@ -31,7 +31,8 @@ def _digest(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
-def _layer(size: int) -> bytes:
+def layer_of(size: int) -> bytes:
+    """A layer of so many bytes that do not compress, as a tar file."""
     packed, entry = io.BytesIO(), tarfile.TarInfo("noise")
     entry.size = size
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -48,7 +49,7 @@ class Registry:
         line = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=registry"]
         line += ["-addext", named, "-keyout", str(key), "-out", str(self.certificate)]
         subprocess.run(line, check=True, capture_output=True)
-        layer = _layer(size)
+        layer = layer_of(size)
         config = json.dumps(
             {
                 "architecture": "amd64",

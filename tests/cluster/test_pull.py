@@ -1,6 +1,7 @@
 """An image that lies in a registry: who of the hosts fetches it there, who gets it from another host, and with what."""
 
 import base64
+import hashlib
 import json
 import signal
 import subprocess
@@ -9,7 +10,11 @@ import uuid
 
 import pytest
 
-from lab.registry import PASSWORD, USER, Registry
+from deploy.send.image.archive import archive
+from deploy.send.image.compression import PLAIN, CompressedLayer
+from deploy.send.image.model import Base, run_image
+from deploy.send.road.cargo import of_bytes
+from lab.registry import PASSWORD, USER, Registry, layer_of
 from lab.waiting import until
 from tests.cluster.control import HOME, Control
 
@@ -169,3 +174,21 @@ def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller,
     for host in puller.hosts:
         left = "ls ~/.muster/road/*/pieces /dev/shm 2>/dev/null | grep -c muster-road; true"
         assert puller.rack.on(host, left) == "0"
+
+
+@pytest.mark.holds("road-closed")
+@pytest.mark.parametrize("store", ["classic", "containerd"])
+def test_an_engine_takes_no_layer_that_is_another_than_its_digest_says(rack, store):
+    host = next(host for host in rack.hosts if rack.store(host) == store)
+    layer, other = layer_of(20_000), layer_of(20_000)
+    named = f"sha256:{hashlib.sha256(layer).hexdigest()}"
+    image = run_image(Base("base", "amd64", "linux", "2026-01-01T00:00:00Z", {}, (named,), 0, ()), "muster-test-lies")
+    for data, loads in ((other, False), (layer, True)):
+        stream = archive(image, [CompressedLayer(named, len(data), of_bytes(data))], {}, PLAIN)
+        line = ["docker", "exec", "-i", rack.container(host), "docker", "load"]
+        done = subprocess.run(line, input=b"".join(stream.chunks()), capture_output=True, timeout=60)
+        assert (done.returncode == 0) is loads, done.stderr
+        # A name may stay in containerd's store; no container can be made of it.
+        runs = "docker create --pull never --name lies muster-test-lies true >/dev/null 2>&1; echo $?; docker rm lies"
+        assert rack.on(host, f"{runs} >/dev/null 2>&1; true").startswith("0") is loads
+    rack.on(host, "docker", "image", "rm", "muster-test-lies")
