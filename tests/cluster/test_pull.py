@@ -96,12 +96,14 @@ def test_hosts_that_share_one_slow_way_get_it_from_the_first_that_pulled(puller)
     assert sum(puller.given().values()) < 2
     assert all(map(puller.has_image, puller.hosts))
     assert "rack-1" in {*pushed["rack-2"]["sources"], *pushed["rack-3"]["sources"]}
+    assert not {"rack-2", "rack-3"} & pushed["rack-1"]["sources"].keys()
 
 
 def test_each_host_pulls_where_that_is_fast(puller):
     pushed = rows(puller.push())
     assert all(0.99 < part < 1.05 for part in puller.given().values())
-    assert all(puller.registry.name in row["sources"] for row in pushed.values())
+    others = {*puller.hosts}
+    assert all(puller.registry.name in row["sources"] and not others & row["sources"].keys() for row in pushed.values())
 
 
 def test_what_one_host_has_is_neither_pulled_nor_sent_again(puller):

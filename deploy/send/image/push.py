@@ -351,16 +351,22 @@ def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Br
         return Pushed(0, plan.why)
     if not plan.layers:
         return _deliver(session, context, store, plan)
-    layers = held.result()
-    if layers.keys() >= set(plan.layers):
+    layers, why = held.result(), plan.why
+    store, plan = _seen(session, context)  # it may have pulled them meanwhile
+    if plan.layers and layers.keys() >= set(plan.layers):
         try:
-            return _deliver(session, context, store, plan, layers)
+            return replace(_deliver(session, context, store, plan, layers), why=why)
         except DeployError as fault:
             bringing.note(f"{session.host.name}: does not get {context.base.name} from another host: {fault.message}")
             bringing.pull([session], context.base.sources)
+            store, plan = _seen(session, context)
+    return replace(_deliver(session, context, store, plan), why=why)
+
+
+def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
+    """What a host has now, and what to send of the image."""
     store = look(session, context.image, context.base)
-    pushed = _deliver(session, context, store, plan_push(context.image, store, context.base.name))
-    return replace(pushed, why=plan.why)
+    return store, plan_push(context.image, store, context.base.name)
 
 
 def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan, held: Held | None = None) -> Pushed:
