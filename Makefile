@@ -176,6 +176,6 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@.venv-docs/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
 	@touch $@
 
-# The command of the checkout in which it is called: several may share a .venv by a link.
+# The command of the checkout in which it is called. Several may share a .venv by a link, and it outlives each of them.
 $(BIN)/muster: requirements/muster.py | $(VENV)/.ready
-	@{ printf '#!%s -P\n' "$(CURDIR)/$(BIN)/python"; cat $<; } >$@ && chmod +x $@
+	@{ printf '#!%s -P\n' "$(realpath $(VENV))/bin/python"; cat $<; } >$@ && chmod +x $@
