@@ -71,6 +71,17 @@ def test_nothing_is_left_though_all_that_keeps_a_container_is_killed_at_once(eng
     assert not living("^sleep 7782")
 
 
+def test_one_that_should_go_with_its_end_is_gone_at_the_next_look_though_a_restart_killed_who_removes_it(engine):
+    id = start(engine, "import time; time.sleep(600)", "--rm")
+    folder, scratch = engine.root / "containers" / id, Path(f"/tmp/muster-{id[:12]}")
+    assert scratch.is_dir()
+    for pid in [*living(f"keep {id}"), str(pid_of(engine, id))]:
+        os.kill(int(pid), signal.SIGKILL)
+    until(lambda: not engine("ps", "--all", "--quiet").stdout, "the next look to see it", 20)
+    assert not folder.exists()
+    assert not scratch.exists()
+
+
 def test_the_end_of_one_container_leaves_another_and_the_logins_own_processes_alone(engine):
     own = subprocess.Popen(["sleep", "7783"])
     start(engine, "import time; time.sleep(600)", name="c1")

@@ -189,10 +189,6 @@ def _serve(*_: Any) -> None:
     api.serve()
 
 
-def _pull(*_: Any) -> None:
-    raise Refused("this host has no container engine: it takes no image of a registry")
-
-
 # By the words of a command: its options that have a value (None: it reads all itself), and what does it.
 _COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None]]] = {
     "info": ("format", lambda options, _: _say(store.about_engine(), options)),
@@ -206,7 +202,6 @@ _COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None
     "logs": ("since tail", _logs),
     "events": ("since until filter format", _events),
     "rm": ("", _rm),
-    "pull": ("", _pull),
     "load": ("", _load),
     "image inspect": ("format", lambda options, names: _each(names, lambda name: _say(store.image(name), options))),
     "image ls": ("", lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()})))),

@@ -169,9 +169,13 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 def containers() -> list[Container]:
-    """All containers of this host, the newest first."""
+    """All containers of this host, the newest first. Those that nobody was left to remove at their end go now."""
     made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
-    return sorted((each for each in made if each.config), key=lambda each: each.config["Created"], reverse=True)
+    over = [each for each in made if each.config.get("AutoRemove") and each.state["Status"] == "exited"]
+    for each in over:
+        remove(each)
+    stay = (each for each in made if each.config and each not in over)
+    return sorted(stay, key=lambda each: each.config["Created"], reverse=True)
 
 
 def is_labelled(labels: dict[str, str], wanted: list[str]) -> bool:
