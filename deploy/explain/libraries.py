@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from .words import compiled
 
 # What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.
@@ -11,14 +9,29 @@ _OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft
 # One with a path is of a package of Python's, not of the system.
 PATTERN = rf"(?<![\w./-])(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
 _MISSING = compiled(PATTERN)
-_NAME = compiled(r"lib(?P<name>.+)\.so(?:\.(?P<number>[\d.]+))?")
-# Debian's and Ubuntu's packages whose names do not follow from the library's, as `package` makes them.
+_NAME = compiled(r"(?P<name>lib.+)\.so(?:\.(?P<number>[\d.]+))?")
+# Those whose package has their name and number, and others. Of all libraries in Debian 12's index half follow that
+# rule, so of any other one only the index says which package has it.
+_BY_NAME = (
+    "libaio libarchive libasound libatomic libavcodec libavformat libcairo libcups libcurl libdbus-1 libdrm libEGL "
+    "libespeak-ng libexpat libfabric libffi libfontconfig libfreetype libgbm libgcc_s libgdal libgfortran libGL "
+    "libglfw libgomp libhwloc libibverbs libICE libjemalloc liblmdb liblz4 liblzma libmagic libmpg123 libnl-3 "
+    "libnl-route-3 libnuma libodbc libOpenGL libpango-1.0 libpci libpmix libpng16 libportaudio libpq libquadmath "
+    "librdmacm libreadline libSM libsndfile libsox libsqlite3 libssl libstdc++ libtbb libtcmalloc_minimal libtiff "
+    "libtinfo libunwind libusb-1.0 libuuid libvulkan libwebp libX11 libxcb libXcomposite libXcursor libXdamage "
+    "libXext libXfixes libXi libXinerama libXrandr libXrender libXtst libzstd"
+)
 _PACKAGES = {
     **dict.fromkeys(("libglib-2.0", "libgthread-2.0", "libgobject-2.0", "libgio-2.0"), "libglib2.0-0"),
+    **dict.fromkeys(("libmpi.so.40", "libmpi_cxx.so.40", "libopen-rte.so.40", "libopen-pal.so.40"), "libopenmpi3"),
     "libGLU": "libglu1-mesa",
+    "libOSMesa": "libosmesa6",
     "libbz2": "libbz2-1.0",
-    "libcrypto": "libssl3",
-    "libmpi": "libopenmpi3",
+    "libcrypto.so.3": "libssl3",
+    "libgeos_c": "libgeos-c1v5",
+    "libmlx5": "ibverbs-providers",
+    "libssl.so.1.1": "libssl1.1",
+    "libcrypto.so.1.1": "libssl1.1",
     "libtcmalloc": "libgoogle-perftools4",
     "libxml2": "libxml2",
     "libz": "zlib1g",
@@ -34,23 +47,24 @@ def missing(words: str) -> str:
 
 
 def package(library: str) -> str:
-    """The package of Debian and Ubuntu that has it: `libxcb.so.1` is in libxcb1.
+    """The package of Debian and Ubuntu that has it: `libxcb.so.1` is in libxcb1. Empty if only their index tells.
 
-    A library's package has its name and number in small letters, with `-` between two digits.
+    By its name, a library's package has name and number in small letters, with `-` between two digits.
     """
     match = _NAME.fullmatch(library)
-    if not match:
-        return library
-    name = f"lib{match['name']}"
-    if name in _PACKAGES:
-        return _PACKAGES[name]
-    number = (match["number"] or "").partition(".")[0]
-    plain = name.lower().replace("_", "-")
-    return f"{plain}-{number}" if number and re.search(r"\d$", plain) else f"{plain}{number}"
+    name, number = match.groups("") if match else (library, "")
+    if own := _PACKAGES.get(library) or _PACKAGES.get(name):
+        return own
+    if name not in _BY_NAME.split():
+        return ""
+    number, plain = number.partition(".")[0], name.lower().replace("_", "-")
+    return f"{plain}-{number}" if number and plain[-1].isdigit() else f"{plain}{number}"
 
 
 def install(library: str) -> str:
-    """The command that installs its package, as root, on Debian and Ubuntu, and what is missed next."""
+    """The command that installs its package, as root, on Debian and Ubuntu, and what is missed next; or finds it."""
     own = package(library)
+    if not own:
+        return f"apt-get update && apt-get install -y apt-file && apt-file update && apt-file search {library}"
     packages = _OPENCV if own in (*_OPENCV, "libxcb1") else (own,)
     return f"apt-get update && apt-get install -y {' '.join(packages)}"

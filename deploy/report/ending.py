@@ -98,7 +98,9 @@ def _hint(
 
 def _with_library(library: str, backend: str, again: object) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
-    of_system = f"{library} is in Debian's and Ubuntu's {libraries.package(library)}"
+    if not (own := libraries.package(library)):
+        return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
+    of_system = f"{library} is in Debian's and Ubuntu's {own}"
     if backend in ("processes", "docker", "slurm"):
         where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
