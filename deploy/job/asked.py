@@ -45,7 +45,7 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
     """
     here, owner = path.parent, stranger(path.parent, path)
     asked = [*map(_host, hosts), *_settings(job, bool(owner)), *_outside(job, here)]
-    asked += [wish for host in hosts for wish in _of_host(host)]
+    asked += [wish for host in hosts for wish in _of_host(host, bool(owner))]
     asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
     asked += [Wish("data", f"all of {data.source}, to {data.target} on the hosts") for data in job.data]
     asked += [_variables(file) for file in job.env_file]
@@ -116,15 +116,14 @@ def _outside(job: Job, here: Path) -> Iterator[Wish]:
         yield Wish("include", f"{name} is sent, even where it is a credential")
 
 
-def _of_host(host: Host) -> Iterator[Wish]:
+def _of_host(host: Host, all_of_them: bool) -> Iterator[Wish]:
     for mount in host.mounts:
         yield Wish("mount", f"{_mount(mount)} on {host.name}", _mount(mount), host.name)
     for name, value in host.environment.items():
         if _REACHES_HOST.fullmatch(name):
             yield Wish("variable", f"{name}={value} on {host.name}: its engine reads it")
-    known = _UNASKED | _OF_ADDRESS | {"mounts"}
     for name, value in _given(host, Host(host.name, host.address)):
-        if name not in known:
+        if name not in _OF_ADDRESS | {"mounts"} and (name not in _UNASKED or all_of_them):
             yield Wish(name.replace("_", "-"), f"{_as_written(value)} on {host.name}")
 
 

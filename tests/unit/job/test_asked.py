@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.core.errors import UsageError
 from deploy.job import asked
 from deploy.job.cluster import from_file
 from deploy.job.consent import lines
@@ -85,3 +86,45 @@ def test_a_role_of_a_folder_is_asked_for_where_its_script_lies_outside(tmp_path)
     assert not lines_of(replace(Job(), roles=("a=1:python in.py",)), folder=tmp_path)
     lines = lines_of(replace(Job(), roles=("a=1:python out.py", "b=1:python in.py")), folder=tmp_path)
     assert lines == ["role out.py leads to /etc/hostname"]
+
+
+@pytest.mark.holds("folder-asks")
+def test_a_variable_that_engines_read_is_asked_for_and_one_of_the_script_is_not(tmp_path):
+    """Variables of a run stay in its containers; these decide which devices a container gets."""
+    given = {"NVIDIA_VISIBLE_DEVICES": "all", "LR": "0.1"}
+    assert lines_of(replace(Job(), environment=given), folder=tmp_path) == [
+        "variable NVIDIA_VISIBLE_DEVICES=all: the hosts' engines read it"
+    ]
+    assert lines_of(Job(), Host("a", "a", environment=given), folder=tmp_path) == [
+        "host a at a",
+        "variable NVIDIA_VISIBLE_DEVICES=all on a: its engine reads it",
+    ]
+
+
+@pytest.mark.holds("folder-asks")
+def test_what_is_sent_from_this_machine_is_asked_for_by_name_and_nothing_from_outside_is_included(tmp_path):
+    (tmp_path / ".env").write_text("PASSED\nGIVEN=1\n")
+    (tmp_path / "key.pem").write_text("x")
+    job = replace(Job(), include=("key.pem",), env_file=(tmp_path / ".env",))
+    assert lines_of(job, folder=tmp_path) == [
+        "include key.pem is sent, even where it is a credential",
+        f"variables of {tmp_path}/.env, with PASSED of this shell",
+    ]
+    (tmp_path / "out.pem").symlink_to("/etc/hostname")
+    with pytest.raises(UsageError, match=r"out\.pem leads out of the folder, to /etc/hostname"):
+        lines_of(replace(job, include=("out.pem",)), folder=tmp_path)
+
+
+@pytest.mark.holds("folder-asks")
+def test_a_folder_that_another_user_can_change_asks_for_its_free_settings_too(tmp_path, monkeypatch):
+    job, host = replace(Job(), args="--lr 1", gpus="2"), Host("a", "10.0.0.1", gpus="1")
+    assert {wish.shown() for wish in asked.free([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
+    assert lines_of(job, host, folder=tmp_path) == ["host a at 10.0.0.1"]
+    monkeypatch.setattr(asked, "stranger", lambda *_: "mallory")
+    assert lines_of(job, host, folder=tmp_path) == [
+        "host a at 10.0.0.1",
+        "gpus 2",
+        "args --lr 1",
+        "gpus 1 on a",
+        "owner mallory: this folder is that user's, who can change it at any moment",
+    ]
