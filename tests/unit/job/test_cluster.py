@@ -131,8 +131,8 @@ def test_a_whole_file(write, tmp_path):
 
 def test_the_flag_picks_from_the_file_and_may_name_others(allowed, write):
     path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
-    cluster = find_cluster("c,me@a", str(path))
-    assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"))
+    cluster = find_cluster("c,me@a,b:7", str(path))
+    assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"), Host("b", "b", 7))
     assert cluster.job.processes == 3
     assert [host.name for host in find_cluster("", str(path)).hosts] == ["a", "b"]
 
@@ -221,6 +221,16 @@ def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
             "cluster.toml: job.dockerfile: there is an image",
             "",
         ),
+        (
+            "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\nargs = '--lr 1'",
+            "cluster.toml: job.args: there is a script too",
+            "Muster's own trainer",
+        ),
+        (
+            "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\n[[role]]\nname = 'b'\nnodes = 1\ncommand = 'x'",
+            "cluster.toml: job: there are roles too",
+            "a script is one role",
+        ),
         ("[[hosts]]\nname = 'a'\n[job]\nfolder = 'nowhere'", "cluster.toml: job.folder: there is no folder", ""),
         ("[[hosts]]\nname = 'a'\n[job]\ndockerfile = 'none'", "cluster.toml: job.dockerfile: there is no file", ""),
         ("[[hosts]]\nname = 'a'\n[jobs]\nfolder = 'x'", "cluster.toml: jobs: unknown key", "did you mean `job`?"),
@@ -230,6 +240,11 @@ def test_what_is_wrong_in_a_file_is_named_by_its_path(refusal, text, message, hi
     fault = refusal(text)
     assert fault.message.startswith(message)
     assert hint in fault.hint
+
+
+def test_a_file_with_roles_alone_is_a_good_one(write):
+    path = write("[[hosts]]\nname = 'a'\n[[role]]\nname = 'b'\nnodes = 1\ncommand = 'x'")
+    assert from_file(path).job.roles
 
 
 def test_one_wrong_host_of_many_is_refused_by_its_name(refusal):
