@@ -31,6 +31,9 @@ KILLED: tuple[Sign, ...] = (
             "dmesg -T | grep -i oom", "host-memory"),
     general("crashed", r"DataLoader worker \(pid \d+\) is killed by signal: Aborted",
             "a data loader worker aborted in compiled code", "python -X faulthandler SCRIPT", "worker-failed"),
+    sign("docker-refused", r"pthread_create failed.{0,60}Operation not permitted",
+         "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
+         "docker version", "process-limits"),
     sign("process-limits", r"can't start new thread|pthread_create failed|fork.{0,40}Resource temporarily unavailable|"
          r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),

@@ -128,7 +128,7 @@ NETWORK = (
     sign("memlock", r"ibv_reg_mr.{0,20} failed.{0,60}Cannot allocate memory|"
          r"ibv_create_\w+ failed.{0,60}Cannot allocate memory", "locked memory is limited", "ulimit -l"),
     general("nccl-cuda", r"[Cc]uda failure (?:\d+ )?'(?!out of memory|(?:an )?(?:illegal memory|uncorrectable|"
-            r"unspecified launch)|device-side|CUDA driver version)([^']{1,80})'",
+            r"unspecified launch)|device-side|CUDA driver version|system not yet)([^']{1,80})'",
             "a CUDA call of NCCL failed: {0}", NCCL_DEBUG, "gpu-faulty"),
     replace(
         general("", r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
