@@ -144,7 +144,7 @@ NETWORK = (
             "ibv_devinfo -v", "killed", "node-lost"),
     sign("rdma-down", r"NET/IB.{0,20} Got async event ?: (?:port error|.{0,20}fatal)", "an RDMA port went down",
     "ibstat"),
-    several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|Unable)", "the RDMA plugin failed: NCCL may do without it", NCCL_DEBUG,
+    several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|ERROR|Unable)", "the RDMA plugin failed: NCCL may do without it", NCCL_DEBUG,
             "rdma", "rdma-hidden"),
     several(r"Got completion from peer .{0,80} with (?:status=|error )\d+|got completion with error",
             "an RDMA transfer failed: the peer died, or the network lost the data", "ibv_devinfo -v", "rdma",
