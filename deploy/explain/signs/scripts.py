@@ -53,10 +53,10 @@ SCRIPT = (
            r"invalid header or archive|"
            r"_pickle\.UnpicklingError(?!: Weights only)|invalid load key|InvalidHeaderDeserialization",
            "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
-    sign("exception", r"(?:No such file or directory|Device or resource busy|Stale file handle|Text file busy):? .{0,300}"
-         r"(?:/\.triton/cache/|/torchinductor_\w{1,60}/|/triton_cache/)",
+    sign("exception", r"(?:No such file or directory|Device or resource busy|Stale file handle|Text file busy)"
+         r":? .{0,300}(?:/\.triton/cache/|/torchinductor_\w{1,60}/|/triton_cache/)",
          "processes write one cache of compiled code at once: the ranks of a host, or hosts with one home",
-         "export TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor", "disk-faulty"),
+         "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
     sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image",
          "a file of the data set is not a readable image, or is truncated ({0})", "ls -l FILE"),
