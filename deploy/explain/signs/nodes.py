@@ -109,6 +109,9 @@ NETWORK = (
          "{0} joined the rendezvous but refuses the connections for the gradients", PREFLIGHT, "name-loopback"),
     sign("host-unreachable", r"tcp/socket\.cc:\d+\].{0,80} connect: (?:Network is unreachable|No route to host)",
          "a node gave an address that its peers cannot reach", PREFLIGHT, "other-network", "no-route", "link-local"),
+    sign("data-ports-dropped", r"tcp/pair\.cc:\d+\] [Cc]onnect timeout \[([^]]+)\]",
+         "{0} joined the rendezvous but does not answer the connections for the gradients", PREFLIGHT,
+         "data-ports-rejected", "other-network", "host-unreachable"),
     general("data-ports-dropped", r"Gloo connectFullMesh failed with .{0,200}no error",
             "the nodes met, but gloo could not connect them", PREFLIGHT, "data-ports-rejected",
             "other-network", "name-loopback", "open-files"),
@@ -183,7 +186,8 @@ NETWORK = (
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
          r"Couldn't reach https?://|"
          r"requests\.exceptions\.(?:SSL|Proxy)Error|"
-         r"wandb: (?:Network error \(\w+\)|ERROR Run initialization has timed)",
+         r"wandb: (?:Network error \(\w+\)|ERROR Run initialization has timed)|"
+         r"wandb\.errors\S{0,40}: Run initialization has timed",
          "the run could not reach a service in the internet: a model, a data set or a tracker",
          "curl -sSI https://huggingface.co"),
 )  # fmt: skip

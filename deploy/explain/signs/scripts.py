@@ -34,6 +34,8 @@ SCRIPT = (
            "torchrun SCRIPT"),
     script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
            "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
+    script("script-error", r"Mesh should not be bigger than default world size,? .{0,40}found (\d+) ranks",
+           "the script's mesh needs {0} ranks, more than there are", ALONE, "arguments"),
     script("group-small", r"gloo/context\.cc:\d+\] rank < size\. (\d+) vs (\d+)",
            "the script formed a process group of {1}, and the launcher started a rank {0}: it knows of too few hosts "
            "(Lightning: Trainer(num_nodes=...))", "env | grep -E 'WORLD_SIZE|NNODES'"),
