@@ -50,9 +50,9 @@ _PATTERNS = {
     ),
 }
 _KNOWN = [(kind, re.compile(rf"(?:.*/)?(?:{'|'.join(rows)})", re.DOTALL)) for kind, rows in _PATTERNS.items()]
-# By size as well: a commit's name; a file that marks something; a link from a name to its blob.
+# By size as well: a commit's name; an empty file that marks or locks something; a link from a name to its blob.
 _REFERENCE = re.compile(rf"(?:.*/)?{_HUB}/refs/.+", re.DOTALL)
-_MARK = re.compile(rf"(?:.*/)?(?:{_HUB}/\.no_exist/{_SHA1}/.+|\.locks/{_HUB}/[^/]+\.lock)", re.DOTALL)
+_MARK = re.compile(rf"(?:.*/)?(?:{_HUB}/\.no_exist/{_SHA1}/.+|[^/]+\.lock)", re.DOTALL)
 _LINK = re.compile(rf"(?:.*/)?{_HUB}/snapshots/{_SHA1}/.+", re.DOTALL)
 
 

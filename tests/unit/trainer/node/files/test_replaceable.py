@@ -83,6 +83,12 @@ def test_links_and_marks_of_the_hub_are_known_by_their_size_too():
     assert not replaceable.kind_of(f"{HUB}/.no_exist/{SHA1}/best.pt", 9)
 
 
+def test_an_empty_lock_is_no_result_and_one_with_words_may_be():
+    """The library datasets leaves three of them beside what it has prepared."""
+    assert replaceable.kind_of("huggingface/datasets/data/default/0.0.0/535a2fe361680b03_builder.lock", 0)
+    assert not replaceable.kind_of("work/uv.lock", 100)
+
+
 def test_a_folder_that_is_tagged_as_a_cache_may_hold_results():
     """huggingface_hub tags every `cache_dir`, the working folder too."""
     assert replaceable.kind_of("work/CACHEDIR.TAG", 43)
