@@ -17,6 +17,7 @@ import csv
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -24,7 +25,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import docker
@@ -134,38 +135,46 @@ def of_tree(pid: int) -> float:
 
 
 def one_run(field: Field, hosts: int, folder: Path) -> dict[str, Cost]:
-    """A run: to its first step, followed for a while, its status, and its end."""
+    """A run: until its nodes run, followed for a while, its status, and its end."""
     run = f"growth-{uuid.uuid4().hex[:8]}"
-    words = ["deploy", "--image", BASE, "--script", "train.py", "--run", run]
-    busy, theirs, began = busy_seconds(), field.theirs(hosts), time.time()
-    process = field.start(words, hosts, folder)
-    made, late = dict[str, Cost](), list[float]()
-    own = follows = 0.0
     try:
-        for line in iter(process.stdout.readline, "") if process.stdout else ():
-            now, step, is_idle = time.time(), _STEP.search(line), line.strip() == "idle"
-            if step and "deploy" not in made:
-                made["deploy"] = _since(field, hosts, (busy, theirs, 0.0), process.pid, float(step[1]) - began)
-                busy, theirs, own, follows = busy_seconds(), field.theirs(hosts), of_tree(process.pid), time.time()
-            elif step and now - follows < FOLLOWED_S:
-                late.append(now - float(step[1]))
-            elif (step or is_idle) and "follow" not in made:
-                cost = _since(field, hosts, (busy, theirs, own), process.pid, statistics.median(late))
-                made["follow"] = replace(cost, own=cost.own / (now - follows))
-            if is_idle:
-                break
-        made["status"] = field.cost(["status", "--run", run], hosts, folder)
+        words = ["deploy", "--image", BASE, "--script", "train.py", "--run", run, "--detach"]
+        return {
+            "deploy": field.cost(words, hosts, folder),
+            "follow": followed(field, run, hosts, folder),
+            "status": field.cost(["status", "--run", run], hosts, folder),
+        }
     finally:
         for task in ("stop", "down"):
             field.start([task, "--run", run], hosts, folder).communicate(timeout=300)
-        process.communicate(timeout=120)
         shutil.rmtree(folder / "runs", ignore_errors=True)
-    return made
 
 
-def _since(field: Field, hosts: int, before: tuple[float, float, float], pid: int, seconds: float) -> Cost:
-    own, theirs = of_tree(pid) - before[2], field.theirs(hosts) - before[1]
-    return Cost(seconds, own, theirs, busy_seconds() - before[0] - own - theirs)
+def followed(field: Field, run: str, hosts: int, folder: Path) -> Cost:
+    """What following costs from the first step on: of each second. `seconds`: from a line of rank 0 to the terminal.
+
+    Before that step hosts load torch, on the cores that all of them share here: how long this takes says nothing.
+    """
+    process = field.start(["attach", "--run", run], hosts, folder)
+    late, cost, began = list[float](), None, 0.0
+    own = busy = theirs = 0.0
+    for line in iter(process.stdout.readline, "") if process.stdout else ():
+        now, step, is_idle = time.time(), _STEP.search(line), line.strip() == "idle"
+        if step and not began:
+            began, own, busy, theirs = now, of_tree(process.pid), busy_seconds(), field.theirs(hosts)
+        elif step and now - began < FOLLOWED_S:
+            late.append(now - float(step[1]))
+        elif (step or is_idle) and not cost:
+            own, theirs = of_tree(process.pid) - own, field.theirs(hosts) - theirs
+            others = busy_seconds() - busy - own - theirs
+            cost = Cost(statistics.median(late), own / (now - began), theirs, others)
+        if is_idle:  # whoever asks for the run's state does not find it at work
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    if not cost:
+        raise RuntimeError(f"{hosts} hosts: no step was seen")
+    return cost
 
 
 Found = dict[str, dict[int, Cost]]
@@ -235,7 +244,7 @@ def rows_of(found: Found, cores: int) -> list[Row]:
     for command in ("preflight", "deploy", "status"):
         costs = found[command]
         model = Model(costs, cores)
-        what = f"{command}{' to the first step' * (command == 'deploy')}, {sizes} hosts"
+        what = f"{command}{', until its nodes run' * (command == 'deploy')}, {sizes} hosts"
         rows += [
             _row(what, "s", {n: cost.seconds for n, cost in costs.items()}, model.here),
             _row("... CPU of the command", "s", {n: cost.own for n, cost in costs.items()}, model.own.at),

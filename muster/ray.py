@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -30,9 +30,10 @@ from .errors import REFUSED
 from .files import write_own
 
 HEAD, WORKER = "head", "worker"
-# Ray's own processes need shared memory, too: less than all of it is the object store's.
-_SHARE, _STORE_MOST, _STORE_LEAST = 0.8, 200 << 30, 80 << 20
+# Ray's own processes need shared memory, too: less than all of it is the object store's, and Ray takes no smaller one.
+_SHARE, _STORE_LEAST = 0.8, 80 << 20
 _REACH_S, _JOIN_S, _LOOK_S = 30.0, 300.0, 0.5
+_FIREWALL = "is a firewall between them?"
 # What torchrun sets for a rank, and what has a Python watched as one; and how many threads torchrun's ranks have.
 _OF_A_RANK = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
@@ -48,19 +49,14 @@ def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, cli
 
     Raises KeyError for a variable of the run's that is missing.
     """
-    own = given["MUSTER_ROLE_HOST"]
+    own, store = given["MUSTER_ROLE_HOST"], max(_STORE_LEAST, int(shared * _SHARE))
     words = ["start", "--block", "--disable-usage-stats", f"--node-ip-address={own}", f"--num-cpus={cpus}"]
-    words += [f"--num-gpus={given['MUSTER_ROLE_GPUS']}", f"--object-store-memory={store(shared)}"]
+    words += [f"--num-gpus={given['MUSTER_ROLE_GPUS']}", f"--object-store-memory={store}"]
     words += ["--min-worker-port=0", "--max-worker-port=0", "--dashboard-agent-listen-port=0"]
     if part == WORKER:
-        return [*words, f"--address={given['MUSTER_HEAD_ADDRESSES'].partition(',')[0]}"]
+        return [*words, f"--address={_head(given)}"]
     words += ["--head", f"--port={given['MUSTER_ROLE_PORT']}", "--dashboard-host=127.0.0.1"]
     return [*words, f"--ray-client-server-port={client}"] if client else words
-
-
-def store(shared: int) -> int:
-    """The bytes of the object store, where a host's container has so much shared memory."""
-    return max(_STORE_LEAST, min(_STORE_MOST, int(shared * _SHARE)))
 
 
 def of_ray(given: Mapping[str, str]) -> dict[str, str]:
@@ -72,7 +68,12 @@ def of_driver(given: Mapping[str, str]) -> dict[str, str]:
     """The variables of the command, which is no rank either, but watched as the program of this role."""
     own = {name: value for name, value in given.items() if not _OF_A_RANK.fullmatch(name)}
     own |= {"RAY_AUTH_MODE": "token"} if given.get("MUSTER_ROLE_SECRET") else {}
-    return {**own, "RAY_ADDRESS": given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]}
+    return {**own, "RAY_ADDRESS": _head(given)}
+
+
+def _head(given: Mapping[str, str]) -> str:
+    """Where the head listens."""
+    return given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]
 
 
 def main(words: Sequence[str]) -> None:
@@ -85,8 +86,9 @@ def main(words: Sequence[str]) -> None:
     if find_spec("ray") is None:
         _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
     given = dict(os.environ)
-    if lacking := next((name for name in ("MUSTER_HEAD_ADDRESSES", "MUSTER_ROLE_GPUS") if name not in given), ""):
-        _end(f"{lacking} is not set: there is no role head with a port", "muster ray, or roles as docs/how-to/ray.md")
+    if "MUSTER_HEAD_ADDRESSES" not in given:
+        hint = "muster ray, or roles as docs/how-to/ray.md"
+        _end("MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port", hint)
     _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
     memory = os.statvfs("/dev/shm")
     # Ray Client cannot be turned off where it can run.
@@ -94,8 +96,7 @@ def main(words: Sequence[str]) -> None:
     start = start_words(part, given, memory.f_frsize * memory.f_bavail, len(os.sched_getaffinity(0)), client)
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
-        _reach(given, _REACH_S)
-        sys.stdout.flush()
+        _until(lambda: unreachable(_head(given)), _REACH_S, _FIREWALL)
         os.execve(sys.executable, ray, of_ray(given))
     # In a group of its own: a stop asks the command alone, which may still use Ray while it saves.
     started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
@@ -103,12 +104,9 @@ def main(words: Sequence[str]) -> None:
     if not command:
         signal.signal(signal.SIGTERM, lambda *_: started.terminate())
         sys.exit(started.wait())
-    words = [sys.executable, *command[command[0] in ("python", "python3") :]] if _is_python(command[0]) else command
-    os.execvpe(words[0], words, of_driver(given))
-
-
-def _is_python(word: str) -> bool:
-    return word.endswith(".py") or word in ("python", "python3", "-m")
+    if command[0].endswith(".py") or command[0] in ("python", "python3", "-m"):
+        command = [sys.executable, *command[command[0] in ("python", "python3") :]]
+    os.execvpe(command[0], command, of_driver(given))
 
 
 def _keep_token(secret: str) -> None:
@@ -117,62 +115,55 @@ def _keep_token(secret: str) -> None:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
         write_own(path, secret)
-        os.environ.pop("MUSTER_ROLE_SECRET")
 
 
-def _reach(given: Mapping[str, str], seconds: float, started: subprocess.Popen[bytes] | None = None) -> str:
-    """The head's address, once it can be reached; ends with a clear word where it cannot: Ray would try for minutes.
-
-    `started`: the `ray start` of the head itself.
-    """
-    address, end = given["MUSTER_HEAD_ADDRESSES"].partition(",")[0], time.monotonic() + seconds
-    host, _, port = address.rpartition(":")
+def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
+    """Wait until a look finds nothing wrong; end with what it finds after so many seconds. `ray`: the head's own."""
+    end = time.monotonic() + seconds
     while True:
-        _refuse_ended(started)
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
-        except OSError as fault:
-            if time.monotonic() > end:
-                why = "no answer" if isinstance(fault, TimeoutError) else str(fault.strerror).lower()
-                _end(f"the head's port {address} cannot be reached from here ({why})", "is a firewall between them?")
-            time.sleep(_LOOK_S)
-        else:
-            return address
+        if ray and (code := ray.poll()) is not None:
+            _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs")
+        if not (wrong := look()):
+            return
+        if time.monotonic() > end:
+            _end(wrong, hint)
+        time.sleep(_LOOK_S)
+
+
+def unreachable(address: str) -> str:
+    """Why the head cannot be reached, or an empty text. Ray itself would try for minutes, without a clear word."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
+    except OSError as fault:
+        why = "no answer" if isinstance(fault, TimeoutError) else str(fault.strerror).lower()
+        return f"the head's port {address} cannot be reached from here ({why})"
+    return ""
 
 
 def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
-    end, address = time.monotonic() + _JOIN_S, _reach(given, _JOIN_S, started)
+    _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
     hosts = ",".join(given.get(f"MUSTER_{name.upper()}_HOSTS", "") for name in (HEAD, WORKER))
-    wanted, before = Counter(filter(None, hosts.split(","))), Counter[str]()
+    wanted = Counter(filter(None, hosts.split(",")))
     os.environ.update(of_ray(given))
     import ray
 
-    dashboard = ray.init(address=address, logging_level="ERROR", log_to_driver=False).dashboard_url
-    if dashboard:
+    if dashboard := ray.init(address=_head(given), logging_level="ERROR", log_to_driver=False).dashboard_url:
         port = dashboard.rpartition(":")[2]
         print(f"the dashboard: muster port {port}, and the token: muster exec --rank 0 ray get-auth-token")
-    while missing := wanted - Counter(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]):
-        _refuse_ended(started)
-        shown = ", ".join(sorted(missing)[:5])
-        if time.monotonic() > end:
-            _end(f"{shown} did not join the Ray cluster within {_JOIN_S:.0f} s", "muster logs --rank all says why")
-        if missing != before:
-            print(f"waits for {shown} to join the Ray cluster", flush=True)
-        before = missing
-        time.sleep(_LOOK_S)
+    print(f"waits for {wanted.total()} hosts to join the Ray cluster", flush=True)
+
+    def missing() -> str:
+        late = sorted(wanted - Counter(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]))
+        return f"{', '.join(late[:5])} did not join the Ray cluster within {_JOIN_S:.0f} s" if late else ""
+
+    _until(missing, _JOIN_S, "muster logs --rank all says why", started)
     ray.shutdown()
-    print(f"hosts in the Ray cluster: {wanted.total()}", flush=True)
-
-
-def _refuse_ended(started: subprocess.Popen[bytes] | None) -> None:
-    if started and (code := started.poll()) is not None:
-        _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs there")
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
+    with socket.create_server(("", 0)) as probe:
         return int(probe.getsockname()[1])
 
 

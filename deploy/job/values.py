@@ -144,8 +144,8 @@ def gpus(value: Any) -> Gpus | None:
 def gpus_flag(text: str) -> Gpus | None:
     """auto, how many (0 for none), or which, with commas: `0,3`; a single one has a comma behind it: `3,`."""
     if "," not in text:
-        return gpus(_or_number(text))
-    return gpus([_or_number(part.strip()) for part in text.removesuffix(",").split(",")])
+        return gpus(or_number(text))
+    return gpus([or_number(part.strip()) for part in text.removesuffix(",").split(",")])
 
 
 def processes(value: Any) -> Literal["auto"] | int | None:
@@ -155,11 +155,12 @@ def processes(value: Any) -> Literal["auto"] | int | None:
 
 def processes_flag(text: str) -> Literal["auto"] | int | None:
     """auto, or the number of ranks of a node, as it is typed."""
-    return processes(_or_number(text))
+    return processes(or_number(text))
 
 
-def _or_number(text: str) -> str | int:
-    return int(text) if re.fullmatch(r"[0-9]{1,4}", text) else text
+def or_number(text: str) -> str | int:
+    """A whole number as it is typed; other text as it is."""
+    return int(text) if re.fullmatch(r"[0-9]{1,8}", text) else text
 
 
 def hours_flag(text: str) -> str | None:

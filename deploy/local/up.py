@@ -221,16 +221,16 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         doors = observe.doors(total + len(asked.acted))
         acted = roles.with_ports(asked.acted, (port for _, port, _ in doors[total:]))
 
-        def make(world: roles.World, port: int) -> environment.RunSpec:
-            acted = world.acted
-            script = replace(own, gpus=0, asked=plan.ranks_of(acted.ranks), restarts=acted.restarts, bare=acted.bare)
-            about = (port, max(1, cores * world.nodes // total), system, script)
-            return environment.local_spec(run_dir, asked.choice.start, world.nodes - 1, acted.words, *about)
+        def make(world: roles.Acted, port: int, ranks: int) -> environment.RunSpec:
+            script = replace(own, gpus=0, asked=ranks, restarts=world.restarts, bare=world.bare)
+            about = (port, max(1, cores * world.role.nodes // total), system, script)
+            return environment.local_spec(run_dir, asked.choice.start, world.role.nodes - 1, world.words, *about)
 
-        nodes = roles.on_this_machine(acted, doors[:total], own.gpus, token_hex(16), make)
+        shares = environment.shares([each.role.gpus for each in acted for _ in each.nodes], own.gpus)
+        nodes = roles.on_this_machine(acted, doors[:total], shares, token_hex(16), make)
         given = tuple(
             replace(node, environment=node.environment | own.given(share, total))
-            for node, share in zip(nodes, environment.shares(roles.asked_gpus(acted), own.gpus), strict=True)
+            for node, share in zip(nodes, shares, strict=True)
         )
         about = run_dir.name, run_dir, asked.choice.start, (environment.SCRIPT, *asked.choice.arguments), given
         return environment.RunSpec(*about, replace(own, nodes=total))

@@ -7,15 +7,17 @@ servers is the trainer that it is alone. This module only puts such plans beside
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from ..core.errors import UsageError
 from ..job import script as typed
 from ..job.inventory import Host
+from ..job.load import read_text
 from ..job.options import FLAG, ROWS, Options, flag_of
 from ..job.roles.cast import cast, first_of
 from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
@@ -31,43 +33,32 @@ Door = tuple[str, int, int]
 
 @dataclass(frozen=True)
 class Acted:
-    """A role and its command as it is read. `ranks`: of each of its nodes, as asked."""
+    """A role and its command as it is read; or a world of it (`worlds`). `processes`: ranks of each of its nodes."""
 
     role: Role
     words: tuple[str, ...]
-    ranks: str
+    processes: Literal["auto"] | int
     restarts: int
     bare: bool
 
-
-@dataclass(frozen=True)
-class World:
-    """Nodes that train together: a whole role, or one node of a role whose nodes are separate. `first`: its index."""
-
-    acted: Acted
-    first: int
-    nodes: int
+    def ranks_on(self, gpus: int) -> int:
+        """How many ranks a node with so many GPUs has: as asked, or one for each of them."""
+        return max(1, gpus) if self.processes == "auto" else self.processes
 
     @property
-    def hosts(self) -> tuple[str, ...]:
-        """Their names; none on this machine."""
-        return self.acted.role.hosts[self.first : self.first + self.nodes]
-
-    def own_meeting(self, given: Mapping[str, str]) -> dict[str, str]:
-        """The variables of a node, which meets those of its world alone."""
-        return {**given, "PET_RDZV_ID": f"{given['PET_RDZV_ID']}-{self.acted.role.name}-{self.first}"}
+    def nodes(self) -> tuple[str, ...]:
+        """The names of its nodes, where they are not those of hosts."""
+        name, count = self.role.name, self.role.nodes
+        return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 
-@dataclass(frozen=True)
-class Where:
-    """A node of a role as the others reach it: its address, its port for questions; how many ranks and GPUs it has."""
+class Where(NamedTuple):
+    """A node as the others reach it: its name, its address, its port for questions; and how many GPUs it has."""
 
-    role: str
     name: str
     address: str
     port: int
-    ranks: int
-    gpus: int = 0
+    gpus: int
 
 
 def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
@@ -79,11 +70,12 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     first, acted = first_of(roles), []
     for role in roles:
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
-        asked = command.asked_ranks(role.processes or (options.nproc if role is first else ""))
+        beside = options if role is first else Options()
+        asked = command.asked_ranks(role.processes or beside.nproc)
         # A program that nobody asked to start once for each GPU would do so, and its port is one program's.
-        ranks = asked or "1" * (command.python and bool(role.port))
-        restarts = role.restart or command.restarts or int((options.restarts if role is first else "") or 0)
-        acted.append(Acted(role, command.words, ranks, restarts, command.bare and not asked))
+        processes = read_text("nproc", asked or ("1" if command.python and role.port else "auto"))
+        restarts = role.restart or command.restarts or int(beside.restarts or 0)
+        acted.append(Acted(role, command.words, processes, restarts, command.bare and not asked))
     return tuple(acted)
 
 
@@ -111,11 +103,15 @@ def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]
     )
 
 
-def worlds(acted: Sequence[Acted]) -> Iterator[World]:
-    """The worlds of all roles, in the order in which the roles start."""
+def worlds(acted: Sequence[Acted]) -> Iterator[Acted]:
+    """The worlds of all roles, in the order in which they start: nodes that train together.
+
+    That is a whole role, or one node of a role whose nodes are separate.
+    """
     for each in acted:
-        size = 1 if each.role.separate else each.role.nodes
-        yield from (World(each, first, size) for first in range(0, each.role.nodes, size))
+        role, size = each.role, 1 if each.role.separate else each.role.nodes
+        for first in range(0, role.nodes, size):
+            yield replace(each, role=replace(role, nodes=size, hosts=role.hosts[first : first + size]))
 
 
 def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
@@ -129,58 +125,50 @@ def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]
     )
 
 
-def asked_gpus(acted: Sequence[Acted]) -> list[int]:
-    """The GPUs that each node asks for, as `environment.shares` takes them."""
-    return [each.role.gpus for each in acted for _ in range(each.role.nodes)]
-
-
-def ranks_of(given: Mapping[str, str]) -> int:
-    """How many ranks a node with these variables has."""
-    return int(given.get(environment.LAUNCHER_RANKS) or given["PET_NPROC_PER_NODE"])
-
-
 def on_this_machine(
-    acted: Sequence[Acted], doors: Sequence[Door], gpus: int, key: str, make: Callable[[World, int], RunSpec]
+    acted: Sequence[Acted],
+    doors: Sequence[Door],
+    shares: Sequence[range],
+    key: str,
+    make: Callable[[Acted, int, int], RunSpec],
 ) -> tuple[NodeSpec, ...]:
-    """All nodes of a run on this machine, which has so many GPUs. `doors`: for each node its address, and two ports.
+    """All nodes of a run on this machine. For each: `doors`, its address and two ports; `shares`, its GPUs.
 
-    `make`: plans one world that meets on a port.
+    `make`: plans one world that meets on a port, and whose nodes have so many ranks.
     """
-    nodes, where, own_gpus = list[NodeSpec](), list[Where](), environment.shares(asked_gpus(acted), gpus)
+    names = [name for each in acted for name in each.nodes]
+    where = [Where(name, *door[:2], len(share)) for name, door, share in zip(names, doors, shares, strict=True)]
+    known, nodes = variables(acted, where, key, shared=True), list[NodeSpec]()
     for world in worlds(acted):
-        role, spec = world.acted.role, make(world, doors[len(nodes)][2])
-        for index, node in enumerate(spec.nodes, world.first):
-            place, name = len(nodes), role.name if role.nodes == 1 else f"{role.name}-{index}"
-            address, port, _ = doors[place]
-            where.append(Where(role.name, name, address, port, ranks_of(node.environment), len(own_gpus[place])))
-            given = {**world.own_meeting(node.environment), environment.NODE: name}
-            nodes.append(NodeSpec(name, place, given, spec.arguments, world.acted.restarts, role.name))
-    known = variables(acted, where, key, shared=True)
-    return tuple(replace(node, environment={**node.environment, **known}) for node in nodes)
+        spec = make(world, doors[len(nodes)][2], world.ranks_on(where[len(nodes)].gpus))
+        for node in spec.nodes:
+            name = names[len(nodes)]
+            given = {**node.environment, **known, environment.NODE: name}
+            nodes.append(NodeSpec(name, len(nodes), given, spec.arguments, world.restarts, world.role.name))
+    return tuple(nodes)
 
 
 def variables(
     acted: Sequence[Acted], where: Sequence[Where], key: str, shared: bool = False, within: int = 0
 ) -> dict[str, str]:
-    """What every node is told of all roles (docs/develop/contract.md).
+    """What every node is told of all roles (docs/develop/contract.md). `where`: all nodes, in the roles' order.
 
     `shared`: on one machine, where the nodes of a role cannot have the same port. `within`: what a node may take, in
     seconds, until it answers for the first time.
     """
-    rows, first_rank = dict[str, dict[str, Any]](), 0
-    roles = [each.role for each in acted]
-    main = first_of(roles)
-    for role in sorted(roles, key=lambda role: role is not main):
-        begins, nodes = first_rank, dict[str, tuple[str, int, int, int, int]]()
-        for index, node in enumerate(node for node in where if node.role == role.name):
-            service = role.port + index * shared if role.port else 0
+    rest, rows, first_rank = iter(where), dict[str, Any](), 0
+    own = {each.role.name: tuple(islice(rest, each.role.nodes)) for each in acted}
+    main = first_of([each.role for each in acted])
+    for each in sorted(acted, key=lambda each: each.role is not main):
+        role, begins, nodes = each.role, first_rank, dict[str, Any]()
+        for index, node in enumerate(own[role.name]):
+            service = role.port and role.port + index * shared
             own_first = first_rank if role.separate else begins
             nodes[node.name] = (node.address, node.port, service, own_first, node.gpus)
-            first_rank += node.ranks
+            first_rank += each.ranks_on(node.gpus)
         about = {"name": role.name, "ends": role.ends, "after": role.after, "ready": how_ready(role.ready) or NO_SIGN}
         rows[role.name] = {**about, "within": wait(role.within), "nodes": nodes}
-    plan = {"key": key, "within": within, "roles": [rows[role.name] for role in roles]}
-    return {ROLES: json.dumps(plan)}
+    return {ROLES: json.dumps({"key": key, "within": within, "roles": [rows[each.role.name] for each in acted]})}
 
 
 def by_node(run: RunSpec) -> dict[str, str]:

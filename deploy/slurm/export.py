@@ -129,20 +129,19 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
 def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
     acted = roles.with_ports(acted, iter(_FREE_PORTS))
+    acted = [replace(each, role=replace(each.role, nodes=nodes)) if each.role.name == MAIN else each for each in acted]
     groups, where = list[pods.Group](), list[roles.Where]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
-        count = nodes if role.name == MAIN else role.nodes
-        ranks = int(each.ranks) if each.ranks.isdecimal() else own_gpus or 1
-        names = [role.name] if count == 1 else [f"{role.name}-{index}" for index in range(count)]
         where += [
-            roles.Where(role.name, node, pods.pod_name(run, role.name, index), _ROLES_PORT, ranks, own_gpus)
-            for index, node in enumerate(names)
+            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, own_gpus)
+            for index, node in enumerate(each.nodes)
         ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}
         own |= {environment.BARE_RANK: "1"} if each.bare else {}
         words = (environment.SCRIPT, *each.words)
-        groups.append(pods.Group(words, count, ranks, own_gpus, each.restarts, role.name, role.separate, own))
+        ranks = each.ranks_on(own_gpus)
+        groups.append(pods.Group(words, role.nodes, ranks, own_gpus, each.restarts, role.name, role.separate, own))
     # The key is none of it: a Secret of the cluster has it.
     known = roles.variables(acted, where, "", within=_PODS_WITHIN_S)
     return tuple(replace(each, variables={**each.variables, **known, roles.ROLE: each.name}) for each in groups)

@@ -106,7 +106,7 @@ def test_a_program_that_dies_ever_again_has_no_new_time_to_be_ready(part):
 def test_what_an_earlier_start_printed_makes_nobody_ready(tmp_path):
     log = tmp_path / "rank-0.log"
     log.write_text("is up\n" * 100_000)
-    ask = ready.look_of("line", "127.0.0.1", 0, "is up", log, tmp_path)
+    ask = ready.look_of("line", "127.0.0.1", 0, "is up", log)
     assert ask(0.0)
 
 
@@ -117,13 +117,14 @@ def test_a_redirect_leads_to_no_other_address(serve, tmp_path, monkeypatch, answ
         socket, "create_connection", lambda address, timeout: asked.append(address) or connect(address, timeout)
     )
     port = serve(f"HTTP/1.1 {answer}\r\nLocation: http://169.254.169.254/latest/meta-data/\r\n\r\n".encode())
-    why = ready.look_of("url", "127.0.0.1", port, "/", tmp_path / "log", tmp_path)(0.0)
+    why = ready.look_of("url", "127.0.0.1", port, "/", tmp_path / "log")(0.0)
     assert why == f"http://localhost:{port}/ answers {answer[:3]}, not 200"
     assert asked == [("127.0.0.1", port)]
 
 
 @pytest.mark.parametrize("make", ["link", "link to a folder", "folder", "pipe", "device"])
-def test_what_is_no_file_of_the_role_itself_shows_nothing_and_is_not_opened(tmp_path, make):
+def test_what_is_no_file_of_the_role_itself_shows_nothing_and_is_not_opened(tmp_path, make, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "started"
     {
         "link": lambda: path.symlink_to("/etc/passwd"),
@@ -132,7 +133,7 @@ def test_what_is_no_file_of_the_role_itself_shows_nothing_and_is_not_opened(tmp_
         "pipe": lambda: os.mkfifo(path),  # who opens it waits for ever
         "device": lambda: path.symlink_to("/dev/zero"),
     }[make]()
-    why = ready.look_of("file", "127.0.0.1", 0, "started", tmp_path / "log", tmp_path)(0.0)
+    why = ready.look_of("file", "127.0.0.1", 0, "started", tmp_path / "log")(0.0)
     assert why == "started is from before it started, or is not a file"
 
 

@@ -58,7 +58,8 @@ class Work:
     `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
     needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
     for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
-    torchrun's variables. `roles`: in a run of several; `script` is then that of the first that ends it.
+    torchrun's variables. `roles`: in a run of several; `script` is then that of the first that ends it, and `role` the
+    present one. `places`: of its hosts in the run, where they are not all of it.
     """
 
     run_id: str
@@ -83,6 +84,8 @@ class Work:
     resumed: tuple[str, str] = ("", "")
     bare: bool = False
     roles: tuple[Acted, ...] = ()
+    role: str = ""
+    places: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -181,15 +184,9 @@ def node_containers(
 
 def newcomer(place: int, host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting) -> NodeContainer:
     """One node more, of a host that joins a run; `meeting` has its interface alone."""
+    work = replace(work, places={host.name: place})
     made = _node_container(0, [node_of(host.name)], host, facts, job, work, meeting)
-    start = f"{work.token}-{place}"
-    return replace(
-        made,
-        docker=made.docker.with_labels({"muster.place": str(place), "muster.start": start}),
-        environment={**made.environment, "PET_NODE_RANK": str(place)},
-        start=start,
-        first=False,
-    )
+    return replace(made, environment={**made.environment, "PET_NODE_RANK": str(place)})
 
 
 def container_name(run_id: str) -> str:
@@ -303,6 +300,7 @@ def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
         **({"muster.waits": work.token} if work.waits else given),
         **({"muster.least": str(work.least)} if work.least else {}),
         **({"muster.secrets": ",".join(sorted(work.secrets))} if work.secrets else {}),
+        **({"muster.role": work.role} if work.role else {}),
     }
 
 
@@ -337,7 +335,8 @@ def _node_container(
     meeting: Meeting,
 ) -> NodeContainer:
     folder = f"{facts.home}/.muster/runs/{work.run_id}"
-    start = f"{work.token}-{index}"
+    place = work.places.get(host.name, index)
+    start = f"{work.token}-{place}"
     secret_names = ",".join(sorted(work.secrets))
     labels = {
         "muster.format": str(LABELS),
@@ -345,8 +344,8 @@ def _node_container(
         "muster.user": facts.user,
         "muster.start": start,
         "muster.node": names[index],
-        "muster.place": str(index),
-        "muster.nodes": str(len(names)),
+        "muster.place": str(place),
+        "muster.nodes": str(len(work.places) or len(names)),
         "muster.port": str(meeting.port),
         **_labels_of_work(facts, work),
     }
@@ -386,7 +385,7 @@ def _node_container(
         work.secrets,
         work.start == 1,
         start,
-        index == 0,
+        place == 0,
         job.keep,
         memory=memory_of(facts, job),
     )

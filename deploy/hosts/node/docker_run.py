@@ -35,10 +35,6 @@ class DockerRun:
             *("--env-file", commands.VARIABLES_FIRST, *python_of(self.image), *self.command),
         )
 
-    def with_labels(self, labels: Mapping[str, str]) -> DockerRun:
-        """It with these labels instead of its own of the same names, or more."""
-        return replace(self, labels={**self.labels, **labels})
-
     def with_options(self, *options: str) -> DockerRun:
         """It with these options at the end of its own."""
         return replace(self, options=(*self.options, *options))

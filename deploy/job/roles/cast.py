@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from itertools import islice, pairwise
+from itertools import islice
 
 from ...core.errors import UsageError
 from ...core.near import hint_of
@@ -43,34 +43,29 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
         if unknown := [name for name in role.after if name not in by_name]:
             raise UsageError(f"role {role.name}: after: there is no role {unknown[0]}", hint_of(unknown[0], by_name))
     if len(ends := [role.name for role in roles if role.ends]) > 1:
-        typed = f"the script beside the roles ends the run: leave out `ends` of {ends[0]}"
-        hint = typed if MAIN in ends else "leave `ends` with one of them"
+        hint = f"leave out `ends` of {ends[0]} ({MAIN} is a script that is typed beside roles: it ends the run)"
         raise UsageError(f"roles {', '.join(ends)}: only one role ends the run", hint)
     placed = {role.name: role for role in _placed(roles, hosts)}
     return tuple(placed[name] for name in _in_order(roles))
 
 
 def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
-    """Each role with its hosts. On this machine they have no names: a role that names some has as many nodes."""
-    counts, left = [len(role.hosts) or role.nodes for role in roles], list(hosts)
-    rest = max(1, len(hosts) - sum(counts))
-    counts = [count or rest for count in counts]
+    """Each role with its hosts. On this machine there are none: a role that names some has as many nodes."""
+    named = [host for role in roles for host in role.hosts]
+    rest = max(1, len(hosts) - sum(len(role.hosts) or role.nodes for role in roles))
+    sized = [replace(role, nodes=len(role.hosts) or role.nodes or rest) for role in roles]
     if not hosts:
-        return [replace(role, nodes=count, hosts=()) for role, count in zip(roles, counts, strict=True)]
-    for host in (host for role in roles for host in role.hosts):
+        return sized
+    for host in named:
         if host not in hosts:
             raise UsageError(f"a role names the host {host}, which the run does not have", hint_of(host, hosts))
-        if host not in left:
+        if named.count(host) > 1:
             raise UsageError(f"{host}: two roles name this host", "a host has one role: add a host")
-        left.remove(host)
-    if (need := sum(counts)) != len(hosts):
+    if (need := sum(role.nodes for role in sized)) != len(hosts):
         what = f"the roles need {several(need, 'host')}, and the run has {len(hosts)}"
         raise UsageError(what, "a host has one role: add or leave out hosts, or say another number of nodes")
-    free = iter(left)
-    return [
-        replace(role, nodes=count, hosts=role.hosts or tuple(islice(free, count)))
-        for role, count in zip(roles, counts, strict=True)
-    ]
+    free = (host for host in hosts if host not in named)
+    return [replace(role, hosts=role.hosts or tuple(islice(free, role.nodes))) for role in sized]
 
 
 def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
@@ -79,9 +74,8 @@ def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
         return tuple(TopologicalSorter({role.name: role.after for role in roles}).static_order())
     except CycleError as fault:
         circle = fault.args[1][::-1]
-        waits = ", ".join(f"{role} after {other}" for role, other in pairwise(circle))
         hint = f"take {circle[1]} out of `after` of {circle[0]}"
-        raise UsageError(f"roles that start in a circle: {waits}", hint) from fault
+        raise UsageError(f"roles that start in a circle: {' after '.join(circle)}", hint) from fault
 
 
 def first_of(roles: Sequence[Role]) -> Role:

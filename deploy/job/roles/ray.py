@@ -25,4 +25,4 @@ def roles_of(driver: str, hosts: int) -> tuple[str, ...]:
         after=(head.name,),
         processes="1",
     )
-    return (head.text, worker.text) if hosts > 1 else (head.text,)
+    return (head.text, worker.text)[:hosts]

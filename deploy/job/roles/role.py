@@ -26,7 +26,8 @@ NO_SIGN = ("", 0, "")
 _MOST_NODES, _LONGEST_READY = 9999, 300
 # MUSTER_ROLE_PORT is this node's own port, whatever its role.
 _NAME = re.compile(r"(?!(?:role|run|first)$)[a-z][a-z0-9-]{0,30}")
-_HEAD, _WORD = re.compile(r"(?:[^\\:]|\\.)*"), re.compile(r"(?:[^\\,]|\\.)+")
+_ROLE = re.compile(r"([^=,:]*)=((?:[^\\:]|\\.)*):(.*)", re.DOTALL)
+_WORD = re.compile(r"(?:[^\\,]|\\.)+")
 _PORT = re.compile(r"port(?: ([0-9]{1,5}))?")
 _URL = re.compile(r"http://(?:localhost|127\.0\.0\.1|\[::1\])(?::([0-9]{1,5}))?(/[!-~]*)?")
 _EXAMPLE = f"{FLAG.role} 'reward=1,port=8000,ready=port:python reward.py'"
@@ -73,18 +74,17 @@ class Role:
 def read(text: str) -> Role:
     """The role that an option has. Raises UsageError."""
     flag = f"{FLAG.role} {shown(text)}"
-    head = "".join(_HEAD.findall(text)[:1])
-    placed, *settings = _WORD.findall(head) or [""]
-    name, equals, where = placed.partition("=")
-    if not equals or head == text:
+    match = _ROLE.fullmatch(text)
+    if not match:
         raise UsageError(f"{flag}: not NAME=N:COMMAND, nor NAME=HOST+HOST:COMMAND", _EXAMPLE)
+    where, *settings = _WORD.findall(match[2]) or [""]
     key = "nodes" if where == REST or where.isdecimal() else "hosts"
-    given = {"name": name, "command": text[len(head) + 1 :].strip(), key: _number(where)}
+    given = {"name": match[1], "command": match[3].strip(), key: values.or_number(where)}
     for setting in settings:
         key, equals, value = setting.partition("=")
         if key in given:
             raise UsageError(f"{flag}: {key} is there twice", "leave one of them out")
-        given[key] = _number(re.sub(r"\\(.)", r"\1", value)) if equals else True
+        given[key] = values.or_number(re.sub(r"\\(.)", r"\1", value)) if equals else True
     try:
         return of_table(Table(flag, given))
     except UsageError as fault:
@@ -95,11 +95,12 @@ def of_table(table: Table) -> Role:
     """The role that a table [[role]] has. Raises UsageError with the path of the key."""
     if other := next((key for key in table.names if key in _OTHERWISE), ""):
         table.refuse("a role has no such setting", _OTHERWISE[other], other)
-    if lacking := {"name", "command"}.difference(table.names):
-        table.refuse(f"a role needs a {min(lacking)}", 'name = "reward" and command = "python reward.py"')
-    usual: dict[str, Any] = {each.name: each.default for each in fields(Role)}
-    role = Role(**{key: table.get(key, usual[key], read, wanted) for key, (read, wanted) in _SETTINGS.items()})
+    # A class has the defaults of its fields.
+    given: dict[str, Any] = {key: table.get(key, getattr(Role, key, ""), *about) for key, about in _SETTINGS.items()}
+    role = Role(**given)
     table.done()
+    if not (role.name and role.command):
+        table.refuse("a role needs a name and a command", 'name = "reward" and command = "python reward.py"')
     kind, port, _ = how_ready(role.ready) or NO_SIGN
     if kind in ("port", "url") and not (port or role.port):
         table.refuse("it names no port, and the role has none", "give the role one: port = 8000", "ready")
@@ -122,23 +123,10 @@ def how_ready(text: Any) -> tuple[str, int, str] | None:
     return ("url", int(match[1] or 0), match[2] or "/") if match.re is _URL else (kind, int(match[1] or 0), "")
 
 
-def _number(text: str) -> Any:
-    return int(text) if text.isdecimal() and len(text) < 9 else text
-
-
 def _names(value: Any) -> tuple[str, ...] | None:
     items = value.split("+") if isinstance(value, str) else value
     is_one = values.matching(values.NAME)
     return tuple(items) if isinstance(items, list) and items and all(map(is_one, items)) else None
-
-
-def _only_if(holds: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A reader of a value that stays as it is written."""
-    return lambda value: value if holds(value) else None
-
-
-def _count(least: int, most: int) -> tuple[Callable[[Any], Any], str]:
-    return values.whole(least, most), f"a number from {least} to {most}"
 
 
 # The reader of each setting, and what it takes.
@@ -149,7 +137,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
         "Muster's own variables",
     ),
     "command": (
-        _only_if(lambda value: isinstance(value, str) and value.isprintable() and value.strip()),
+        lambda value: value if isinstance(value, str) and value.isprintable() and value.strip() else None,
         "one line of text, as it is typed: several lines go into a script of the folder",
     ),
     "nodes": (
@@ -158,20 +146,20 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     ),
     "hosts": (_names, "names of hosts"),
     "ends": (values.yes_or_no, "true or false"),
-    "restart": _count(0, 9999),
+    "restart": (values.whole(0, 9999), "a number from 0 to 9999"),
     "separate": (values.yes_or_no, "true or false"),
     "port": (
         lambda value: ANY_PORT if value == _ANY else values.whole(1, 65535)(value),
         f'a port number, or "{_ANY}"',
     ),
     "ready": (
-        _only_if(how_ready),
+        lambda value: how_ready(value) and value,
         '"port", "http://localhost/health", "file PATH" or "line TEXT" (of the role\'s own node)',
     ),
-    "within": (_only_if(values.wait), 'a time with its unit: "90s"'),
+    "within": (lambda value: values.wait(value) and value, 'a time with its unit: "90s"'),
     "after": (_names, "names of roles"),
     "processes": (lambda value: values.processes(value) and str(value), '"auto" or a number from 1'),
-    "gpus": _count(0, 1024),
+    "gpus": (values.whole(0, 1024), "a number from 0 to 1024"),
 }
 # What all roles of a run have in common, and what a role calls otherwise.
 _OTHERWISE = {

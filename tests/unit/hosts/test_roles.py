@@ -51,7 +51,6 @@ def test_each_role_has_torchruns_variables_among_its_own_nodes():
         NAMES, ("1", "0")
     )
     assert known["c"]["PET_NPROC_PER_NODE"] == "2"
-    assert len({each["PET_RDZV_ID"] for each in known.values()}) == 4
     assert [known[host]["PET_RDZV_ENDPOINT"].partition(":")[0] for host in NAMES] == list(ADDRESSES)
     assert {host: each["PET_MAX_RESTARTS"] for host, each in known.items()} == {"a": "2", "b": "2", "c": "0", "d": "3"}
 

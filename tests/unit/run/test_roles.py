@@ -1,5 +1,7 @@
 """What a run of several roles cannot have besides, and how this machine's GPUs and hosts' are shared out among them."""
 
+from pathlib import Path
+
 import pytest
 
 from deploy.core.errors import UsageError
@@ -39,27 +41,44 @@ def test_each_host_gives_its_role_the_gpus_that_it_asks_for_and_of_named_ones_th
 
 
 def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of_the_rest():
-    asked = roles.asked_gpus(acted(*TEXTS))
+    asked = [each.role.gpus for each in acted(*TEXTS) for _ in each.nodes]
     assert environment.shares(asked, 5) == [range(2), range(2, 2), range(2, 2), range(2, 5)]
     assert environment.shares(asked, 1) == [range(0), range(2, 2), range(2, 2), range(2, 2)]
     assert environment.shares([-1, -1], 5) == [range(2), range(2, 4)]
 
 
 @pytest.mark.parametrize(
-    ("text", "ranks", "bare"),
+    ("text", "processes", "bare"),
     [
-        ("a=1,port=80:python a.py", "1", True),  # on a host of eight GPUs, too: eight could not have the port
-        ("a=1,port=free:bash a.sh", "", True),
-        ("a=1,port=80,processes=4:python a.py", "4", False),
-        ("a=1,port=80:torchrun --nproc-per-node 2 a.py", "2", False),
-        ("a=1,port=80:torchrun a.py", "", False),
-        ("a=1:python a.py", "", True),
+        ("a=1,port=80:python a.py", 1, True),  # on a host of eight GPUs, too: eight could not have the port
+        ("a=1,port=free:bash a.sh", "auto", True),
+        ("a=1,port=80,processes=4:python a.py", 4, False),
+        ("a=1,port=80:torchrun --nproc-per-node 2 a.py", 2, False),
+        ("a=1,port=80:torchrun a.py", "auto", False),
+        ("a=1:python a.py", "auto", True),
     ],
 )
 def test_a_server_is_one_program_whatever_its_host_has_unless_more_are_asked_for(
-    tmp_path, monkeypatch, text, ranks, bare
+    tmp_path, monkeypatch, text, processes, bare
 ):
     (tmp_path / "a.sh").touch()
     monkeypatch.chdir(tmp_path)
     (each,) = acted(text)
-    assert (each.ranks, each.bare) == (ranks, bare)
+    assert (each.processes, each.bare) == (processes, bare)
+
+
+def test_on_this_machine_too_a_node_has_a_rank_for_each_of_its_gpus_where_nobody_says_how_many():
+    made = dict[str, int]()
+
+    def make(world, port, ranks):
+        made[world.role.name] = ranks
+        nodes = (environment.NodeSpec("n", 0, {}),) * world.role.nodes
+        return environment.RunSpec("r", Path("r"), 1, (), nodes)
+
+    asked = acted("a=1,gpus=2:torchrun a.py", "b=2:torchrun b.py", "c=1,port=80:python c.py", "d=1,processes=3:x")
+    shares = environment.shares([each.role.gpus for each in asked for _ in each.nodes], 11)
+    nodes = roles.on_this_machine(asked, [("127.0.0.1", 1, 2)] * 5, shares, "k", make)
+    assert made == {"a": 2, "b": 2, "c": 1, "d": 3}
+    assert [(node.name, node.environment[environment.NODE]) for node in nodes] == [
+        (name, name) for name in ("a", "b-0", "b-1", "c", "d")
+    ]

@@ -334,7 +334,7 @@ def _refused(
         end.leave(known.code)
     print(known.report(), file=sys.stderr, flush=True)
     if part:
-        part.refuse()
+        part.settle(None, known.code, False)
     return known.code
 
 

@@ -217,9 +217,9 @@ class Node:
             )
             publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
             return 0.0
-        if not (self.released or self._asked or self._verdicts()) and (grace := part.grace()) is not None:
+        if not (self.released or self._asked or self._verdicts()) and part.over and part.may_stop():
             self.released = self.diary.released = True
-            self._release_ends = now + grace
+            self._release_ends = now + part.role.grace
         if self.released:
             self._release_ranks(torchrun)
         return self._release_ends

@@ -109,15 +109,20 @@ def _write(connection: socket.socket, value: Mapping[str, Any]) -> None:
 
 
 def _read(connection: socket.socket, wait_s: float) -> dict[str, Any]:
+    """The next object. Raises OSError, ValueError."""
+    return _object(read_line(connection, wait_s))
+
+
+def read_line(connection: socket.socket, wait_s: float) -> bytes:
     """A line, which must arrive within this time, however slowly it comes. Raises OSError, ValueError."""
     data, end = b"", time.monotonic() + wait_s
-    while not data.endswith(b"\n"):
+    while b"\n" not in data:
         connection.settimeout(max(0.001, end - time.monotonic()))
         piece = connection.recv(1 << 16)
         data += piece
         if not piece or len(data) > _MOST or time.monotonic() > end:
             raise ValueError("no whole line in time")
-    return _object(data)
+    return data
 
 
 def _object(text: str | bytes) -> dict[str, Any]:

@@ -19,44 +19,44 @@ from typing import Any
 
 from muster.errors import DONE, FAILED, STOPPED, Refused
 
-from ...run_dir import RankFolder, in_run
+from ...run_dir import RankFolder
 from ...verdict import Verdict, done, publish
 from ..ending.ends import Life
 from ..hang import links
 from ..membership import peers
 from ..queue.waits import Ends
 from . import ready
-from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, grace, read, view_of
+from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, read, view_of
 
 PLAN, SECRET = "MUSTER_ROLES", "MUSTER_ROLE_SECRET"
 _ROUND_S, _LOOK_S = 0.2, 0.05
 # A role that fails because the one that ends the run has just gone hears of that within this time.
 _EXCUSE_S = 2.0
 # At the end everybody is to hear of it; who does not answer for so long hears it from others, or is gone. Where one
-# cannot start, the others' containers may begin some seconds later.
-_TELL_S, _TELL_LATER_S = 3.0, 20.0
+# breaks before its start, the others' containers may begin some seconds later.
+_TELL_S = {ENDED: 3.0, BROKE: 20.0}
 _AT_ONCE = 32
 
 
 class Part:
-    """A node's part, from `begin` to `settle` or `refuse`. Threads of peers.py call `_answer`."""
+    """A node's part, from `begin` to `settle`. Threads of peers.py call `_answer`."""
 
     def __init__(self, plan: Plan, node: str, first_rank: int, run_folder: Path) -> None:
         self.plan, self.node, self.role, self._first = plan, node, plan.role_of(node), first_rank
         self._own = self.role.nodes[node]
-        alone = node == self.role.name or node.startswith(f"{self.role.name}-")
-        self.who = node if alone else f"{self.role.name} on {node}"
+        # On one machine a node is called as its role, with a number where there are several.
+        self.who = node if f"{node}-".startswith(f"{self.role.name}-") else f"{self.role.name} on {node}"
         self._folder, self._events = run_folder, RankFolder(run_folder, first_rank, node)
-        log = run_folder / "logs" / f"rank-{in_run(first_rank)}.log"
+        log = run_folder / "logs" / f"rank-{self._events.file}.log"
         kind, port, about = self.role.ready
         # The port that has to answer: one that `ready` names, or the role's own.
         self._port = port or self._own.service
-        self._ready = ready.look_of(kind, self._own.address, self._port, about, log, Path.cwd())
+        self._ready = ready.look_of(kind, self._own.address, self._port, about, log)
         # How the run is over; empty while it is not.
         self.over = ""
         unheard = View(seen=time.monotonic() + plan.within)
         self._others = {name: unheard for role in plan.roles for name in role.nodes if name != node}
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._lock, self._is_over, self._closed = threading.Lock(), threading.Event(), threading.Event()
         self._life: Life | None = None
         self._phase, self._why_not = WAITS, ""
         # When its time came to stop (the run is over, or somebody asked), and since when its program has run.
@@ -70,7 +70,7 @@ class Part:
 
         Raises Ends where the run is over before that, Refused for a port that somebody else has.
         """
-        previous, before = signal.signal(signal.SIGTERM, _interrupt), list[str]()
+        previous, before = signal.signal(signal.SIGTERM, signal.default_int_handler), list[str]()
         try:
             while not self.over and (missing := self.plan.waits_for(self.role, self._views())):
                 if missing != before:
@@ -101,17 +101,15 @@ class Part:
         self._life = life
         if life is None or self.over:
             return ""
-        is_new = last is None or last.pid != life.pid
-        if self._phase == READY and (is_new or life.code is not None):
-            self._tell(RUNS, "its program has ended")
-        if is_new and life.attempt:
+        if last and last.pid != life.pid:
             self._tell(RUNS, died, again=True, restarts=life.attempt)
+        elif self._phase == READY and life.code is not None:
+            self._tell(RUNS, "its program has ended")
         # One that dies before it is ready has no more time for that: it would start again for ever.
         if self._phase != RUNS or time.monotonic() < self._since + self.role.within or not (self._why_not or died):
             return ""
-        why = f"{self._why_not}{ready.elsewhere(self._own.address, self._port, links.listening(life.pid))}"
-        if died and self.role.ready[0]:
-            why = f"it was started {life.attempt + 1} times, and {died}"
+        where = ready.where(links.listening(life.pid)) if self._port else ""
+        why = f"it was started {life.attempt + 1} times, and {died}" if died else f"{self._why_not}{where}"
         return f"{self.who} is not ready after {self.role.within:g} s: {why}"
 
     def ask(self) -> None:
@@ -122,24 +120,15 @@ class Part:
         """Whether it is this role's turn to stop, once the run is over or the node was asked to."""
         return self.plan.may_stop(self.role, self._views(), time.monotonic() - self._stops_at, self.over)
 
-    def grace(self) -> float | None:
-        """The seconds that the program has from now on, where the run is over and it is its turn to stop; else None."""
-        return grace(self.role, self.over) if self.over and self.may_stop() else None
-
-    def _is_excused(self) -> bool:
-        """Whether this role's failure comes from the planned end of the run, which it may not have heard of yet."""
-        end = time.monotonic() + _EXCUSE_S
-        while not self.role.ends and not self.over and time.monotonic() < end:
-            time.sleep(_LOOK_S)
-        return self.over == AS_PLANNED and not self.role.ends
-
     def settle(self, verdict: Verdict | None, code: int, released: bool) -> Verdict | None:
-        """This node's program has ended for good: stay until the run is over. Returns the verdict that counts.
+        """This node has ended for good, or cannot start: stay until the run is over. Returns the verdict that counts.
 
         `released`: it was stopped because the run is over. A failure is published at once, all else once it is over:
         to those who follow, a verdict is the end of the run.
         """
-        if released or (code == FAILED and self._is_excused()):
+        # One that fails because the run has come to its planned end may not have heard of that yet.
+        others_end_it = code == FAILED and not self.role.ends
+        if released or (others_end_it and self._is_over.wait(_EXCUSE_S) and self.over == AS_PLANNED):
             verdict, code = done(self._first, self.node, 0), DONE
         if verdict and verdict.code not in (DONE, STOPPED):
             verdict = replace(verdict, message=f"{self.who}: {verdict.message}")
@@ -147,18 +136,14 @@ class Part:
         self._end(BROKE if code != DONE else ENDED)
         return verdict
 
-    def refuse(self) -> None:
-        """This node cannot start: tell everybody, also those that have not begun yet."""
-        self._end(BROKE, _TELL_LATER_S)
-
-    def _end(self, phase: str, tell_s: float = _TELL_S) -> None:
+    def _end(self, phase: str) -> None:
         """Wait until the run is over, and everybody else has heard of it."""
         self._tell(phase)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.ask())
         while not self._stops_at:
             time.sleep(_LOOK_S)
-        end = time.monotonic() + tell_s
+        end = time.monotonic() + _TELL_S[phase]
         while not all(view.over for view in self._others.values()) and time.monotonic() < end:
             time.sleep(_LOOK_S)
         self._closed.set()
@@ -169,7 +154,8 @@ class Part:
 
     def _tell(self, phase: str, why: str = "", **more: Any) -> None:
         """Be at this phase from now on."""
-        self._since = time.monotonic() if phase == RUNS != self._phase else self._since
+        if phase == RUNS != self._phase:
+            self._since = time.monotonic()
         self._phase = phase
         with suppress(OSError):
             self._events.event("role", role=self.role.name, phase=phase, why=why, **more)
@@ -179,6 +165,7 @@ class Part:
         with self._lock:
             self.over = self.over or self.plan.over(self._views(), time.monotonic())
         if self.over:
+            self._is_over.set()
             self.ask()
 
     def _words(self) -> dict[str, Any]:
@@ -213,10 +200,6 @@ class Part:
                 self._why_not = self._ready(life.began)
                 if not self._why_not and life == self._life:
                     self._tell(READY)
-
-
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def variables(environment: Mapping[str, str], node: str) -> dict[str, str]:

@@ -8,7 +8,7 @@ seen that the run is over, all of them learn that from it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -52,9 +52,14 @@ class Role:
     name: str
     nodes: Mapping[str, Node]
     ends: bool = False
-    after: tuple[str, ...] = ()
-    ready: tuple[str, int, str] = ("", 0, "")
+    after: Sequence[str] = ()
+    ready: Sequence[Any] = ("", 0, "")
     within: float = 600.0
+
+    @property
+    def grace(self) -> float:
+        """How many seconds its program has to end once the run is over: one that trains may save what it has."""
+        return SAVES_S if self.ends else HELPER_S
 
 
 @dataclass(frozen=True)
@@ -89,10 +94,8 @@ class Plan:
         phases = {views[node].phase for role in last or self.roles for node in role.nodes}
         if phases == {ENDED} or (last and BROKE in phases):
             return AS_PLANNED
-        broke_or_lost = (
-            view.phase == BROKE or (view.phase != ENDED and now - view.seen > LOST_S) for view in views.values()
-        )
-        return TOO_EARLY if any(broke_or_lost) else ""
+        going = [view for view in views.values() if view.phase != ENDED]
+        return TOO_EARLY if any(view.phase == BROKE or now - view.seen > LOST_S for view in going) else ""
 
     def waits_for(self, role: Role, views: Mapping[str, View]) -> list[str]:
         """The nodes that are not ready for a role to start."""
@@ -110,32 +113,32 @@ class Plan:
 
     def variables(self, node: str) -> dict[str, str]:
         """What a node's programs know of the roles (docs/reference/variables.md)."""
-        made, own = dict[str, str](), self.role_of(node)
+        own = self.role_of(node)
         mine = own.nodes[node]
+        made = {
+            "MUSTER_ROLE": own.name,
+            "MUSTER_ROLE_INDEX": str(list(own.nodes).index(node)),
+            "MUSTER_ROLE_HOST": mine.address,
+            "MUSTER_ROLE_GPUS": str(mine.gpus),
+            "MUSTER_FIRST_RANK": str(mine.first_rank),
+        }
+        if mine.service:
+            made["MUSTER_ROLE_PORT"] = str(mine.service)
         for role in self.roles:
-            name, nodes = f"MUSTER_{role.name.upper().replace('-', '_')}", role.nodes.values()
-            made[f"{name}_HOSTS"] = ",".join(each.address for each in nodes)
-            if services := [endpoint(each.address, each.service) for each in nodes if each.service]:
-                made |= {f"{name}_PORT": services[0].rpartition(":")[2], f"{name}_ADDRESSES": ",".join(services)}
-        about = {"": own.name, "_INDEX": list(own.nodes).index(node), "_HOST": mine.address, "_GPUS": mine.gpus}
-        about |= {"_PORT": mine.service} if mine.service else {}
-        made |= {f"MUSTER_ROLE{name}": str(value) for name, value in about.items()}
-        return {**made, "MUSTER_FIRST_RANK": str(mine.first_rank)}
-
-
-def grace(role: Role, over: str) -> float:
-    """How many seconds a role's program has to end once it is asked."""
-    return HELPER_S if over == AS_PLANNED or not role.ends else SAVES_S
+            name = f"MUSTER_{role.name.upper().replace('-', '_')}"
+            made[f"{name}_HOSTS"] = ",".join(each.address for each in role.nodes.values())
+            if serving := [each for each in role.nodes.values() if each.service]:
+                made[f"{name}_PORT"] = str(serving[0].service)
+                made[f"{name}_ADDRESSES"] = ",".join(endpoint(each.address, each.service) for each in serving)
+        return made
 
 
 def read(text: str) -> Plan:
     """The plan in MUSTER_ROLES. Raises ValueError, KeyError or TypeError for other text."""
     given = json.loads(text)
-    roles = []
     for row in given["roles"]:
-        nodes = {name: Node(*about) for name, about in row["nodes"].items()}
-        roles.append(Role(**{**row, "nodes": nodes, "after": tuple(row["after"]), "ready": tuple(row["ready"])}))
-    return Plan(tuple(roles), given["key"], given.get("within", 0.0))
+        row["nodes"] = {name: Node(*about) for name, about in row["nodes"].items()}
+    return Plan(tuple(Role(**row) for row in given["roles"]), given["key"], given.get("within", 0.0))
 
 
 def view_of(row: Mapping[str, Any], before: View, seen: float) -> View:
@@ -146,4 +149,4 @@ def view_of(row: Mapping[str, Any], before: View, seen: float) -> View:
     phase, over = row.get("phase"), row.get("over")
     if phase not in (WAITS, RUNS, READY, *_ENDS) or over not in ("", AS_PLANNED, TOO_EARLY):
         return before
-    return View(before.phase if before.phase in _ENDS else str(phase), before.over or str(over), seen)
+    return View(before.phase if before.phase in _ENDS else phase, before.over or over, seen)

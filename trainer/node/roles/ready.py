@@ -15,25 +15,26 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from ..membership import peers
 from ..membership.meeting import endpoint
 
-_CONNECT_S, _ANSWER_S, _ANSWER_MOST = 1.0, 2.0, 1024
+_CONNECT_S, _ANSWER_S = 1.0, 2.0
 _SHOWN = 3
 _PIECE = 4 << 20
 # An answer counts if it was given by the present life of the program: what an earlier one left says nothing.
 Look = Callable[[float], str]
 
 
-def look_of(kind: str, address: str, port: int, about: str, log: Path, work: Path) -> Look:
+def look_of(kind: str, address: str, port: int, about: str, log: Path) -> Look:
     """What looks whether the program that began at a time (unix seconds) is ready: why not, or an empty text.
 
     `kind`: `port`, `url`, `file`, `line`, or nothing: it is ready once it runs. `about`: the URL's path, the file or
-    the line. `log`: what the program prints. `work`: where it works.
+    the line. `log`: what the program prints.
     """
     looks: dict[str, Look] = {
         "port": lambda began: port_answers(address, port),
         "url": lambda began: _url_answers(address, port, about),
-        "file": lambda began: _file_is_there(work / about, about, began),
+        "file": lambda began: _file_is_there(about, began),
         "line": _line_of(log, about),
     }
     return looks.get(kind, lambda began: "")
@@ -48,28 +49,23 @@ def port_answers(address: str, port: int) -> str:
     return ""
 
 
-def elsewhere(address: str, port: int, listens: Sequence[tuple[str, int]]) -> str:
-    """Where a program listens that shall answer on a port, as an addition to why it does not; else an empty text."""
-    ours = (address, "127.0.0.1", "::1", "0.0.0.0", "::")
-    if not port or any(own in ours and at == port for own, at in listens):
-        return ""
+def where(listens: Sequence[tuple[str, int]]) -> str:
+    """Where a program listens that is not ready, as an addition to why it is not."""
     shown = ", ".join(endpoint(own, at) for own, at in listens[:_SHOWN])
     return f"; its program listens on {shown or 'no port'}"
 
 
 def _url_answers(address: str, port: int, path: str) -> str:
-    answer, end = b"", time.monotonic() + _ANSWER_S
+    url, line = f"http://localhost:{port}{path}", b""
     try:
-        with _connect(address, port) as connection:
+        with _connect(address, port) as connection, suppress(ValueError):
             connection.sendall(f"GET {path} HTTP/1.0\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-            while b"\n" not in answer and len(answer) < _ANSWER_MOST and (left := end - time.monotonic()) > 0:
-                connection.settimeout(left)
-                answer += connection.recv(_ANSWER_MOST) or b"\n"
+            line = peers.read_line(connection, _ANSWER_S)
     except OSError as fault:
-        return f"http://localhost:{port}{path} does not answer ({_words(fault)})"
-    code = re.match(rb"HTTP/\S+ ([0-9]{3})\s", answer)
+        return f"{url} does not answer ({_words(fault)})"
+    code = re.match(rb"HTTP/\S+ ([0-9]{3})\s", line)
     shown = code[1].decode() if code else "no HTTP"
-    return "" if shown == "200" else f"http://localhost:{port}{path} answers {shown}, not 200"
+    return "" if shown == "200" else f"{url} answers {shown}, not 200"
 
 
 def _connect(address: str, port: int) -> socket.socket:
@@ -84,15 +80,15 @@ def _words(fault: OSError) -> str:
     return "no answer in time" if isinstance(fault, TimeoutError) else str(fault.strerror or fault).lower()
 
 
-def _file_is_there(path: Path, shown: str, began: float) -> str:
+def _file_is_there(path: str, began: float) -> str:
     """An older file is one that an earlier life left. A link is not followed: it may lead anywhere."""
-    with suppress(OSError, ValueError):
+    try:
         status = os.lstat(path)
-        # A file system may count time in whole seconds.
-        if stat.S_ISREG(status.st_mode) and status.st_mtime >= int(began):
-            return ""
-        return f"{shown} is from before it started, or is not a file"
-    return f"there is no file {shown}"
+    except (OSError, ValueError):
+        return f"there is no file {path}"
+    # A file system may count time in whole seconds.
+    is_new = stat.S_ISREG(status.st_mode) and status.st_mtime >= int(began)
+    return "" if is_new else f"{path} is from before it started, or is not a file"
 
 
 def _line_of(log: Path, text: str) -> Look:

@@ -24,7 +24,6 @@ from trainer.node.roles.plan import (
     Plan,
     Role,
     View,
-    grace,
     read,
     view_of,
 )
@@ -99,9 +98,8 @@ def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
 
 
 def test_who_trains_has_time_to_save_where_another_role_has_failed():
-    assert grace(TRAIN, TOO_EARLY) == SAVES_S
-    assert grace(REWARD, TOO_EARLY) == HELPER_S
-    assert grace(WORK, AS_PLANNED) == HELPER_S
+    assert TRAIN.grace == SAVES_S
+    assert (REWARD.grace, WORK.grace) == (HELPER_S, HELPER_S)
 
 
 def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
@@ -133,7 +131,7 @@ def test_what_is_no_word_of_a_node_is_not_heard(row):
 def test_a_plan_is_read_as_it_was_made():
     row = {"name": "a", "ends": True, "after": ["b"], "ready": ["port", 0, ""], "within": 5.0}
     plan = read(json.dumps({"key": "k", "roles": [{**row, "nodes": {"n": ["127.0.0.1", 1, 2, 3, 4]}}]}))
-    assert plan.roles == (Role("a", {"n": Node("127.0.0.1", 1, 2, 3, 4)}, True, ("b",), ("port", 0, ""), 5.0),)
+    assert plan.roles == (Role("a", {"n": Node("127.0.0.1", 1, 2, 3, 4)}, True, ["b"], ["port", 0, ""], 5.0),)
     assert "key='k'" not in repr(plan)
 
 
@@ -183,7 +181,7 @@ def served():
 
 
 def look(kind, tmp_path, port=0, about=""):
-    return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log", tmp_path)
+    return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
 
 
 def test_a_role_that_shows_nothing_is_ready_once_it_runs(tmp_path):
@@ -206,7 +204,7 @@ def test_a_port_is_ready_once_it_answers(tmp_path, served):
         (b"HTTP/1.1 503 loading\r\n\r\n", "answers 503"),
         (b"HTTP/1.1 301 Moved\r\nLocation: http://example.org/\r\n\r\n", "answers 301"),
         (b"200 OK\r\n", "answers no HTTP"),
-        (b"HTTP/1.1 200", ""),
+        (b"HTTP/1.1 200", "answers no HTTP"),
         (b"\xff\xfe" * 100_000, "answers no HTTP"),
         (b"", "answers no HTTP"),
         (b"HTTP/1.1 " + b"2" * 5000 + b"\r\n", "not 200"),
@@ -232,7 +230,8 @@ def test_a_url_that_answers_a_letter_at_a_time_for_ever_takes_little_time(tmp_pa
     assert time.monotonic() - began < 5
 
 
-def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path):
+def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     now, ask = time.time(), look("file", tmp_path, about="out/ready")
     assert "no file" in ask(now)
     (tmp_path / "out").mkdir()
@@ -268,19 +267,9 @@ def test_endless_output_is_read_in_pieces(tmp_path):
     assert [bool(ask(0.0)) for _ in range(3)] == [True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("port", "listens", "shown"),
-    [
-        (8000, [("0.0.0.0", 8000)], ""),
-        (8000, [("127.0.0.1", 8000)], ""),
-        (8000, [("0.0.0.0", 8080)], "; its program listens on 0.0.0.0:8080"),
-        (8000, [("10.9.0.9", 8000), ("::", 9)], "; its program listens on 10.9.0.9:8000, [::]:9"),
-        (8000, [], "; its program listens on no port"),
-        (0, [("0.0.0.0", 8080)], ""),
-    ],
-)
-def test_a_program_that_listens_elsewhere_is_told_where(port, listens, shown):
-    assert ready.elsewhere("10.0.0.1", port, listens) == shown
+def test_a_program_that_is_not_ready_is_told_where_it_listens():
+    assert ready.where([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
+    assert ready.where([]) == "; its program listens on no port"
 
 
 def test_where_this_session_listens_is_seen():
