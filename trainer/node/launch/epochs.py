@@ -88,14 +88,17 @@ class Epochs:
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
         own = self._alone or not config.local_addr
         self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
+        # A launcher has a store of its own: it gets the port, which is held until it starts.
+        self._of_launcher = "MUSTER_LAUNCHER_RANKS" in os.environ
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
-        self._port = port if self._alone and config.rdzv_backend == "static" else 0
+        is_told = self._alone and config.rdzv_backend == "static" and not self._of_launcher
+        self._port = port if is_told else 0
         self._number = self._repeats = 0
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
         self._is_in_line = not self.loses_nodes
         # Who has been lost since the nodes last shared their files.
         self._lost = set[str]()
-        self._store: stores.RanksStore | None = None
+        self._store: stores.RanksStore | socket.socket | None = None
         self._where, self._ended_at = "", 0.0
         stores.keep_ranks_on_loopback(self._address)
 
@@ -120,6 +123,8 @@ class Epochs:
                 self._lost |= {*epoch["lost"]}
                 attempts += 1
                 if self._share(generation, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
+                    if isinstance(self._store, socket.socket):
+                        self._store.close()
                     self._say(after=None, store=self._where)
                     return generation
                 self._say(after=self._number)
@@ -156,16 +161,17 @@ class Epochs:
 
     def _enter(self, epoch: Mapping[str, Any]) -> Generation | None:
         place, nodes, ranks = epoch["place"], epoch["nodes"], self._ranks
-        with suppress(RendezvousConnectionError, ValueError):
+        with suppress(OSError, ValueError):
             if place == 0:
                 if self._store:
                     self._store.close()  # its port may be asked for once more
-                self._store = stores.RanksStore(self._address, self._port)
-                address, port = self._address, self._store.port
+                listening = meeting.listen(self._address, self._port)
+                address, port = self._address, int(listening.getsockname()[1])
+                self._store = listening if self._of_launcher else stores.RanksStore(listening)
             elif epoch["store"]:
                 address, _, text = epoch["store"].partition(" ")
                 port = int(text)
-                if not _answers(address, port):
+                if not (self._of_launcher or _answers(address, port)):
                     return None
             else:
                 return None

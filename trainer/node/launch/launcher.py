@@ -2,7 +2,7 @@
 
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
 place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own
-options. It meets at a port of its own: the port of MASTER_PORT is taken by the store of torchrun's ranks.
+options. Where its ranks meet, nobody listens yet: epochs.py has picked a free port there.
 A shell script that types `accelerate launch` or `deepspeed` finds a stand-in of that name first, which adds the same.
 
 torchrun runs this file by its path, so that no package of the user's can hide it.
@@ -13,18 +13,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
-_MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
 # The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
 _OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
@@ -56,15 +53,12 @@ class Place:
 
 
 def main() -> None:
-    """Find the place, agree on a port, and become the command; or be the stand-in of a launcher in a shell script."""
+    """Find the place, and become the command; or be the stand-in of a launcher in a shell script."""
     if sys.argv[1] == _INSIDE:
         stand_in(*sys.argv[2:])
     given = dict(os.environ)
-    node, nodes = int(given["RANK"]), int(given["WORLD_SIZE"])
-    ranks = int(given.get("MUSTER_LAUNCHER_RANKS") or 1)
-    place = Place(
-        node, nodes, ranks, given["MASTER_ADDR"], _port(node, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
-    )
+    node, nodes, ranks = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MUSTER_LAUNCHER_RANKS"))
+    place = Place(node, nodes, ranks, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
     command = with_place(filled(sys.argv[1:], place), place)
     folder = given.get("MUSTER_OUTCOME_DIR")
     inside = folder and Path(command[0]).name not in _LAUNCHERS
@@ -176,22 +170,6 @@ def _hostfile(place: Place, folder: str | None) -> str:
     with tempfile.NamedTemporaryFile("w", prefix=".hostfile-", dir=folder, delete=False) as file:
         file.writelines(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes))
     return file.name
-
-
-def _port(node: int, address: str, store_port: int) -> int:
-    """A free port of the first node, which tells the others through the store of torchrun's ranks."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    wait = timedelta(seconds=_MEET_SECONDS)
-    store = TCPStore(address, store_port, is_master=False, timeout=wait)
-    # The store is new for each generation of ranks. Each node counts its restarts alone, so the key has no count.
-    key = "muster/launcher"
-    if node == 0:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family) as listener:
-            listener.bind((address, 0))
-            store.set(key, str(listener.getsockname()[1]))
-    return int(store.get(key))
 
 
 def _has_gpu() -> bool:

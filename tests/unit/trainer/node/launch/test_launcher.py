@@ -73,15 +73,3 @@ def test_deepspeed_starts_its_own_node_alone():
     made = deepspeed(["deepspeed", "train.py"], PLACE, "/hosts")
     assert {"--hostfile=/hosts", "--no_ssh", "--node_rank=1", "--master_port=4711"} < set(made)
     assert made[-1] == "train.py"
-
-
-@pytest.mark.torch
-def test_nodes_that_count_restarts_differently_agree_on_a_port(monkeypatch):
-    from torch.distributed import TCPStore
-
-    store = TCPStore("127.0.0.1", 0, is_master=True)
-    ports = []
-    for node, restarts in enumerate(("1", "0")):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        ports.append(launcher._port(node, "127.0.0.1", store.port))
-    assert ports[0] == ports[1] > 0
