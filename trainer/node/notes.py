@@ -30,10 +30,9 @@ NOTES = (
         "ends.jsonl",
         ("trainer/node/ending/ends.py",),
         ("trainer/node/ending/ends.py",),
-        "each start and end of a rank",
+        "each start and end of a rank, and what failed below one that ended with 0",
         "_NAME",
     ),
-    Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
     Note(
         ".epoch",
         ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),

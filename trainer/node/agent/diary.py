@@ -14,7 +14,7 @@ from muster.errors import DONE, FAILED
 from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ..ending import endings, outside
+from ..ending import outside
 from ..ending.ends import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
 from ..hang import stacks, stillness
@@ -110,8 +110,8 @@ class Diary:
 
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
         """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
-        if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
-            return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+        if life.crash:
+            return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
         by = _BY_STOP.get(life.code or 0)
         if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
             return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
@@ -240,9 +240,8 @@ class Diary:
             own.unlink()
             return script.LastWords((), lost, victim=True)
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
-        crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
-        if crash and crash.error:
-            error = self.shown(crash.error)[: script.LINE_MOST]
+        if life.crash and life.crash.error:
+            error = self.shown(life.crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
         return heard if self._launcher else script.or_noted(heard, self._noted(life))
 

@@ -59,7 +59,7 @@ class Ranks:
         for local in sorted(self._running):
             process = self._processes[local]
             if (code := process.poll()) is not None:
-                ends.note_end(local, process.pid, getattr(process, "noted", code))
+                ends.note_end(local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None))
                 self._ended(local, code)
         if first := min(self._failures.values(), key=lambda each: each.timestamp, default=None):
             words = (first.exitcode, first.local_rank, first.pid, self._command[0])

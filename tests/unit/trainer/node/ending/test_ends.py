@@ -120,6 +120,29 @@ def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
 
 
+@pytest.mark.parametrize(
+    ("crash", "how", "error"),
+    [
+        ({"why": "b.py failed", "error": "ValueError: 1"}, "ended with code 0, but b.py failed", "ValueError: 1"),
+        (None, "ended with code 1", ""),
+        ("b.py failed", "ended with code 1", ""),
+        ({"why": ["\x1b[2J"], "cause": {}}, "ended with code 0, but ['\\x1b[2J']", ""),
+    ],
+)
+def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp_path, crash, how, error):
+    """Also where a script has written what no agent reads there."""
+    begin = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    end = {"local_rank": 0, "pid": 14, "t": 101.0, "code": 1, "crash": crash}
+    for odd in ({}, {"why": "x", "more": 1}, {"1": 2}):
+        (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps({**end, 'crash': odd})}\n")
+        assert [life.code for life in Ends(tmp_path).read()] == [None], "a crash has a reason, and nothing else"
+    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps(end)}\n")
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    diary.keep(lambda local_rank: "")
+    (told,) = told_ends(tmp_path)
+    assert (told["how"], told["error"]) == (how, error)
+
+
 def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):
     place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
