@@ -50,12 +50,10 @@ NOTES = (
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
     Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
-    Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop gracefully"),
-    Note(".stopped", (_STOP,), (_NODE,), "a rank of a script has stopped as asked"),
-    Note("*.lost", ("trainer/train/run.py",), ("trainer/node/agent/diary.py",), "a rank of the trainer lost this peer"),
+    Note("*.pid", (_STOP,), (_NODE,), "a rank can stop gracefully, or has stopped as asked"),
     Note(
         "*.error",
-        ("trainer/node/rank/failure.py",),
+        ("trainer/node/rank/failure.py", "trainer/train/run.py"),
         ("trainer/node/agent/diary.py",),
         "the exception that a rank ended by",
     ),
@@ -125,15 +123,8 @@ NOTES = (
         ".leave",
         ("trainer/node/membership/leave.py",),
         ("trainer/node/membership/leave.py",),
-        "somebody asks the node to leave",
-        "_ASKED",
-    ),
-    Note(
-        ".left",
-        ("trainer/node/membership/leave.py",),
-        ("trainer/node/membership/leave.py",),
-        "whether it may",
-        "_ANSWER",
+        "somebody asks the node to leave, and whether it may",
+        "_NOTE",
     ),
     Note(".unobserved", (_NODE,), ("trainer/node/ending/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
     # Every process that writes here may need its bytes on a full disk.

@@ -234,23 +234,22 @@ class Diary:
         return stillness.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
 
     def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
-        own = self._outcome / f"{life.local_rank}.lost"
-        with suppress(OSError):  # a rank of ours that lost a peer says so itself
-            lost = own.read_text()
-            own.unlink()
-            return script.LastWords((), lost, victim=True)
+        noted = self._noted(life)
+        if noted.victim:
+            return noted
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
         if life.crash and life.crash.error:
             error = self.shown(life.crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
-        return heard if self._launcher else script.or_noted(heard, self._noted(life))
+        return heard if self._launcher else script.or_noted(heard, noted.error)
 
-    def _noted(self, life: Life) -> str:
-        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py)."""
+    def _noted(self, life: Life) -> script.LastWords:
+        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
         note = read_object(self._outcome / f"{life.local_rank}.error")
         if note.get("pid") != life.pid:
-            return ""
-        return self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+            return script.LastWords()
+        error = self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+        return script.LastWords((), error, victim=note.get("victim") is True)
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

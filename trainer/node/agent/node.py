@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
-from muster.stop import UNASKED
+from muster.stop import HAS_STOPPED, UNASKED
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
@@ -293,8 +293,10 @@ class Node:
 
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        texts = [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
-        return {int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+        return {int(text) for text in self._told() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+
+    def _told(self) -> list[str]:
+        return [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
 
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save."""
@@ -343,7 +345,7 @@ class Node:
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
-        obeyed = torchrun_code or self._interrupted or (self.outcome / ".stopped").exists()
+        obeyed = torchrun_code or self._interrupted or HAS_STOPPED in self._told()
         if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE

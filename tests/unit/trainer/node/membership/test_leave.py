@@ -19,8 +19,8 @@ def asked(tmp_path):
 
 
 def answer(folder):
-    path = folder / ".left"
-    return json.loads(path.read_text()) if path.exists() else None
+    path = folder / ".leave"
+    return json.loads(path.read_text()) if path.exists() and path.read_text() else None
 
 
 def may():
@@ -61,7 +61,9 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     assert not asked.asked
     assert "did not agree" in answer(tmp_path)["why"]
     assert "needed" not in answer(tmp_path)
-    (tmp_path / ".leave").touch()
+    asked.look(may, ALL, 17.5)
+    assert not asked.asked, "its own answer is no request"
+    (tmp_path / ".leave").write_text("")
     asked.look(may, ALL, 18.0)
     assert asked.asked
 
