@@ -23,12 +23,6 @@ from typing import NoReturn
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
-# The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
-_OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-# The ranks' notes (watch/together.py) belong to an attempt.
-_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
-# On a run's only node, these make one rank of each `python train.py` of a shell script, which by hand is none.
-_OF_ONE_RANK, _BARE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), "MUSTER_BARE_RANK"
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
@@ -43,38 +37,47 @@ class Place:
     address: str
     port: int
 
-    def variables(self) -> dict[str, str]:
-        """What launchers read. torchrun takes the `PET_` names as its options."""
+    def variables(self, one_rank: bool) -> dict[str, str]:
+        """What launchers read; with `one_rank`, each `python train.py` of a shell script is one.
+
+        torchrun takes the `PET_` names as its options.
+        """
         shared = {"NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": self.ranks}
         meeting = {"MASTER_ADDR": self.address, "MASTER_PORT": self.port}
-        mine = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        rank = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        mine = rank if one_rank else {}
         options = {f"PET_{name}": value for name, value in {**shared, **meeting}.items()}
         return {name: str(value) for name, value in {**shared, **meeting, **mine, **options}.items()}
 
 
 def main() -> None:
-    """Find the place, and become the command; or be the stand-in of a launcher in a shell script."""
+    """Become the command; or be the stand-in of a launcher in a shell script."""
     if sys.argv[1] == _INSIDE:
         stand_in(*sys.argv[2:])
     given = dict(os.environ)
-    node, nodes, ranks = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MUSTER_LAUNCHER_RANKS"))
-    place = Place(node, nodes, ranks, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
+    place = place_of(given)
+    assert place, "the variables of bare.py"
     command = with_place(filled(sys.argv[1:], place), place)
     folder = given.get("MUSTER_OUTCOME_DIR")
     inside = folder and Path(command[0]).name not in _LAUNCHERS
-    become(command, {**environment(given, place), **(stand_ins(Path(folder), given) if folder and inside else {})})
+    become(command, {**given, **(stand_ins(Path(folder), given) if folder and inside else {})})
 
 
 def stand_in(folder: str, name: str, *words: str) -> None:
     """Become the launcher of that name behind the stand-ins in `folder`, with the place that the shell script has."""
     given = dict(os.environ)
     given["PATH"] = os.pathsep.join(each for each in given["PATH"].split(os.pathsep) if each != folder)
-    command = [name, *words]
-    values = [given.get(variable, "") for variable in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
-    if given.get("MASTER_ADDR") and all(value.isdecimal() for value in values):
-        node, nodes, ranks, port = map(int, values)
-        command = with_place(command, Place(node, nodes, ranks, given["MASTER_ADDR"], port))
-    become(command, given)
+    place, command = place_of(given), [name, *words]
+    become(with_place(command, place) if place else command, given)
+
+
+def place_of(given: Mapping[str, str]) -> Place | None:
+    """The place that the variables tell; None where a shell script has taken one away."""
+    values = [given.get(name, "") for name in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
+    if not given.get("MASTER_ADDR") or not all(value.isdecimal() for value in values):
+        return None
+    node, nodes, ranks, port = map(int, values)
+    return Place(node, nodes, ranks, given["MASTER_ADDR"], port)
 
 
 def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
@@ -134,13 +137,6 @@ def filled(words: Sequence[str], place: Place) -> list[str]:
     if made[0].endswith(".py"):
         return [sys.executable, *made]
     return [sys.executable, *made[1:]] if made[0] in ("python", "python3") else made
-
-
-def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The launcher's variables: `given` without what torchrun sets for a rank, and the place."""
-    inherited = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
-    without = _OF_ONE_RANK if place.nodes == 1 and given.get(_BARE) == "1" else ()
-    return {name: value for name, value in {**inherited, **place.variables()}.items() if name not in without}
 
 
 def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:

@@ -123,8 +123,8 @@ class Ranks:
 
 def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str]) -> Any:
     """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
+    pipe, given = rank_pipe.claim(given), bare.environment(given)
     if not any(files):
-        pipe, given = rank_pipe.claim(given), bare.environment(given)
         if forks.can_start(words, given):
             return forks.start(words, given, str(pipe or ""))
         files = [str(pipe or "")] * 2

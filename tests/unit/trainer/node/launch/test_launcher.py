@@ -6,21 +6,9 @@ import subprocess
 import pytest
 
 from trainer.node.launch import launcher
-from trainer.node.launch.launcher import Place, accelerate, deepspeed, environment
+from trainer.node.launch.launcher import Place, accelerate, deepspeed
 
 PLACE = Place(node=1, nodes=3, ranks=4, address="10.0.0.1", port=4711)
-
-
-def test_the_variables_are_the_nodes_and_nothing_of_torchruns_own_rank_is_left():
-    given = {"RANK": "1", "PET_RDZV_ENDPOINT": "x:1", "TORCHELASTIC_USE_AGENT_STORE": "True", "HOME": "/home"}
-    made = environment({**given, "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2"}, PLACE)
-    assert made == {
-        **{"HOME": "/home", "TORCHELASTIC_RESTART_COUNT": "2", "RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "0"},
-        **{"LOCAL_WORLD_SIZE": "1"},
-        **{"NNODES": "3", "NODE_RANK": "1", "NPROC_PER_NODE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711"},
-        **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
-        **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
-    }
 
 
 @pytest.mark.parametrize(
@@ -55,7 +43,7 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     path = launcher.stand_ins(tmp_path, given)
     assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is none to stand in for
     line = ["sh", "-c", "accelerate launch --use_cpu --num_processes 2 train.py; accelerate env"]
-    done = subprocess.run(line, env={**given, **environment(given, PLACE), **path}, capture_output=True, text=True)
+    done = subprocess.run(line, env={**given, **PLACE.variables(one_rank=True), **path}, capture_output=True, text=True)
     assert done.stdout.split() == [
         *("launch", "--num_machines=3", "--machine_rank=1", "--num_processes=12", "--main_process_ip=10.0.0.1"),
         *("--main_process_port=4711", "--use_cpu", "--num_processes", "2", "train.py", "env"),
