@@ -126,7 +126,6 @@ NOTES = (
         "somebody asks the node to leave, and whether it may",
         "_NOTE",
     ),
-    Note(".unobserved", (_NODE,), ("trainer/node/ending/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
     # Every process that writes here may need its bytes on a full disk.
     Note(".ballast", ("muster/files.py",), ("muster/files.py",), "room for the last words", "_BALLAST"),
 )

@@ -22,9 +22,7 @@ from muster.stop import HAS_STOPPED, UNASKED
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
-from .. import torch_names
 from ..ending import training_alone
-from ..ending.why import UNOBSERVED
 from ..files import earlier, work
 from ..hang.links import Links
 from ..hang.mend import Mender
@@ -99,7 +97,6 @@ class Node:
             signal.signal(number, self._hear)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
-            self._say_if_unobserved()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
         torchrun = subprocess.Popen(
             self._command,
@@ -121,13 +118,6 @@ class Node:
         if output:
             output.finish()
         return self._code(torchrun.returncode)
-
-    def _say_if_unobserved(self) -> None:
-        """Leave word for `fab why`, which may run without this node's variables, that nothing looks at the ranks."""
-        if self._environment.get("MUSTER_OBSERVE") == "0":
-            (self.outcome / UNOBSERVED).write_text("unobserved")
-        elif self._relay and torch_names.plain(self._environment):
-            (self.outcome / UNOBSERVED).write_text("plain")
 
     def _may_be_alone(self) -> bool:
         """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""

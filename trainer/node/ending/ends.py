@@ -36,7 +36,7 @@ class Crash:
 class Life:
     """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen.
 
-    `crash`: who failed below one that ended with 0 itself (endings.py).
+    `crash`: who failed below one that ended with 0 itself (endings.py). `observed`: something looks at it from inside.
     """
 
     rank: int
@@ -48,6 +48,7 @@ class Life:
     ended: float = 0.0
     code: int | None = None
     crash: Crash | None = None
+    observed: bool = True
 
     @property
     def failed(self) -> bool:
@@ -58,7 +59,8 @@ class Life:
 def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> None:
     """Note that a rank has begun with this environment."""
     place = {"rank": "RANK", "world": "WORLD_SIZE", "attempt": "TORCHELASTIC_RESTART_COUNT"}
-    _note({"local_rank": local_rank, "pid": pid, **{name: int(environment[key]) for name, key in place.items()}})
+    about = {name: int(environment[key]) for name, key in place.items()}
+    _note({"local_rank": local_rank, "pid": pid, "observed": int(environment.get("MUSTER_OBSERVE") != "0"), **about})
 
 
 def note_end(local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
@@ -104,7 +106,7 @@ class Ends:
             crash = Crash(**{name: str(text) for name, text in words.items()}) if isinstance(words, dict) else None
             return replace(self.lives[local_rank], ended=t, code=int(row["code"]), crash=crash)
         rank, attempt, world, pid = (int(row[name]) for name in ("rank", "attempt", "world", "pid"))
-        return Life(rank, local_rank, attempt, world, pid, began=t)
+        return Life(rank, local_rank, attempt, world, pid, began=t, observed=row.get("observed") != 0)
 
     def _lines(self) -> list[str]:
         try:
