@@ -30,10 +30,10 @@ _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`command`: as torchrun would start it."""
+    """`command`: as torchrun would start it. `again`: this node has had ranks before."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation) -> None:
-        self._config, self._command, self._generation = config, command, generation
+    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool) -> None:
+        self._config, self._command, self._generation, self._again = config, command, generation, again
         self._processes, self._running = dict[int, Any](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
@@ -47,7 +47,7 @@ class Ranks:
         for local, own in environments.items():
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
-            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given)
+            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
             process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = endings.judged(process, given, stops=not is_own)

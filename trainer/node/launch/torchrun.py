@@ -113,7 +113,7 @@ class Launch:
 
     def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        ranks = Ranks(self._config, self._command, generation)
+        ranks = Ranks(self._config, self._command, generation, again=self._before is not None)
         self._hear(_raise)
         try:
             if self._before:

@@ -36,6 +36,10 @@ class Tensor:
         return [self.value]
 
 
+class Sharded(Tensor):
+    """A class of tensors of its own, which may need all ranks to tell its value."""
+
+
 class Torch:
     """As far as it is asked here. `heard`: a mode of the script's hears what is done with tensors."""
 
@@ -82,7 +86,7 @@ def test_a_number_that_does_not_grow_with_the_steps_is_not_believed(numbers):
     assert not looked(*numbers).known
 
 
-@pytest.mark.parametrize("number", ["41", None, Tensor(41, count=2), Tensor(41, "xla")])
+@pytest.mark.parametrize("number", ["41", None, Tensor(41, count=2), Tensor(41, "xla"), Sharded(41)])
 def test_what_is_no_number_here_is_not_known(number):
     assert looked(number).off
 
