@@ -102,13 +102,7 @@ NOTES = (
         "launchers-*",
         ("trainer/node/launch/launcher.py",),
         ("trainer/node/launch/launcher.py",),
-        "stand-ins for a shell script",
-    ),
-    Note(
-        ".hostfile-",
-        ("trainer/node/launch/launcher.py",),
-        ("trainer/node/launch/launcher.py",),
-        "the nodes, as deepspeed reads",
+        "stand-ins for a shell script, and the nodes as deepspeed reads them",
     ),
     # Between the processes of a rank.
     Note(

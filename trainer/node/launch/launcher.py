@@ -14,7 +14,6 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +56,9 @@ def main() -> None:
     given = dict(os.environ)
     place = place_of(given)
     assert place, "the variables of bare.py"
-    command = with_place(filled(sys.argv[1:], place), place)
-    folder = given.get("MUSTER_OUTCOME_DIR")
-    inside = folder and Path(command[0]).name not in _LAUNCHERS
-    become(command, {**given, **(stand_ins(Path(folder), given) if folder and inside else {})})
+    command, here = filled(sys.argv[1:], place), Path(given["MUSTER_OUTCOME_DIR"], f"launchers-{os.getpid()}")
+    path = {} if Path(command[0]).name in _LAUNCHERS else stand_ins(here, given)
+    become(with_place(command, place, here), {**given, **path})
 
 
 def stand_in(folder: str, name: str, *words: str) -> None:
@@ -68,7 +66,7 @@ def stand_in(folder: str, name: str, *words: str) -> None:
     given = dict(os.environ)
     given["PATH"] = os.pathsep.join(each for each in given["PATH"].split(os.pathsep) if each != folder)
     place, command = place_of(given), [name, *words]
-    become(with_place(command, place) if place else command, given)
+    become(with_place(command, place, Path(folder)) if place else command, given)
 
 
 def place_of(given: Mapping[str, str]) -> Place | None:
@@ -80,12 +78,11 @@ def place_of(given: Mapping[str, str]) -> Place | None:
     return Place(node, nodes, ranks, given["MASTER_ADDR"], port)
 
 
-def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The PATH on which a shell script finds them first; empty where they cannot be written or may not be run.
 
     Without them the script gets the launchers as they are, and its run continues.
     """
-    here = folder / f"launchers-{os.getpid()}"
     try:
         here.mkdir(mode=0o755, exist_ok=True)  # a container that starts again has the same process ids
         for name in _LAUNCHERS:
@@ -102,13 +99,13 @@ def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(here), given.get("PATH", os.defpath)])}
 
 
-def with_place(command: Sequence[str], place: Place) -> list[str]:
+def with_place(command: Sequence[str], place: Place, folder: Path) -> list[str]:
     """The command with the place in the options of its launcher, if it is one that has some."""
     name = Path(command[0]).name
     if name == "accelerate":
         return accelerate(command, place, _has_gpu())
     if name == "deepspeed":
-        return deepspeed(command, place, _hostfile(place, os.environ.get("MUSTER_OUTCOME_DIR")))
+        return deepspeed(command, place, _hostfile(place, folder))
     return list(command)
 
 
@@ -161,11 +158,12 @@ def deepspeed(command: Sequence[str], place: Place, hostfile: str) -> list[str]:
     return [*command[:1], *own, f"--master_addr={place.address}", f"--master_port={place.port}", *command[1:]]
 
 
-def _hostfile(place: Place, folder: str | None) -> str:
+def _hostfile(place: Place, folder: Path) -> str:
     """DeepSpeed's list of nodes, from which it reads their number and their ranks."""
-    with tempfile.NamedTemporaryFile("w", prefix=".hostfile-", dir=folder, delete=False) as file:
-        file.writelines(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes))
-    return file.name
+    folder.mkdir(exist_ok=True)
+    file = folder / f"hosts-{os.getpid()}"
+    file.write_text("".join(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes)))
+    return str(file)
 
 
 def _has_gpu() -> bool:

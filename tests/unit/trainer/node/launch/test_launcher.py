@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     (programs / "accelerate").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (programs / "accelerate").chmod(0o755)
     given = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
-    path = launcher.stand_ins(tmp_path, given)
+    path = launcher.stand_ins(tmp_path / "launchers-1", given)
     assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is none to stand in for
     line = ["sh", "-c", "accelerate launch --use_cpu --num_processes 2 train.py; accelerate env"]
     done = subprocess.run(line, env={**given, **PLACE.variables(one_rank=True), **path}, capture_output=True, text=True)
@@ -53,7 +54,7 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
 def test_a_shell_script_runs_on_where_no_stand_in_can_be_written(tmp_path, capsys):
     file = tmp_path / "no folder"
     file.touch()
-    assert launcher.stand_ins(file, dict(os.environ)) == {}
+    assert launcher.stand_ins(file / "launchers-1", dict(os.environ)) == {}
     assert "do not get their place" in capsys.readouterr().err
 
 
@@ -61,3 +62,16 @@ def test_deepspeed_starts_its_own_node_alone():
     made = deepspeed(["deepspeed", "train.py"], PLACE, "/hosts")
     assert {"--hostfile=/hosts", "--no_ssh", "--node_rank=1", "--master_port=4711"} < set(made)
     assert made[-1] == "train.py"
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["typed", "in a shell script"])
+def test_deepspeed_reads_how_many_nodes_and_ranks_there_are(tmp_path, inside):
+    """Also where the folder is there already: a shell script may type it twice."""
+    here = tmp_path / "launchers-1"
+    if inside:
+        here.mkdir()
+    for _ in range(2):
+        made = launcher.with_place(["deepspeed", "train.py"], PLACE, here)
+    (option,) = [word for word in made if word.startswith("--hostfile=")]
+    hosts = Path(option.partition("=")[2]).read_text()
+    assert hosts == "node-0 slots=4\nnode-1 slots=4\nnode-2 slots=4\n"
