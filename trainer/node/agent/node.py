@@ -283,9 +283,9 @@ class Node:
 
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        return {int(text) for text in self._told() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+        return {int(text) for text in self._notes_of_ranks() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
 
-    def _told(self) -> list[str]:
+    def _notes_of_ranks(self) -> list[str]:
         return [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
 
     def _living(self) -> list[int]:
@@ -335,7 +335,7 @@ class Node:
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
-        obeyed = torchrun_code or self._interrupted or HAS_STOPPED in self._told()
+        obeyed = torchrun_code or self._interrupted or HAS_STOPPED in self._notes_of_ranks()
         if self._asked and obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
