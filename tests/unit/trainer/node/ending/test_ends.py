@@ -110,6 +110,35 @@ def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
     assert memory.killed() is True
 
 
+@pytest.mark.parametrize(("met", "of_host"), [(4, True), (5, False)])
+def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp_path, met, of_host):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    counter.write_text("low 0\noom 4\noom_kill 1\n")
+    memory = Memory(tmp_path, own)
+    assert memory.killed() is False
+    counter.write_text(f"low 0\noom {met}\noom_kill 2\n")
+    assert (memory.killed(), memory.of_host()) == (True, of_host)
+
+
+def test_where_the_kernel_did_not_count_from_the_start_or_stops_to_it_is_not_known(tmp_path):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    late = Memory(tmp_path, own)
+    counter.write_text("oom 0\noom_kill 1\n")
+    early = Memory(tmp_path, own)
+    assert (late.killed(), early.killed()) == (None, False)
+    counter.unlink()
+    assert early.killed() is None
+
+
+def test_a_rank_that_ended_by_itself_is_told_with_its_code_and_no_cause():
+    assert [ended_how(code) for code in (0, 3)] == ["ended with code 0", "ended with code 3"]
+    assert ended_why(0) == ""
+
+
 def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     path, noted = tmp_path / "ends.jsonl", Ends(tmp_path)
     whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"

@@ -65,3 +65,37 @@ def test_each_rank_that_a_command_started_is_told_under_its_own_number(tmp_path,
         for process in processes:
             process.kill()
             process.wait()
+
+
+def look_of(folder, pid, **more):
+    about = {"t": time.time(), "doing": "", "since_s": 0.1, "pid": pid, "step": 7, **more}
+    (folder / "nodes/.n0/0.stacks").write_text(f"Look {json.dumps(about)}\n")
+
+
+def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_with_its_code(
+    tmp_path, capsys, monkeypatch
+):
+    said(tmp_path, capsys, monkeypatch)
+    look_of(tmp_path, 7)
+    assert why.main() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rank"], told["node"], told["step"], told["stack"]) == (0, "n0", 7, [])
+    ends.note_end(0, 7, 3)
+    assert why.main() == 0
+    assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
+
+
+def test_a_rank_of_a_command_that_has_ended_is_not_told_of(tmp_path, capsys, monkeypatch):
+    said(tmp_path, capsys, monkeypatch)
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    look_of(tmp_path, process.pid, rank=5)
+    assert why.main() == 0
+    assert json.loads(capsys.readouterr().out)["rank"] == 0
+
+
+def test_where_no_node_is_that_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_NODE", "n0")
+    assert why.main() == 1
+    assert "no node of a run is here" in capsys.readouterr().err
