@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
+from muster.files import read
 from muster.stop import HAS_STOPPED, UNASKED
 
 from ... import with_muster
@@ -286,7 +287,11 @@ class Node:
         return {int(text) for text in self._notes_of_ranks() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
 
     def _notes_of_ranks(self) -> list[str]:
-        return [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
+        texts = list[str]()
+        for path in self.outcome.glob("[!.]*.pid"):
+            with suppress(OSError, ValueError):
+                texts.append(read(path))
+        return texts
 
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save."""
@@ -335,8 +340,8 @@ class Node:
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
-        obeyed = torchrun_code or self._interrupted or HAS_STOPPED in self._notes_of_ranks()
-        if self._asked and obeyed and not self._failed_before():
+        obeyed = self._asked and (torchrun_code or self._interrupted or HAS_STOPPED in self._notes_of_ranks())
+        if obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
 
