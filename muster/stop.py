@@ -14,7 +14,6 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -25,6 +24,8 @@ from .files import replace, surely
 # The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
 # a full disk.
 UNASKED = "unasked"
+# What a rank that has stopped as asked tells instead of its process id.
+HAS_STOPPED = "stopped"
 _AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
@@ -47,10 +48,8 @@ class Stop:
         for number in (signal.SIGTERM, signal.SIGINT):
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
                 signal.signal(number, self._ask)
-        number_on_node = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
-        if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-            surely(partial(replace, Path(agent) / f"{number_on_node}.pid", str(os.getpid())), Path(agent))
+        _tell_agent(str(os.getpid()), local_rank)
 
     @property
     def is_listening(self) -> bool:
@@ -93,14 +92,17 @@ class Stop:
 
         A rank's own code makes torchrun start it again: below Muster's agent, which is told, it is 0.
         """
-        agent = os.environ.get("MUSTER_OUTCOME_DIR")
-        if agent:
-            with suppress(OSError):
-                Path(agent, ".stopped").touch()
-        raise SystemExit(0 if agent else STOPPED)
+        _tell_agent(HAS_STOPPED)
+        raise SystemExit(0 if os.environ.get("MUSTER_OUTCOME_DIR") else STOPPED)
 
     @staticmethod
     def ignore_signals() -> None:
         """Ignore the signals after the verdict: a signal would turn a good exit into a crash that torchrun restarts."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+
+
+def _tell_agent(text: str, local_rank: int | None = None) -> None:
+    if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
+        number = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
+        surely(partial(replace, Path(agent) / f"{number}.pid", text), Path(agent))

@@ -79,7 +79,7 @@ def parse_manifest(text: str) -> Manifest:
 
 def _manifest_of(facts: Any) -> Manifest:
     files = {str(name): File(**file) for name, file in facts["files"].items()}
-    if not files or any(Path(name).name != name or name in (".", "..") for name in files):
+    if not files or any(Path(name).name != name or name in ("", ".", "..") for name in files):
         raise ValueError("a file of a checkpoint lies beside its manifest")
     for file in files.values():
         if not (isinstance(file.sha256, str) and isinstance(file.host, str) and _is_whole(file.bytes)):

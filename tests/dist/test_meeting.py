@@ -34,14 +34,18 @@ class Agents:
     def __init__(self, folder, count, ranks, script=TRAIN, **variables):
         self.folder, self.world = folder, count * ranks
         (folder / "train.py").write_text(script)
-        shared = environment(PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables)
+        self._shared = shared = environment(
+            PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables
+        )
         del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # nobody said: as in a plain `docker run`
+        self.agents = [self.start(place) for place in range(count)]
+
+    def start(self, place):
+        """Start the agent of a node."""
         command = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
-        self.agents = [
-            subprocess.Popen(command, cwd=folder, env=shared | self.place(place), stderr=subprocess.STDOUT, stdout=log)
-            for place in range(count)
-            for log in [(folder / f"node-{place}.log").open("w")]
-        ]
+        with (self.folder / f"node-{place}.log").open("a") as log:
+            given = self._shared | self.place(place)
+            return subprocess.Popen(command, cwd=self.folder, env=given, stderr=subprocess.STDOUT, stdout=log)
 
     @staticmethod
     def place(place):
@@ -129,3 +133,34 @@ def test_one_node_that_was_told_no_place_to_meet_listens_on_loopback(agents, var
     assert list(run.seen().values()) == [[{"sum": 3.0, "address": "127.0.0.1"}] * 2]
     assert run.addresses() == {"127.0.0.1"}
     assert run.ended() == [0]
+
+
+# Notes the words of each start, and waits.
+WORDS = """
+import os, sys, time
+with open(f".{os.getpid()}", "w") as file:
+    file.write(" ".join(sys.argv[1:]))
+os.rename(f".{os.getpid()}", f"words-{os.environ['RANK']}-{time.time()}")
+while not os.path.exists("enough"):
+    time.sleep(0.05)
+"""
+
+
+def test_ranks_that_begin_again_with_a_node_that_came_back_have_the_words_for_it(agents, tmp_path):
+    """No rank has failed, so no restart is counted."""
+    variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}"}
+    run = agents(2, 1, WORDS, PET_MAX_RESTARTS="1", MUSTER_RESTART_WITH="--resume", **variables)
+
+    def words(rank, starts):
+        return until(
+            lambda: len(files := sorted(tmp_path.glob(f"words-{rank}-*"))) == starts and files, f"{starts} starts"
+        )
+
+    for rank in range(2):
+        words(rank, 1)
+    run.agents[1].kill()
+    run.agents[1].wait()
+    run.agents[1] = run.start(1)
+    assert [path.read_text() for path in words(0, 2)] == ["", "--resume"]
+    words(1, 2)
+    assert run.ended() == [0, 0]

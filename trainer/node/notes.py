@@ -30,10 +30,9 @@ NOTES = (
         "ends.jsonl",
         ("trainer/node/ending/ends.py",),
         ("trainer/node/ending/ends.py",),
-        "each start and end of a rank",
+        "each start and end of a rank, and what failed below one that ended with 0",
         "_NAME",
     ),
-    Note("*.crash", (_ENDINGS,), (_ENDINGS,), "what failed below a rank that ended with 0"),
     Note(
         ".epoch",
         ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
@@ -51,12 +50,10 @@ NOTES = (
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
     Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
-    Note("*.pid", (_STOP,), (_NODE,), "a rank that can stop gracefully"),
-    Note(".stopped", (_STOP,), (_NODE,), "a rank of a script has stopped as asked"),
-    Note("*.lost", ("trainer/train/run.py",), ("trainer/node/agent/diary.py",), "a rank of the trainer lost this peer"),
+    Note("*.pid", (_STOP,), (_NODE,), "a rank can stop gracefully, or has stopped as asked"),
     Note(
         "*.error",
-        ("trainer/node/rank/failure.py",),
+        ("trainer/node/rank/failure.py", "trainer/train/run.py"),
         ("trainer/node/agent/diary.py",),
         "the exception that a rank ended by",
     ),
@@ -105,13 +102,7 @@ NOTES = (
         "launchers-*",
         ("trainer/node/launch/launcher.py",),
         ("trainer/node/launch/launcher.py",),
-        "stand-ins for a shell script",
-    ),
-    Note(
-        ".hostfile-",
-        ("trainer/node/launch/launcher.py",),
-        ("trainer/node/launch/launcher.py",),
-        "the nodes, as deepspeed reads",
+        "stand-ins for a shell script, and the nodes as deepspeed reads them",
     ),
     # Between the processes of a rank.
     Note(
@@ -126,17 +117,9 @@ NOTES = (
         ".leave",
         ("trainer/node/membership/leave.py",),
         ("trainer/node/membership/leave.py",),
-        "somebody asks the node to leave",
-        "_ASKED",
+        "somebody asks the node to leave, and whether it may",
+        "_NOTE",
     ),
-    Note(
-        ".left",
-        ("trainer/node/membership/leave.py",),
-        ("trainer/node/membership/leave.py",),
-        "whether it may",
-        "_ANSWER",
-    ),
-    Note(".unobserved", (_NODE,), ("trainer/node/ending/why.py",), "why nothing looks at the ranks", "UNOBSERVED"),
     # Every process that writes here may need its bytes on a full disk.
     Note(".ballast", ("muster/files.py",), ("muster/files.py",), "room for the last words", "_BALLAST"),
 )

@@ -99,7 +99,8 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     # Without its name: a victim may be heard before anybody names the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-        surely(partial(replace, Path(agent) / f"{ranks.local_rank}.lost", words), Path(agent))
+        note = json.dumps({"pid": os.getpid(), "error": words, "victim": True})
+        surely(partial(replace, Path(agent) / f"{ranks.local_rank}.error", note), Path(agent))
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
     # it starts the ranks again.
     sys.stdout.flush()

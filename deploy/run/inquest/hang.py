@@ -37,10 +37,7 @@ _STANDS = {
     "ended": "has ended",
     "unseen": "is stuck and answers no look",
     "unobserved": f"is not observed ({FLAG.no_observe})",
-    "plain": "is not observed (MUSTER_PLAIN_TORCHRUN=1)",
 }
-# Such a rank is not observed: what it does is unknown, and it is not blamed for anything.
-_UNLOOKED = ("unobserved", "plain")
 # The same of a rank that moves.
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
 _FIELDS = {
@@ -139,14 +136,14 @@ def judge_stand(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
 
 def missing(ranks: Sequence[RankDoing]) -> str:
     """The verdict on living ranks; empty while one of them moves, or if none waits for others."""
-    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", *_UNLOOKED)]
+    living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", "unobserved")]
     stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
     return verdict(living) if stands else ""
 
 
 def is_unlooked(rank: RankDoing) -> bool:
     """Whether the user has switched off what looks at the rank."""
-    return rank.doing in _UNLOOKED
+    return rank.doing == "unobserved"
 
 
 def waits(rank: RankDoing) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils.data import TensorDataset
 
-from muster.data import StreamSampler, batches, cuts, share
+from muster.data import StreamSampler, batches, cuts, share, to_device
 
 SIZE, BATCH, SEED = 101, 12, 7
 
@@ -87,3 +87,23 @@ def test_a_loader_does_not_touch_the_ranks_random_numbers():
     before = torch.get_rng_state()
     list(batches(list(range(4)), [[0, 1]]))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("dataset", [TensorDataset(torch.arange(4.0)), list(range(4))], ids=["tensors", "any other"])
+def test_a_users_own_way_to_make_a_batch_is_used_for_any_dataset(dataset):
+    assert list(batches(dataset, [[0, 1], [3]], collate=len)) == [2, 1]
+
+
+def test_every_tensor_of_a_batch_goes_to_the_device_and_all_else_stays_as_it_is():
+    meta, name = torch.device("meta"), object()
+    batch = {"x": torch.ones(2), "more": [torch.ones(1), (torch.ones(3), "text")], "name": name}
+    moved = to_device(batch, meta)
+    tensors = [moved["x"], moved["more"][0], moved["more"][1][0]]
+    assert [(tensor.device.type, len(tensor)) for tensor in tensors] == [("meta", 2), ("meta", 1), ("meta", 3)]
+    assert (type(moved["more"]), type(moved["more"][1]), moved["more"][1][1]) == (list, tuple, "text")
+    assert moved["name"] is name
+
+
+def test_on_the_cpu_a_batch_stays_the_users_own_object():
+    batch = [torch.ones(1)]
+    assert to_device(batch, torch.device("cpu")) is batch

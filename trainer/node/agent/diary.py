@@ -14,7 +14,7 @@ from muster.errors import DONE, FAILED
 from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ..ending import endings, outside
+from ..ending import outside
 from ..ending.ends import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
 from ..hang import stacks, stillness
@@ -110,8 +110,8 @@ class Diary:
 
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
         """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
-        if crash := endings.crash_of(self._outcome, life.local_rank, life.pid):
-            return self.shown(f"ended with code 0, but {crash.why}"), {"cause": crash.cause}
+        if life.crash:
+            return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
         by = _BY_STOP.get(life.code or 0)
         if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
             return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
@@ -234,24 +234,22 @@ class Diary:
         return stillness.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
 
     def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
-        own = self._outcome / f"{life.local_rank}.lost"
-        with suppress(OSError):  # a rank of ours that lost a peer says so itself
-            lost = own.read_text()
-            own.unlink()
-            return script.LastWords((), lost, victim=True)
+        noted = self._noted(life)
+        if noted.victim:
+            return noted
         heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
-        crash = endings.crash_of(self._outcome, life.local_rank, life.pid)
-        if crash and crash.error:
-            error = self.shown(crash.error)[: script.LINE_MOST]
+        if life.crash and life.crash.error:
+            error = self.shown(life.crash.error)[: script.LINE_MOST]
             return script.or_noted(replace(heard, error="", victim=False), error)
-        return heard if self._launcher else script.or_noted(heard, self._noted(life))
+        return heard if self._launcher else script.or_noted(heard, noted.error)
 
-    def _noted(self, life: Life) -> str:
-        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py)."""
+    def _noted(self, life: Life) -> script.LastWords:
+        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
         note = read_object(self._outcome / f"{life.local_rank}.error")
         if note.get("pid") != life.pid:
-            return ""
-        return self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+            return script.LastWords()
+        error = self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
+        return script.LastWords((), error, victim=note.get("victim") is True)
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

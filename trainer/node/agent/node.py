@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
-from muster.stop import UNASKED
+from muster.files import read
+from muster.stop import HAS_STOPPED, UNASKED
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
-from .. import torch_names
 from ..ending import training_alone
-from ..ending.why import UNOBSERVED
 from ..files import earlier, work
 from ..hang.links import Links
 from ..hang.mend import Mender
@@ -99,7 +98,6 @@ class Node:
             signal.signal(number, self._hear)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
-            self._say_if_unobserved()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
         torchrun = subprocess.Popen(
             self._command,
@@ -121,13 +119,6 @@ class Node:
         if output:
             output.finish()
         return self._code(torchrun.returncode)
-
-    def _say_if_unobserved(self) -> None:
-        """Leave word for `fab why`, which may run without this node's variables, that nothing looks at the ranks."""
-        if self._environment.get("MUSTER_OBSERVE") == "0":
-            (self.outcome / UNOBSERVED).write_text("unobserved")
-        elif self._relay and torch_names.plain(self._environment):
-            (self.outcome / UNOBSERVED).write_text("plain")
 
     def _may_be_alone(self) -> bool:
         """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""
@@ -293,8 +284,14 @@ class Node:
 
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        texts = [path.read_text() for path in self.outcome.glob("[!.]*.pid")]
-        return {int(text) for text in texts if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+        return {int(text) for text in self._notes_of_ranks() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+
+    def _notes_of_ranks(self) -> list[str]:
+        texts = list[str]()
+        for path in self.outcome.glob("[!.]*.pid"):
+            with suppress(OSError, ValueError):
+                texts.append(read(path))
+        return texts
 
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save."""
@@ -343,8 +340,8 @@ class Node:
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
-        obeyed = torchrun_code or self._interrupted or (self.outcome / ".stopped").exists()
-        if self._asked and obeyed and not self._failed_before():
+        obeyed = self._asked and (torchrun_code or self._interrupted or HAS_STOPPED in self._notes_of_ranks())
+        if obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
 

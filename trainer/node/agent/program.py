@@ -33,10 +33,13 @@ def refuse_missing(words: Sequence[str]) -> None:
     raise Refused(f"no such program: {name}", hint)
 
 
-def words_of_start(words: Sequence[str], environment: Mapping[str, str]) -> list[str]:
-    """The command of a rank, with the words for a script that starts again, if this is not its first start."""
-    more = shlex.split(environment.get(AGAIN, "")) if environment.get("TORCHELASTIC_RESTART_COUNT", "0") != "0" else []
-    return [*words, *more]
+def words_of_start(words: Sequence[str], environment: Mapping[str, str], again: bool) -> list[str]:
+    """The command of a rank, with the words for a script that starts again, if this is not its first start.
+
+    `again`: it is not. The count alone does not say so: where a node came back, no fault of the ranks is counted.
+    """
+    again = again or environment.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+    return [*words, *(shlex.split(environment.get(AGAIN, "")) if again else [])]
 
 
 def _inner(words: Sequence[str]) -> Sequence[str]:

@@ -7,23 +7,21 @@ a shell tries again, a launcher restarts, a search goes on. Where nothing traine
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED
-from muster.files import is_number, parse, read_object
-from muster.files import replace as write
+from muster.files import is_number, parse
 from muster.stop import UNASKED
 
 from ..launch import rank_pipe
 from . import own_world, training_alone
-from .ends import Memory
+from .ends import Crash, Memory
 from .peer_errors import lost_a_peer
 from .torch_processes import Unseen
 
@@ -55,15 +53,6 @@ class Trained:
     shell: tuple[str, ...] = ()
     timed: bool = False
     outside: bool = False
-    cause: str = ""
-
-
-@dataclass(frozen=True)
-class Crash:
-    """Why a rank failed though it ended with 0: in words, the error of who failed below it, and the cause of a kill."""
-
-    why: str
-    error: str = ""
     cause: str = ""
 
 
@@ -254,10 +243,12 @@ class Judged:
 
     `noted`: the code for the agent, which is another one in an orderly stop: there torchrun hears that all is well, as
     it would end the other ranks, which may still save, or start them again. `stops`: whether it may stop in this way.
+    `crash`: why it has failed though it ended with 0.
     """
 
     returncode: int | None = None
     noted: int | None = None
+    crash: Crash | None = None
 
     def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str], stops: bool = True) -> None:
         self._stops = stops
@@ -288,20 +279,10 @@ class Judged:
         if self._unseen:
             self._unseen.settle()
         if crash := judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program):
-            row = {"pid": self._process.pid, **asdict(crash)}
-            write(self._outcome / f"{given['LOCAL_RANK']}.crash", json.dumps(row))
-            self.returncode = FAILED
+            self.crash, self.returncode = crash, FAILED
 
 
 def judged(process: Any, environment: Mapping[str, str], stops: bool = True) -> Any:
     """The rank that started with `environment`, with the code that counts; as it is where no agent reads of it."""
     outcome = environment.get("MUSTER_OUTCOME_DIR")
     return Judged(process, Path(outcome), environment, stops) if outcome else process
-
-
-def crash_of(outcome: Path, local_rank: int, pid: int) -> Crash | None:
-    """What `Judged` found of a rank; None if it did not fail."""
-    row = read_object(outcome / f"{local_rank}.crash")
-    if row.get("pid") != pid or not row.get("why"):
-        return None
-    return Crash(*(str(row.get(name, "")) for name in ("why", "error", "cause")))

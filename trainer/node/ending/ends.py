@@ -12,7 +12,7 @@ import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,20 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
+class Crash:
+    """Why a rank failed though it ended with 0: in words, the error of who failed below it, and the cause of a kill."""
+
+    why: str
+    error: str = ""
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class Life:
-    """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen."""
+    """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen.
+
+    `crash`: who failed below one that ended with 0 itself (endings.py). `observed`: something looks at it from inside.
+    """
 
     rank: int
     local_rank: int
@@ -35,6 +47,8 @@ class Life:
     began: float
     ended: float = 0.0
     code: int | None = None
+    crash: Crash | None = None
+    observed: bool = True
 
     @property
     def failed(self) -> bool:
@@ -45,15 +59,16 @@ class Life:
 def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> None:
     """Note that a rank has begun with this environment."""
     place = {"rank": "RANK", "world": "WORLD_SIZE", "attempt": "TORCHELASTIC_RESTART_COUNT"}
-    _note({"local_rank": local_rank, "pid": pid, **{name: int(environment[key]) for name, key in place.items()}})
+    about = {name: int(environment[key]) for name, key in place.items()}
+    _note({"local_rank": local_rank, "pid": pid, "observed": int(environment.get("MUSTER_OBSERVE") != "0"), **about})
 
 
-def note_end(local_rank: int, pid: int, code: int) -> None:
+def note_end(local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
     """Note that a rank has ended by itself. Of those that torchrun ended there is no note: they are not at fault."""
-    _note({"local_rank": local_rank, "pid": pid, "code": code})
+    _note({"local_rank": local_rank, "pid": pid, "code": code, **({"crash": asdict(crash)} if crash else {})})
 
 
-def _note(about: Mapping[str, int]) -> None:
+def _note(about: Mapping[str, Any]) -> None:
     if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
         line = json.dumps({**about, "t": time.time()}) + "\n"
         surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
@@ -83,13 +98,15 @@ class Ends:
 
     def _life(self, row: Any) -> Life:
         """The life that a note tells of. Raises ValueError, KeyError or TypeError for a line that is no note."""
+        words = row.pop("crash", None) if isinstance(row, dict) else None
         if not isinstance(row, dict) or not all(map(is_number, row.values())):
-            raise ValueError("a note has numbers alone")
+            raise ValueError("a note has numbers alone, but for a crash")
         local_rank, t = int(row["local_rank"]), float(row["t"])
         if "code" in row:
-            return Life(**{**self.lives[local_rank].__dict__, "ended": t, "code": int(row["code"])})
-        place = {name: int(row[name]) for name in ("rank", "attempt", "world", "pid")}
-        return Life(local_rank=local_rank, began=t, **place)
+            crash = Crash(**{name: str(text) for name, text in words.items()}) if isinstance(words, dict) else None
+            return replace(self.lives[local_rank], ended=t, code=int(row["code"]), crash=crash)
+        rank, attempt, world, pid = (int(row[name]) for name in ("rank", "attempt", "world", "pid"))
+        return Life(rank, local_rank, attempt, world, pid, began=t, observed=row.get("observed") != 0)
 
     def _lines(self) -> list[str]:
         try:

@@ -22,8 +22,6 @@ from ..hang import stacks, stillness
 from .ends import Ends, Life
 
 _FRAMES = 40
-# In the node's private folder, where nothing looks at its ranks: what `doing` then says of them.
-UNOBSERVED = ".unobserved"
 
 
 def main() -> int:
@@ -39,17 +37,17 @@ def main() -> int:
     for life in ends.lives.values():
         looked_at = started or {in_run(life.rank): stacks.newest(outcome, life.local_rank)}
         for rank, file in sorted(looked_at.items()):
-            print(json.dumps({"rank": rank, "node": node, **_about(life, file, Path(folder), outcome)}))
+            print(json.dumps({"rank": rank, "node": node, **_about(life, file, Path(folder))}))
     return 0
 
 
-def _about(life: Life, file: Path, folder: Path, outcome: Path) -> dict[str, Any]:
+def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
     """What a rank does: `life` is its own, or that of the command that started it; `file` has its looks."""
     if life.code is not None:
         return {"doing": "ended", "code": life.code}
     looks = stacks.of_life(file, life.began)
     if not looks:
-        return {"doing": _unlooked(outcome)}
+        return {"doing": "unseen" if life.observed else "unobserved"}
     look, now = looks[-1], time.time()
     age = now - look.t if look.t else None
     about: dict[str, Any] = {"moves": stillness.moves(looks, life.began, now)}
@@ -69,13 +67,6 @@ def _started_by_command(outcome: Path) -> dict[int, Path]:
             if look and look.rank is not None and stacks.lives(look.pid):
                 files[look.rank] = path
     return files
-
-
-def _unlooked(outcome: Path) -> str:
-    """Why there is no look at a rank: `unobserved` (--no-observe), `plain` (MUSTER_PLAIN_TORCHRUN=1), or `unseen`."""
-    with suppress(OSError):
-        return (outcome / UNOBSERVED).read_text()
-    return "unseen"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""The only rank of a run, typed as `python train.py`: it starts as it does by hand, without torchrun's variables.
+"""What starts without torchrun's variables: a launcher of the user's, and the only rank of a run.
 
-Many scripts take their distributed path where RANK or LOCAL_RANK is set: NCCL on a machine without a GPU, say. Standard
+A launcher sets them for its own ranks. The only rank, typed as `python train.py`, starts as it does by hand: many
+scripts take their distributed path where RANK or LOCAL_RANK is set: NCCL on a machine without a GPU, say. Standard
 library only.
 """
 
@@ -9,13 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from .launcher import Place
+
 RANK, ATTEMPT = "MUSTER_BARE_RANK", "MUSTER_ATTEMPT"
-# What torchrun, the variables of its options and style.py give a rank. A launcher of the user's needs them: it becomes
-# the command (launcher.py), and takes RANK and its like away itself.
+# What torchrun, the variables of its options and style.py give a rank.
 _TORCHRUNS = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
     r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
+_COUNT = "TORCHELASTIC_RESTART_COUNT"
 # What a script misses that joins a process group all the same, in the words of torch and of Python.
 _MISSED = re.compile(
     r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set|"
@@ -25,10 +28,16 @@ _MISSED = re.compile(
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The variables of a rank that torchrun starts with `given`; its attempt stays for those who watch it."""
-    if given.get(RANK) != "1" or given.get("WORLD_SIZE") != "1" or given.get("MUSTER_LAUNCHER_RANKS"):
+    launches = int(given.get("MUSTER_LAUNCHER_RANKS") or 0)
+    is_bare = given.get(RANK) == "1" and given.get("WORLD_SIZE") == "1"
+    if not (launches or is_bare):
         return dict(given)
     own = {name: value for name, value in given.items() if not _TORCHRUNS.fullmatch(name)}
-    return {**own, ATTEMPT: given.get("TORCHELASTIC_RESTART_COUNT", "0")}
+    if not launches:
+        return {**own, ATTEMPT: given[_COUNT]}
+    node, nodes, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
+    place = Place(node, nodes, launches, given["MASTER_ADDR"], port)
+    return {**own, _COUNT: given[_COUNT], **place.variables(one_rank=not is_bare)}
 
 
 def remedy(error: str) -> str:

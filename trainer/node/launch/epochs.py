@@ -1,8 +1,9 @@
 """How the ranks of this node begin together with those of the others: as the agents have agreed.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
-(membership/group.py, and everybody.py where all nodes have to be there). The first node of an epoch opens a new store
-for the ranks; all others connect to it. A newer epoch makes torchrun end its ranks and start them again.
+(membership/group.py, and everybody.py where all nodes have to be there); a run's only node agrees with itself. The
+first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch makes torchrun end its
+ranks and start them again.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ from muster.files import read_object, replace
 
 from ..files.share import Sharing
 from ..membership import meeting
+from ..membership.everybody import Roll
 from ..membership.group import BACKEND, EPOCH, SAYS
 from ..membership.link import LinkLost
-from ..membership.members import may_repeat
+from ..membership.spare_register import view_of
 from . import stores
 
 _POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
@@ -79,20 +81,24 @@ class Epochs:
 
     def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
         self._ranks, self._sharing = config.nproc_per_node, sharing
-        self._alone, self.loses_nodes = config.max_nodes == 1, config.rdzv_backend == BACKEND
+        self._alone = Roll(1, config.max_restarts) if config.max_nodes == 1 else None
+        self.loses_nodes = config.rdzv_backend == BACKEND
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
         own = self._alone or not config.local_addr
         self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
+        # A launcher has a store of its own: it gets the port, which is held until it starts.
+        self._of_launcher = "MUSTER_LAUNCHER_RANKS" in os.environ
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
-        self._port = port if self._alone and config.rdzv_backend == "static" else 0
-        self._number, self._repeats, self._restarts = 0, 0, config.max_restarts
+        is_told = self._alone and config.rdzv_backend == "static" and not self._of_launcher
+        self._port = port if is_told else 0
+        self._number = self._repeats = 0
         # Whether this node's files are those of the epochs before: it has had a part in each of them.
         self._is_in_line = not self.loses_nodes
         # Who has been lost since the nodes last shared their files.
         self._lost = set[str]()
-        self._store: stores.RanksStore | None = None
+        self._store: stores.RanksStore | socket.socket | None = None
         self._where, self._ended_at = "", 0.0
         stores.keep_ranks_on_loopback(self._address)
 
@@ -101,14 +107,12 @@ class Epochs:
 
         `failed`: ranks of this node ended by a fault. None if no other epoch may follow that.
         """
-        if failed and self._alone and not may_repeat(self._repeats, self._restarts):
-            return None
         self._repeats += failed
         self._say(after=self._number, failed=failed)
         self._ended_at = 0.0
         end, attempts = time.monotonic() + self._join_s, 0
         while True:
-            epoch = self._epoch(self._number + 1)
+            epoch = self._epoch()
             if epoch.get("over") and failed:
                 return None
             if epoch.get("over"):
@@ -119,6 +123,8 @@ class Epochs:
                 self._lost |= {*epoch["lost"]}
                 attempts += 1
                 if self._share(generation, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
+                    if isinstance(self._store, socket.socket):
+                        self._store.close()
                     self._say(after=None, store=self._where)
                     return generation
                 self._say(after=self._number)
@@ -155,16 +161,17 @@ class Epochs:
 
     def _enter(self, epoch: Mapping[str, Any]) -> Generation | None:
         place, nodes, ranks = epoch["place"], epoch["nodes"], self._ranks
-        with suppress(RendezvousConnectionError, ValueError):
+        with suppress(OSError, ValueError):
             if place == 0:
                 if self._store:
                     self._store.close()  # its port may be asked for once more
-                self._store = stores.RanksStore(self._address, self._port)
-                address, port = self._address, self._store.port
+                listening = meeting.listen(self._address, self._port)
+                address, port = self._address, int(listening.getsockname()[1])
+                self._store = listening if self._of_launcher else stores.RanksStore(listening)
             elif epoch["store"]:
                 address, _, text = epoch["store"].partition(" ")
                 port = int(text)
-                if not _answers(address, port):
+                if not (self._of_launcher or _answers(address, port)):
                     return None
             else:
                 return None
@@ -175,16 +182,16 @@ class Epochs:
         return None
 
     def _say(self, after: int | None, **more: Any) -> None:
-        says = {"after": after, "number": self._number, **more}
-        with suppress(OSError):
-            if not self._alone:
-                replace(self._outcome / SAYS, json.dumps(says))
-
-    def _epoch(self, of_one: int = 0) -> dict[str, Any]:
-        """The present epoch; of a single node, the one that it asks for."""
+        says = {"after": after, "number": self._number, "ranks": self._ranks, **more}
         if self._alone:
-            return {**_NONE, "number": of_one, "place": 0, "nodes": 1}
-        return {**_NONE, **read_object(self._outcome / EPOCH)}
+            self._alone.hear(0, view_of(says, time.monotonic()))
+            return
+        with suppress(OSError):
+            replace(self._outcome / SAYS, json.dumps(says))
+
+    def _epoch(self) -> dict[str, Any]:
+        now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)
+        return {**_NONE, **now}
 
     def waiting(self) -> bool:
         """Whether there is a newer epoch. Raises RendezvousConnectionError where nobody can say."""
@@ -202,7 +209,7 @@ class Epochs:
             self._ended_at = time.monotonic()
             self._say(after=None, store=self._where, done=True)
         epoch = self._epoch()
-        over = self._alone or any(epoch.get(name) is True for name in ("done", "over", "gone"))
+        over = any(epoch.get(name) is True for name in ("done", "over", "gone"))
         return over or time.monotonic() - self._ended_at > _OTHERS_S
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
 place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own
-options. It meets at a port of its own: the port of MASTER_PORT is taken by the store of torchrun's ranks.
+options. Where its ranks meet, nobody listens yet: epochs.py has picked a free port there.
 A shell script that types `accelerate launch` or `deepspeed` finds a stand-in of that name first, which adds the same.
 
 torchrun runs this file by its path, so that no package of the user's can hide it.
@@ -13,25 +13,15 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-import socket
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import NoReturn
 
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
-_MEET_SECONDS = 300
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
-# The variables that torchrun sets for a rank. The launcher's own torchrun sets them for its ranks.
-_OF_A_RANK = ("TORCHELASTIC_", "PET_", "GROUP_", "ROLE_", "LOCAL_WORLD_SIZE", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE")
-# The ranks' notes (watch/together.py) belong to an attempt.
-_ATTEMPT = "TORCHELASTIC_RESTART_COUNT"
-# On a run's only node, these make one rank of each `python train.py` of a shell script, which by hand is none.
-_OF_ONE_RANK, _BARE = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"), "MUSTER_BARE_RANK"
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
@@ -46,49 +36,53 @@ class Place:
     address: str
     port: int
 
-    def variables(self) -> dict[str, str]:
-        """What launchers read. torchrun takes the `PET_` names as its options."""
+    def variables(self, one_rank: bool) -> dict[str, str]:
+        """What launchers read; with `one_rank`, each `python train.py` of a shell script is one.
+
+        torchrun takes the `PET_` names as its options.
+        """
         shared = {"NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": self.ranks}
         meeting = {"MASTER_ADDR": self.address, "MASTER_PORT": self.port}
-        mine = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        rank = {"RANK": self.node, "WORLD_SIZE": self.nodes, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+        mine = rank if one_rank else {}
         options = {f"PET_{name}": value for name, value in {**shared, **meeting}.items()}
         return {name: str(value) for name, value in {**shared, **meeting, **mine, **options}.items()}
 
 
 def main() -> None:
-    """Find the place, agree on a port, and become the command; or be the stand-in of a launcher in a shell script."""
+    """Become the command; or be the stand-in of a launcher in a shell script."""
     if sys.argv[1] == _INSIDE:
         stand_in(*sys.argv[2:])
     given = dict(os.environ)
-    node, nodes = int(given["RANK"]), int(given["WORLD_SIZE"])
-    ranks = int(given.get("MUSTER_LAUNCHER_RANKS") or 1)
-    place = Place(
-        node, nodes, ranks, given["MASTER_ADDR"], _port(node, given["MASTER_ADDR"], int(given["MASTER_PORT"]))
-    )
-    command = with_place(filled(sys.argv[1:], place), place)
-    folder = given.get("MUSTER_OUTCOME_DIR")
-    inside = folder and Path(command[0]).name not in _LAUNCHERS
-    become(command, {**environment(given, place), **(stand_ins(Path(folder), given) if folder and inside else {})})
+    place = place_of(given)
+    assert place, "the variables of bare.py"
+    command, here = filled(sys.argv[1:], place), Path(given["MUSTER_OUTCOME_DIR"], f"launchers-{os.getpid()}")
+    path = {} if Path(command[0]).name in _LAUNCHERS else stand_ins(here, given)
+    become(with_place(command, place, here), {**given, **path})
 
 
 def stand_in(folder: str, name: str, *words: str) -> None:
     """Become the launcher of that name behind the stand-ins in `folder`, with the place that the shell script has."""
     given = dict(os.environ)
     given["PATH"] = os.pathsep.join(each for each in given["PATH"].split(os.pathsep) if each != folder)
-    command = [name, *words]
-    values = [given.get(variable, "") for variable in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
-    if given.get("MASTER_ADDR") and all(value.isdecimal() for value in values):
-        node, nodes, ranks, port = map(int, values)
-        command = with_place(command, Place(node, nodes, ranks, given["MASTER_ADDR"], port))
-    become(command, given)
+    place, command = place_of(given), [name, *words]
+    become(with_place(command, place, Path(folder)) if place else command, given)
 
 
-def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
+def place_of(given: Mapping[str, str]) -> Place | None:
+    """The place that the variables tell; None where a shell script has taken one away."""
+    values = [given.get(name, "") for name in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
+    if not given.get("MASTER_ADDR") or not all(value.isdecimal() for value in values):
+        return None
+    node, nodes, ranks, port = map(int, values)
+    return Place(node, nodes, ranks, given["MASTER_ADDR"], port)
+
+
+def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
     """The PATH on which a shell script finds them first; empty where they cannot be written or may not be run.
 
     Without them the script gets the launchers as they are, and its run continues.
     """
-    here = folder / f"launchers-{os.getpid()}"
     try:
         here.mkdir(mode=0o755, exist_ok=True)  # a container that starts again has the same process ids
         for name in _LAUNCHERS:
@@ -105,13 +99,13 @@ def stand_ins(folder: Path, given: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.pathsep.join([str(here), given.get("PATH", os.defpath)])}
 
 
-def with_place(command: Sequence[str], place: Place) -> list[str]:
+def with_place(command: Sequence[str], place: Place, folder: Path) -> list[str]:
     """The command with the place in the options of its launcher, if it is one that has some."""
     name = Path(command[0]).name
     if name == "accelerate":
         return accelerate(command, place, _has_gpu())
     if name == "deepspeed":
-        return deepspeed(command, place, _hostfile(place, os.environ.get("MUSTER_OUTCOME_DIR")))
+        return deepspeed(command, place, _hostfile(place, folder))
     return list(command)
 
 
@@ -142,13 +136,6 @@ def filled(words: Sequence[str], place: Place) -> list[str]:
     return [sys.executable, *made[1:]] if made[0] in ("python", "python3") else made
 
 
-def environment(given: Mapping[str, str], place: Place) -> dict[str, str]:
-    """The launcher's variables: `given` without what torchrun sets for a rank, and the place."""
-    inherited = {name: value for name, value in given.items() if name == _ATTEMPT or not name.startswith(_OF_A_RANK)}
-    without = _OF_ONE_RANK if place.nodes == 1 and given.get(_BARE) == "1" else ()
-    return {name: value for name, value in {**inherited, **place.variables()}.items() if name not in without}
-
-
 def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     """`accelerate launch` with the place. The user's own options come later, so they win."""
     if list(command[1:2]) != ["launch"]:
@@ -171,27 +158,12 @@ def deepspeed(command: Sequence[str], place: Place, hostfile: str) -> list[str]:
     return [*command[:1], *own, f"--master_addr={place.address}", f"--master_port={place.port}", *command[1:]]
 
 
-def _hostfile(place: Place, folder: str | None) -> str:
+def _hostfile(place: Place, folder: Path) -> str:
     """DeepSpeed's list of nodes, from which it reads their number and their ranks."""
-    with tempfile.NamedTemporaryFile("w", prefix=".hostfile-", dir=folder, delete=False) as file:
-        file.writelines(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes))
-    return file.name
-
-
-def _port(node: int, address: str, store_port: int) -> int:
-    """A free port of the first node, which tells the others through the store of torchrun's ranks."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    wait = timedelta(seconds=_MEET_SECONDS)
-    store = TCPStore(address, store_port, is_master=False, timeout=wait)
-    # The store is new for each generation of ranks. Each node counts its restarts alone, so the key has no count.
-    key = "muster/launcher"
-    if node == 0:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family) as listener:
-            listener.bind((address, 0))
-            store.set(key, str(listener.getsockname()[1]))
-    return int(store.get(key))
+    folder.mkdir(exist_ok=True)
+    file = folder / f"hosts-{os.getpid()}"
+    file.write_text("".join(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes)))
+    return str(file)
 
 
 def _has_gpu() -> bool:

@@ -30,10 +30,10 @@ _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`command`: as torchrun would start it."""
+    """`command`: as torchrun would start it. `again`: this node has had ranks before."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation) -> None:
-        self._config, self._command, self._generation = config, command, generation
+    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool) -> None:
+        self._config, self._command, self._generation, self._again = config, command, generation, again
         self._processes, self._running = dict[int, Any](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
@@ -47,7 +47,7 @@ class Ranks:
         for local, own in environments.items():
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
-            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given)
+            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
             process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = endings.judged(process, given, stops=not is_own)
@@ -59,7 +59,7 @@ class Ranks:
         for local in sorted(self._running):
             process = self._processes[local]
             if (code := process.poll()) is not None:
-                ends.note_end(local, process.pid, getattr(process, "noted", code))
+                ends.note_end(local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None))
                 self._ended(local, code)
         if first := min(self._failures.values(), key=lambda each: each.timestamp, default=None):
             words = (first.exitcode, first.local_rank, first.pid, self._command[0])
@@ -123,8 +123,8 @@ class Ranks:
 
 def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str]) -> Any:
     """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
+    pipe, given = rank_pipe.claim(given), bare.environment(given)
     if not any(files):
-        pipe, given = rank_pipe.claim(given), bare.environment(given)
         if forks.can_start(words, given):
             return forks.start(words, given, str(pipe or ""))
         files = [str(pipe or "")] * 2

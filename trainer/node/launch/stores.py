@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from functools import partial
 from ipaddress import ip_address
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
-from torch.distributed.elastic.rendezvous import RendezvousConnectionError
 
 from muster.errors import FAILED
 
-from ..membership import meeting
 from ..parent_death import die_with_parent
 
 
@@ -29,16 +28,12 @@ def keep_ranks_on_loopback(address: str) -> None:
 
 
 class RanksStore:
-    """A store that serves from now on; port 0: on a free one. Raises RendezvousConnectionError."""
+    """A store that serves from now on, on a socket that listens."""
 
-    def __init__(self, address: str, port: int) -> None:
-        try:
-            listening = meeting.listen(address, port)
-        except OSError as fault:
-            raise RendezvousConnectionError(f"cannot listen on {address}:{port}: {fault.strerror}") from fault
-        self.port, torchrun = int(listening.getsockname()[1]), os.getpid()
+    def __init__(self, listening: socket.socket) -> None:
+        address, port = listening.getsockname()[:2]
         self._here: TCPStore | None = None
-        serve = partial(TCPStore, address, self.port, is_master=True)
+        serve, torchrun = partial(TCPStore, address, port, is_master=True), os.getpid()
         if sys.platform != "linux":  # nothing is forked there
             self._pid, self._here = 0, serve(master_listen_fd=listening.detach())
             return

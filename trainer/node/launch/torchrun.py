@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -42,8 +41,8 @@ from .ranks import Ranks
 
 # What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-# torch's defaults: where one meets; how long ranks have to end, and which signals end torchrun.
-_PORT, _END_S, _SIGNALS = 29500, 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+# torch's defaults: how long ranks have to end, and which signals end torchrun.
+_END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
@@ -77,17 +76,11 @@ def main() -> None:
 @record
 def _launch(sharing: share.Sharing | None) -> None:
     asked = run.parse_args(sys.argv[1:])
-    several = run.parse_min_max_nnodes(asked.nnodes)[1] > 1
-    if several and "MUSTER_OUTCOME_DIR" not in os.environ:  # no agent agrees with the other nodes: it is torch's own
-        run.run(asked)
-        return
-    told_nowhere = asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None
-    if asked.standalone or (told_nowhere and not several):
-        asked.rdzv_backend, asked.rdzv_endpoint, asked.rdzv_id = "c10d", "127.0.0.1:0", str(uuid.uuid4())
+    if asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None:  # a node alone
+        asked.rdzv_backend, asked.rdzv_endpoint = "c10d", "127.0.0.1:0"
     if asked.rdzv_backend != "static":  # the agents know the place; a torchrun of the script's own shall not take it
         asked.node_rank = 0
         os.environ.pop("PET_NODE_RANK", None)
-    asked.master_port = _PORT if asked.master_port is None else asked.master_port
     config, program, words = run.config_from_args(asked)
     Launch(config, [str(program), *map(str, words)], Epochs(config, sharing)).run()
 
@@ -120,7 +113,7 @@ class Launch:
 
     def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        ranks = Ranks(self._config, self._command, generation)
+        ranks = Ranks(self._config, self._command, generation, again=self._before is not None)
         self._hear(_raise)
         try:
             if self._before:

@@ -107,12 +107,10 @@ class Everybody:
     `place`: None where the first node gives one.
     """
 
-    def __init__(
-        self, place: int | None, nodes: int, ranks: int, address: str, port: int, key: str, restarts: int = 0
-    ) -> None:
+    def __init__(self, place: int | None, nodes: int, address: str, port: int, key: str, restarts: int = 0) -> None:
         self.stands, self._restarts = MOVES, restarts
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
-        self._life, self._ranks = secrets.token_hex(8), ranks
+        self._life = secrets.token_hex(8)
         self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
         self._outcome: Path | None = None
         self._shown, self._says = dict[str, Any](), dict[str, Any]()
@@ -167,7 +165,7 @@ class Everybody:
         if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
             return
         self._says, self._asked_at = says, now
-        about = {"life": self._life, "ranks": self._ranks, "place": self._place, "stands": self.stands, **says}
+        about = {"life": self._life, "place": self._place, "stands": self.stands, **says}
         if self._place == 0:
             with self._lock:
                 self._roll.hear(0, view_of(about, now))
@@ -192,10 +190,9 @@ def join(environment: Mapping[str, str]) -> Everybody | None:
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
-    numbers = [environment.get(name, "") for name in ("PET_NPROC_PER_NODE", "PET_MAX_RESTARTS")]
-    ranks, restarts = (int(number) if number.isdecimal() else 0 for number in numbers)
+    restarts = environment.get("PET_MAX_RESTARTS", "")
     key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
-    about = int(nodes), max(ranks, 1), host.strip("[]"), int(port), key, restarts
+    about = int(nodes), host.strip("[]"), int(port), key, int(restarts) if restarts.isdecimal() else 0
     if place := environment.get("PET_NODE_RANK"):
         return Everybody(int(place), *about)
     with suppress(Refused):  # the first is who can listen there

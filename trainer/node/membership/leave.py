@@ -20,8 +20,8 @@ from muster.files import replace
 
 from .members import Epoch
 
-# In the node's private folder: the request, and what the agent answers.
-_ASKED, _ANSWER = ".leave", ".left"
+# In the node's private folder: empty, it is a request; the agent writes its answer there.
+_NOTE = ".leave"
 # A node that trains nothing has nothing to wait for, but the others are to hear that it leaves, before it is gone.
 _HEARD_S = 0.6
 _GIVE_UP_S = 15.0
@@ -46,9 +46,7 @@ class Leaving:
         if self.over:
             return
         if not self.asked:
-            try:
-                (self._outcome / _ASKED).unlink()
-            except OSError:
+            if not _is_request(self._outcome / _NOTE):
                 return
             if why := refusal():
                 self._answer(why, epoch, needed=True)
@@ -64,26 +62,31 @@ class Leaving:
     def _answer(self, why: str, epoch: Epoch, needed: bool = False) -> None:
         with suppress(OSError):
             answer = {"why": why, "members": epoch.members, **({"needed": True} if needed else {})}
-            replace(self._outcome / _ANSWER, json.dumps(answer))
+            replace(self._outcome / _NOTE, json.dumps(answer))
+
+
+def _is_request(note: Path) -> bool:
+    with suppress(OSError):
+        return note.stat().st_size == 0
+    return False
 
 
 def main() -> int:
     """Ask the agent, and print its answer as JSON; 1 where no node is here, or it does not answer."""
     folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
-    outcome = Path(folder) / "nodes" / f".{node}"
-    if not folder or not outcome.is_dir():
+    note = Path(folder) / "nodes" / f".{node}" / _NOTE
+    if not folder or not note.parent.is_dir():
         print("error: no node of a run is here", file=sys.stderr)
         return FAILED
-    (outcome / _ANSWER).unlink(missing_ok=True)
-    (outcome / _ASKED).touch()
+    note.write_text("")
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:
         with suppress(OSError):
-            print((outcome / _ANSWER).read_text(), flush=True)
-            return DONE
+            if answer := note.read_text():
+                print(answer, flush=True)
+                return DONE
         time.sleep(_POLL_S)
-    with suppress(OSError):
-        (outcome / _ASKED).unlink()
+    note.unlink(missing_ok=True)
     print(f"error: the node did not answer within {_PATIENCE_S:.0f} s", file=sys.stderr)
     return FAILED
 

@@ -113,7 +113,11 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
     here = node.Node(["torchrun"], {"MUSTER_ALL_SIGNALLED": "1"}, tmp_path, diary, None, relay=True)
     here._ask(15)
     assert here._code(0) == 0, "they may have been done before they heard of it"
-    (tmp_path / ".stopped").touch()
+    (tmp_path / "7.pid").mkdir()
+    (tmp_path / "8.pid").write_bytes(b"\xff")
+    os.mkfifo(tmp_path / "9.pid")
+    assert here._code(0) == 0, "a script may write there"
+    (tmp_path / "0.pid").write_text("stopped")
     assert here._code(0) == 75
 
 

@@ -35,14 +35,15 @@ def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("more", "attempt", "words"),
+    ("more", "attempt", "again", "words"),
     [
-        ("--resume", "0", []),
-        ("--resume", "1", ["--resume"]),
-        ("--init_from=resume 'a b'", "12", ["--init_from=resume", "a b"]),
-        ("", "3", []),
+        ("--resume", "0", False, []),
+        ("--resume", "0", True, ["--resume"]),
+        ("--resume", "1", False, ["--resume"]),
+        ("--init_from=resume 'a b'", "12", True, ["--init_from=resume", "a b"]),
+        ("", "3", True, []),
     ],
 )
-def test_a_later_start_gets_the_words_for_it(more, attempt, words):
+def test_a_later_start_gets_the_words_for_it(more, attempt, again, words):
     environment = {"TORCHELASTIC_RESTART_COUNT": attempt, **({"MUSTER_RESTART_WITH": more} if more else {})}
-    assert program.words_of_start(["python", "train.py"], environment) == ["python", "train.py", *words]
+    assert program.words_of_start(["python", "train.py"], environment, again) == ["python", "train.py", *words]

@@ -121,3 +121,24 @@ def test_several_tasks_on_a_host_and_a_batch_script_without_srun_are_refused_wit
 def test_only_the_patience_differs_from_the_rendezvous_of_other_backends():
     made = given()["PET_RDZV_CONF"].removeprefix("is_host=1,")
     assert made.replace("join_timeout=600", "join_timeout=60") == environment.RDZV_CONF == slurm.RDZV_CONF
+
+
+def test_nodes_that_are_one_machine_meet_on_its_loopback(monkeypatch):
+    monkeypatch.setattr(slurm.meeting, "resolve", lambda host, patience: "127.0.1.1")
+    assert given()["PET_RDZV_ENDPOINT"].startswith("127.0.1.1:")
+
+
+def test_ranks_talk_on_the_interface_that_has_this_hosts_address(monkeypatch):
+    addresses = {"lo": "127.0.0.1", "down": None, "eth0": "192.168.0.9", "ib0-of-15-bytes": "10.0.0.9"}
+
+    def address(descriptor, request, asked):
+        found = addresses[asked.rstrip(b"\0").decode()]
+        if found is None:
+            raise OSError("no address")
+        return bytes(20) + slurm.socket.inet_aton(found)
+
+    monkeypatch.setattr(slurm.socket, "if_nameindex", lambda: list(enumerate(addresses)))
+    monkeypatch.setattr(slurm.fcntl, "ioctl", address)
+    assert given()["GLOO_SOCKET_IFNAME"] == "ib0-of-15-bytes"
+    assert given()["NCCL_SOCKET_IFNAME"] == "=ib0-of-15-bytes"
+    assert [slurm._interface(each) for each in ("127.0.1.1", "10.0.0.8", "fe80::1")] == ["lo", "", ""]

@@ -110,6 +110,35 @@ def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
     assert memory.killed() is True
 
 
+@pytest.mark.parametrize(("met", "of_host"), [(4, True), (5, False)])
+def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp_path, met, of_host):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    counter.write_text("low 0\noom 4\noom_kill 1\n")
+    memory = Memory(tmp_path, own)
+    assert memory.killed() is False
+    counter.write_text(f"low 0\noom {met}\noom_kill 2\n")
+    assert (memory.killed(), memory.of_host()) == (True, of_host)
+
+
+def test_where_the_kernel_did_not_count_from_the_start_or_stops_to_it_is_not_known(tmp_path):
+    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
+    own.write_text("0::/box\n")
+    counter.parent.mkdir()
+    late = Memory(tmp_path, own)
+    counter.write_text("oom 0\noom_kill 1\n")
+    early = Memory(tmp_path, own)
+    assert (late.killed(), early.killed()) == (None, False)
+    counter.unlink()
+    assert early.killed() is None
+
+
+def test_a_rank_that_ended_by_itself_is_told_with_its_code_and_no_cause():
+    assert [ended_how(code) for code in (0, 3)] == ["ended with code 0", "ended with code 3"]
+    assert ended_why(0) == ""
+
+
 def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     path, noted = tmp_path / "ends.jsonl", Ends(tmp_path)
     whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"
@@ -118,6 +147,29 @@ def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     with path.open("a") as file:
         file.write('_rank": 0, "pid": 7, "code": 0}\n')
     assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("crash", "how", "error"),
+    [
+        ({"why": "b.py failed", "error": "ValueError: 1"}, "ended with code 0, but b.py failed", "ValueError: 1"),
+        (None, "ended with code 1", ""),
+        ("b.py failed", "ended with code 1", ""),
+        ({"why": ["\x1b[2J"], "cause": {}}, "ended with code 0, but ['\\x1b[2J']", ""),
+    ],
+)
+def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp_path, crash, how, error):
+    """Also where a script has written what no agent reads there."""
+    begin = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    end = {"local_rank": 0, "pid": 14, "t": 101.0, "code": 1, "crash": crash}
+    for odd in ({}, {"why": "x", "more": 1}, {"1": 2}):
+        (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps({**end, 'crash': odd})}\n")
+        assert [life.code for life in Ends(tmp_path).read()] == [None], "a crash has a reason, and nothing else"
+    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps(end)}\n")
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    diary.keep(lambda local_rank: "")
+    (told,) = told_ends(tmp_path)
+    assert (told["how"], told["error"]) == (how, error)
 
 
 def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):

@@ -1,11 +1,13 @@
 """Who brought a world of its own is named by the line that says it, with what to change there."""
 
+import os
+import signal
 import subprocess
 import time
 
 import pytest
 
-from trainer.node.ending.own_world import blame, is_local, launch_of, waits
+from trainer.node.ending.own_world import blame, is_astray, is_local, launch_of, waits
 
 
 def said(tmp_path, script, *command, shell=("run.sh",), **note):
@@ -147,3 +149,32 @@ def test_a_torchrun_that_notes_nothing_itself_is_known_by_its_words():
     assert launch_of([PYTHON, "/opt/bin/torchrun", "--rdzv-endpoint", "10.0.0.1:29500", "train.py"], run) == {}
     assert launch_of([PYTHON, "/opt/bin/torchrun", "train.py"], run) == {}
     assert launch_of([PYTHON, "train.py", "--standalone"], run) == {}
+
+
+def test_a_launcher_that_has_started_its_ranks_has_met_the_others_or_is_the_first_of_them(waiting):
+    begins = {"launch": [2, 2, 2], "meets": "10.0.0.2:29500"}
+    assert waiting(**begins) == (pytest.approx(50, abs=5), False)
+    with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True) as has:
+        has.stdout.readline()
+        assert waiting(**begins, pid=has.pid) == (0.0, False)
+        os.killpg(has.pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "astray"),
+    [
+        (["python", "train.py"], {"PATH": "/bin"}, True),
+        (["python", "train.py"], {}, False),
+        (["python", "train.py"], {"PATH": "/bin", "MUSTER_OUTCOME_DIR": "/x"}, False),
+        (["python", "train.py"], {"MASTER_ADDR": "localhost"}, True),
+        (["python", "train.py"], {"MASTER_ADDR": "10.0.0.1"}, False),
+        (["torchrun", "--master-addr", "127.0.0.1", "train.py"], {"PATH": "/bin"}, True),
+        (["torchrun", "--master-addr", "gpu-a", "train.py"], {"PATH": "/bin"}, False),
+        (["torchrun", "--rdzv_endpoint=gpu-a:29500", "train.py"], {"PATH": "/bin"}, False),
+        (["python", "train.py", "--dist-url", "tcp://10.0.0.1:5"], {"PATH": "/bin"}, False),
+        (["python", "train.py", "--dist-url", "tcp://127.0.0.1:5"], {"PATH": "/bin"}, True),
+    ],
+)
+def test_a_python_is_astray_that_has_nothing_of_the_run_and_goes_to_no_other_machine(words, variables, astray):
+    """One whose variables cannot be read may have them all."""
+    assert is_astray(words, variables) == astray

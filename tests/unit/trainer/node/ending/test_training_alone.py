@@ -176,6 +176,18 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
     assert told(watch, lasting(0), lasting(1)) == []
 
 
+def test_a_watch_looks_once_a_second_unless_a_rank_has_ended(tmp_path, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
+    watch = training_alone.Watch(tmp_path)
+    assert watch.look(lives_now(0, 1)) == []
+    noted(tmp_path, lasting(0), lasting(1))
+    clock[0] += 0.9
+    assert watch.look(lives_now(0, 1)) == []
+    clock[0] += 0.2
+    assert [rank for rank, _ in watch.look(lives_now(0, 1))] == [0, 1]
+
+
 STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"], "given": "127.0.0.1:29500"}
 
 

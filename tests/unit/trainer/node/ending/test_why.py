@@ -4,15 +4,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from lab.waiting import until
-from trainer.node import torch_names
-from trainer.node.agent.diary import Diary
-from trainer.node.agent.limit import Limit
-from trainer.node.agent.node import Node
-from trainer.node.ending import why
+from trainer.node.ending import ends, why
 from trainer.node.ending.ends import Life
 from trainer.node.hang import stillness
 
@@ -21,21 +18,15 @@ def said(folder, capsys, monkeypatch, **variables):
     """What `muster why` says of rank 0 of a node with these variables, which it does not see itself."""
     outcome = folder / "nodes/.n0"
     outcome.mkdir(parents=True, exist_ok=True)
-    with (outcome / "ends.jsonl").open("w") as file:
-        began = {"rank": 0, "local_rank": 0, "attempt": 0, "world": 1, "pid": 7, "began": 1.0, "t": 1.0}
-        file.write(json.dumps(began) + "\n")
-    node = Node([], variables, outcome, Diary(folder, "n0", outcome), Limit(None, "n0", {}), relay=True)
-    node._say_if_unobserved()
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(outcome))
+    ends.note_begin(0, 7, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0", **variables})
     monkeypatch.setenv("MUSTER_RUN_DIR", str(folder))
     monkeypatch.setenv("MUSTER_NODE", "n0")
     assert why.main() == 0
     return json.loads(capsys.readouterr().out)["doing"]
 
 
-@pytest.mark.parametrize(
-    ("variables", "doing"),
-    [({"MUSTER_OBSERVE": "0"}, "unobserved"), ({torch_names.PLAIN: "1"}, "plain"), ({}, "unseen")],
-)
+@pytest.mark.parametrize(("variables", "doing"), [({"MUSTER_OBSERVE": "0"}, "unobserved"), ({}, "unseen")])
 def test_a_rank_that_is_not_observed_is_told_apart_from_one_that_does_not_answer(
     tmp_path, capsys, monkeypatch, variables, doing
 ):
@@ -61,7 +52,7 @@ def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkey
 def test_each_rank_that_a_command_started_is_told_under_its_own_number(tmp_path, capsys, monkeypatch):
     """`bash run.sh` of two ranks on the second node: they are ranks 2 and 3, and the command was called rank 1."""
     said(tmp_path, capsys, monkeypatch)
-    look = {"t": 2.0, "doing": "", "since_s": 0.1}
+    look = {"t": time.time(), "doing": "", "since_s": 0.1}
     processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
     try:
         for local, process in enumerate(processes):
@@ -74,3 +65,37 @@ def test_each_rank_that_a_command_started_is_told_under_its_own_number(tmp_path,
         for process in processes:
             process.kill()
             process.wait()
+
+
+def look_of(folder, pid, **more):
+    about = {"t": time.time(), "doing": "", "since_s": 0.1, "pid": pid, "step": 7, **more}
+    (folder / "nodes/.n0/0.stacks").write_text(f"Look {json.dumps(about)}\n")
+
+
+def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_with_its_code(
+    tmp_path, capsys, monkeypatch
+):
+    said(tmp_path, capsys, monkeypatch)
+    look_of(tmp_path, 7)
+    assert why.main() == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rank"], told["node"], told["step"], told["stack"]) == (0, "n0", 7, [])
+    ends.note_end(0, 7, 3)
+    assert why.main() == 0
+    assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
+
+
+def test_a_rank_of_a_command_that_has_ended_is_not_told_of(tmp_path, capsys, monkeypatch):
+    said(tmp_path, capsys, monkeypatch)
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    look_of(tmp_path, process.pid, rank=5)
+    assert why.main() == 0
+    assert json.loads(capsys.readouterr().out)["rank"] == 0
+
+
+def test_where_no_node_is_that_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_NODE", "n0")
+    assert why.main() == 1
+    assert "no node of a run is here" in capsys.readouterr().err

@@ -1,10 +1,8 @@
-"""The only rank of a run, typed as plain python: what it is given, and what it is told where that is too little."""
+"""What a launcher and the only rank of a run are given, and what such a rank is told where that is too little."""
 
 import pytest
 
 from trainer.node.launch import bare
-from trainer.node.launch.launcher import Place
-from trainer.node.launch.launcher import environment as of_launcher
 
 TORCHRUNS = {
     **{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0"},
@@ -20,8 +18,8 @@ def test_it_has_nothing_of_torchruns_and_all_else_and_its_attempt_is_known():
     assert bare.environment({**TORCHRUNS, **OWN, **BARE}) == {**OWN, **BARE, "MUSTER_ATTEMPT": "2"}
 
 
-@pytest.mark.parametrize("change", [{"WORLD_SIZE": "2"}, {"MUSTER_BARE_RANK": ""}, {"MUSTER_LAUNCHER_RANKS": "1"}])
-def test_one_of_several_ranks_one_that_is_asked_for_and_a_launcher_have_all(change):
+@pytest.mark.parametrize("change", [{"WORLD_SIZE": "2"}, {"MUSTER_BARE_RANK": ""}])
+def test_one_of_several_ranks_and_one_that_is_asked_for_have_all(change):
     given = {**TORCHRUNS, **OWN, **BARE, **change}
     assert bare.environment(given) == given
 
@@ -30,10 +28,23 @@ def test_one_of_several_ranks_one_that_is_asked_for_and_a_launcher_have_all(chan
     ("nodes", "asked", "rank"), [(1, BARE, None), (2, BARE, "0"), (1, {}, "0")], ids=["alone", "of two", "asked for"]
 )
 def test_the_commands_of_a_shell_script_are_ranks_of_a_node_only_among_several_or_where_asked_for(nodes, asked, rank):
-    place = Place(0, nodes, 1, "10.0.0.1", 4711)
-    given = of_launcher({**TORCHRUNS, **OWN, **asked}, place)
-    assert [given.get(name) for name in ("RANK", "LOCAL_RANK")] == [rank, rank]
-    assert (given["PET_NNODES"], given["MASTER_PORT"]) == (str(nodes), "4711")
+    given = {**TORCHRUNS, **OWN, **asked, "WORLD_SIZE": str(nodes), "MUSTER_LAUNCHER_RANKS": "1"}
+    made = bare.environment(given)
+    assert [made.get(name) for name in ("RANK", "LOCAL_RANK")] == [rank, rank]
+    assert (made["PET_NNODES"], made["MASTER_PORT"]) == (str(nodes), "29500")
+
+
+def test_a_launcher_has_its_nodes_variables_and_nothing_of_torchruns_own_rank():
+    given = {"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711"}
+    given |= {"PET_RDZV_ENDPOINT": "x:1", "TORCHELASTIC_USE_AGENT_STORE": "True", "HOME": "/home"}
+    given |= {"LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2", "MUSTER_LAUNCHER_RANKS": "4"}
+    assert bare.environment(given) == {
+        **{"HOME": "/home", "TORCHELASTIC_RESTART_COUNT": "2", "RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "0"},
+        **{"LOCAL_WORLD_SIZE": "1", "MUSTER_LAUNCHER_RANKS": "4"},
+        **{"NNODES": "3", "NODE_RANK": "1", "NPROC_PER_NODE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711"},
+        **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
+        **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
+    }
 
 
 @pytest.mark.parametrize(

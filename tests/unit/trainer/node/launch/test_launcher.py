@@ -2,25 +2,15 @@
 
 import os
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from trainer.node.launch import launcher
-from trainer.node.launch.launcher import Place, accelerate, deepspeed, environment
+from trainer.node.launch.launcher import Place, accelerate, deepspeed
 
 PLACE = Place(node=1, nodes=3, ranks=4, address="10.0.0.1", port=4711)
-
-
-def test_the_variables_are_the_nodes_and_nothing_of_torchruns_own_rank_is_left():
-    given = {"RANK": "1", "PET_RDZV_ENDPOINT": "x:1", "TORCHELASTIC_USE_AGENT_STORE": "True", "HOME": "/home"}
-    made = environment({**given, "LOCAL_WORLD_SIZE": "4", "TORCHELASTIC_RESTART_COUNT": "2"}, PLACE)
-    assert made == {
-        **{"HOME": "/home", "TORCHELASTIC_RESTART_COUNT": "2", "RANK": "1", "WORLD_SIZE": "3", "LOCAL_RANK": "0"},
-        **{"LOCAL_WORLD_SIZE": "1"},
-        **{"NNODES": "3", "NODE_RANK": "1", "NPROC_PER_NODE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4711"},
-        **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
-        **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
-    }
 
 
 @pytest.mark.parametrize(
@@ -52,10 +42,10 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     (programs / "accelerate").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (programs / "accelerate").chmod(0o755)
     given = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
-    path = launcher.stand_ins(tmp_path, given)
+    path = launcher.stand_ins(tmp_path / "launchers-1", given)
     assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is none to stand in for
     line = ["sh", "-c", "accelerate launch --use_cpu --num_processes 2 train.py; accelerate env"]
-    done = subprocess.run(line, env={**given, **environment(given, PLACE), **path}, capture_output=True, text=True)
+    done = subprocess.run(line, env={**given, **PLACE.variables(one_rank=True), **path}, capture_output=True, text=True)
     assert done.stdout.split() == [
         *("launch", "--num_machines=3", "--machine_rank=1", "--num_processes=12", "--main_process_ip=10.0.0.1"),
         *("--main_process_port=4711", "--use_cpu", "--num_processes", "2", "train.py", "env"),
@@ -65,7 +55,7 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
 def test_a_shell_script_runs_on_where_no_stand_in_can_be_written(tmp_path, capsys):
     file = tmp_path / "no folder"
     file.touch()
-    assert launcher.stand_ins(file, dict(os.environ)) == {}
+    assert launcher.stand_ins(file / "launchers-1", dict(os.environ)) == {}
     assert "do not get their place" in capsys.readouterr().err
 
 
@@ -75,13 +65,99 @@ def test_deepspeed_starts_its_own_node_alone():
     assert made[-1] == "train.py"
 
 
-@pytest.mark.torch
-def test_nodes_that_count_restarts_differently_agree_on_a_port(monkeypatch):
-    from torch.distributed import TCPStore
+@pytest.mark.parametrize("inside", [False, True], ids=["typed", "in a shell script"])
+def test_deepspeed_reads_how_many_nodes_and_ranks_there_are(tmp_path, inside):
+    """Also where the folder is there already: a shell script may type it twice."""
+    here = tmp_path / "launchers-1"
+    if inside:
+        here.mkdir()
+    for _ in range(2):
+        made = launcher.with_place(["deepspeed", "train.py"], PLACE, here)
+    (option,) = [word for word in made if word.startswith("--hostfile=")]
+    hosts = Path(option.partition("=")[2]).read_text()
+    assert hosts == "node-0 slots=4\nnode-1 slots=4\nnode-2 slots=4\n"
 
-    store = TCPStore("127.0.0.1", 0, is_master=True)
-    ports = []
-    for node, restarts in enumerate(("1", "0")):
-        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", restarts)
-        ports.append(launcher._port(node, "127.0.0.1", store.port))
-    assert ports[0] == ports[1] > 0
+
+def test_a_place_is_what_its_variables_tell_and_where_one_is_missing_there_is_none():
+    for one_rank in (True, False):
+        given = PLACE.variables(one_rank)
+        assert launcher.place_of(given) == PLACE
+        assert {name: given[name] for name in given if name.startswith("PET_")} == {
+            **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
+            **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
+        }
+        assert ("RANK" in given) == one_rank
+    for name in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT", "MASTER_ADDR"):
+        for value in ("", "auto") if name != "MASTER_ADDR" else ("",):
+            assert launcher.place_of({**given, name: value}) is None
+
+
+@pytest.mark.parametrize(
+    ("typed", "made"),
+    [
+        ("main.py --rank {node_rank} {nodes}", [sys.executable, "main.py", "--rank", "1", "3"]),
+        ("run.sh tcp://{master}:{port} {ranks} {other}", ["run.sh", "tcp://10.0.0.1:4711", "4", "{other}"]),
+        ("python train.py", [sys.executable, "train.py"]),
+        ("python3 -m pkg", [sys.executable, "-m", "pkg"]),
+        ("./python train.py", ["./python", "train.py"]),
+    ],
+)  # fmt: skip
+def test_a_command_has_its_place_where_it_asks_for_it_and_runs_in_this_python(typed, made):
+    assert launcher.filled(typed.split(), PLACE) == made
+
+
+def test_an_address_of_ipv6_stands_in_brackets_where_a_port_follows():
+    place = Place(0, 2, 1, "fd00::1", 5)
+    assert launcher.filled(["x", "tcp://{master}:{port}"], place) == ["x", "tcp://[fd00::1]:5"]
+
+
+def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_are_said_to_be_one(capsys):
+    alone = accelerate(["accelerate", "launch", "a.py"], Place(0, 1, 1, "x", 5), gpus=False)
+    assert not {"--cpu", "--multi_gpu"} & {*alone}
+    accelerate(["accelerate", "launch", "a.py"], Place(0, 2, 1, "x", 5), gpus=False)
+    accelerate(["accelerate", "launch", "a.py"], PLACE, gpus=True)
+    assert capsys.readouterr().err == ""
+    accelerate(["accelerate", "launch", "a.py"], PLACE, gpus=False)
+    assert "without GPUs Accelerate starts one rank on each node" in capsys.readouterr().err
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Runs a line in a shell that finds the stand-ins first; `deepspeed` is a program that prints its words."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    (programs / "deepspeed").write_text('#!/bin/sh\nprintf "%s\\n" "$PATH" "$@"\n')
+    (programs / "deepspeed").chmod(0o755)
+    given = {"PATH": f"{programs}:/usr/bin:/bin", **PLACE.variables(one_rank=True)}
+    here = tmp_path / "launchers-1"
+
+    def run(line, **more):
+        path = launcher.stand_ins(here, given)
+        done = subprocess.run(["sh", "-c", line], env={**given, **path, **more}, capture_output=True, text=True)
+        return here, given["PATH"], done.stdout.splitlines(), done.returncode
+
+    return run
+
+
+def test_a_stand_in_becomes_the_launcher_behind_it_with_the_place(shell):
+    here, path, (seen_path, *words), code = shell("deepspeed --bf16 train.py 'a b'")
+    assert [each.name for each in here.iterdir() if each.name in ("accelerate", "deepspeed")] == ["deepspeed"]
+    assert (seen_path, code) == (path, 0), "its own ranks find no stand-in"
+    assert words[1:5] == ["--no_ssh", "--node_rank=1", "--master_addr=10.0.0.1", "--master_port=4711"]
+    assert words[5:] == ["--bf16", "train.py", "a b"]
+    assert Path(words[0].partition("=")[2]).parent == here
+
+
+def test_a_shell_script_that_takes_a_variable_away_has_the_launcher_as_it_is(shell):
+    _, _, (_, *words), _ = shell("unset NODE_RANK; deepspeed train.py")
+    assert words == ["train.py"]
+
+
+@pytest.mark.parametrize(("name", "code", "words"), [("gone", 127, "No such file"), ("here", 126, "Permission denied")])
+def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path, name, code, words):
+    (tmp_path / "here").write_text("")
+    line = f"from trainer.node.launch.launcher import become; become(['{tmp_path / name}'], {{}})"
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True)
+    assert done.returncode == code
+    assert words in done.stderr
+    assert "is its package in the image" in done.stderr

@@ -141,7 +141,7 @@ def test_all_stand_still_only_where_all_train_and_say_so(nodes):
 def two(tmp_path):
     """Two nodes that ask each other, and the notes of each: what its torchrun says, and what it gets to know."""
     port = free_port()
-    made = [everybody.Everybody(place, 2, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
+    made = [everybody.Everybody(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
     folders = [tmp_path / str(place) for place in range(2)]
     for each, folder in zip(made, folders, strict=True):
         folder.mkdir()

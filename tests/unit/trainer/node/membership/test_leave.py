@@ -19,8 +19,8 @@ def asked(tmp_path):
 
 
 def answer(folder):
-    path = folder / ".left"
-    return json.loads(path.read_text()) if path.exists() else None
+    path = folder / ".leave"
+    return json.loads(path.read_text()) if path.exists() and path.read_text() else None
 
 
 def may():
@@ -61,7 +61,9 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     assert not asked.asked
     assert "did not agree" in answer(tmp_path)["why"]
     assert "needed" not in answer(tmp_path)
-    (tmp_path / ".leave").touch()
+    asked.look(may, ALL, 17.5)
+    assert not asked.asked, "its own answer is no request"
+    (tmp_path / ".leave").write_text("")
     asked.look(may, ALL, 18.0)
     assert asked.asked
 
@@ -71,3 +73,37 @@ def test_where_no_node_is_the_request_says_so(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("MUSTER_NODE", "b")
     assert leave.main() == 1
     assert "no node of a run is here" in capsys.readouterr().err
+
+
+@pytest.fixture
+def here(monkeypatch, tmp_path):
+    """The private folder of the node that this program stands beside."""
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("MUSTER_NODE", "b")
+    folder = tmp_path / "nodes/.b"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def test_an_answer_to_an_earlier_request_is_not_taken_for_this_ones(here, monkeypatch, capsys):
+    (here / ".leave").write_text('{"why": "too few"}')
+    leaving = Leaving(here, "b")
+    monkeypatch.setattr(leave.time, "sleep", lambda _: leaving.look(lambda: "now it is the arbiter", ALL, 1.0))
+    assert leave.main() == 0
+    assert json.loads(capsys.readouterr().out)["why"] == "now it is the arbiter"
+
+
+def test_a_request_that_no_agent_answers_is_taken_back(here, monkeypatch, capsys):
+    monkeypatch.setattr(leave, "_PATIENCE_S", 0.0)
+    assert leave.main() == 1
+    assert "did not answer" in capsys.readouterr().err
+    assert list(here.iterdir()) == []
+
+
+def test_a_node_that_has_left_hears_no_other_request(asked, tmp_path):
+    for epoch, now in ((ALL, 1.0), (REST, 3.0)):
+        asked.look(may, epoch, now)
+    (tmp_path / ".leave").write_text("")
+    asked.look(lambda: "too few", REST, 30.0)
+    assert asked.over
+    assert answer(tmp_path) is None
