@@ -1,7 +1,6 @@
 """What hosts of a push are told: when they may go on alone, and who is asked for what lies there already."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
@@ -49,12 +48,10 @@ class Pushed:
         self.guide = Guide(lambda host, *_: self.told.append(host), self.notes.append, Rates())
 
     def host(self, name, offers=False):
-        delivery = Delivery(name, SimpleNamespace(host=SimpleNamespace(name=name)), CARGO, offers)
-        delivery.line = Wire()
-        return delivery
+        return Delivery(name, CARGO, Wire(), offers)
 
     def ready(self, delivery, had=()):
-        for line in (f"free {1 << 30}", *(f"had {digest}" for digest in had), f"ready {KEY}"):
+        for line in (*(f"had {digest}" for digest in had), f"ready {1 << 30} {KEY}"):
             self.guide.hear(delivery, *line.split(" ", 1))
 
     def got(self, delivery, digests):
@@ -72,7 +69,7 @@ def test_hosts_may_go_on_alone_when_nothing_more_is_to_come_from_here(push):
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
-    assert second.stop.source == "first"
+    assert second.source is first
     push.got(first, DIGESTS[:-1])
     push.got(second, DIGESTS[:3])
     assert not first.line.stays
@@ -99,19 +96,19 @@ def test_what_lies_on_a_host_that_lacks_nothing_comes_from_there(push):
     push.ready(lacking)
     assert lacking.line.pieces == DIGESTS
     push.ready(whole, had=DIGESTS[:15])
-    assert lacking.stop.source == "whole"
+    assert lacking.source is whole
     assert lacking.line.pieces == DIGESTS[15:]
-    assert whole.line.orders == [("serve", KEY)]
+    assert whole.line.orders == [("serve", "2", KEY)]
     assert set(push.told) <= {"lacking"}
     push.guide.look()
-    assert whole.is_well
+    assert whole.ended.done()
 
 
 def test_a_host_that_offers_nothing_is_asked_for_nothing(push):
     lacking, whole = push.host("lacking"), push.host("whole", offers=True)
     push.ready(whole)
     push.ready(lacking)
-    assert lacking.stop.source == "this machine"
+    assert lacking.source is None
     assert not whole.line.orders
 
 
@@ -132,7 +129,7 @@ def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
     early, late = push.host("early"), push.host("late")
     push.ready(early, had=DIGESTS[:2])
     push.ready(late, had=DIGESTS[:15])
-    assert early.stop.source == "late"
+    assert early.source is late
     assert early.line.pieces == []
-    assert late.stop.source == "this machine"
+    assert late.source is None
     assert late.line.pieces == DIGESTS[15:]
