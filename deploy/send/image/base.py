@@ -44,8 +44,8 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
         return None if done.code else parse_base(name, done.out)
 
     bases = on_all(sessions, ask)
-    if pulls and not any(bases.values.values()):
-        lacking = [session for session in sessions if session.host.name in bases.values]
+    lacking = [session for session in sessions if session.host.name in bases.values]
+    if pulls and lacking and not any(bases.values.values()):
         pulled = pulls(lacking, [name])
         if not any(pull.worked for pull in pulled):
             if images.pull(name, _platform(sessions)):

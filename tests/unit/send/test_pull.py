@@ -6,11 +6,11 @@ import pytest
 
 from deploy.send.image import registry as registries
 from deploy.send.image.pull import Progress
-from deploy.send.image.registry import _repository, is_refusal, registry_of, token_for
+from deploy.send.image.registry import is_refusal, registry_of, token_for
 
 
 def row(status, layer="a1", **detail):
-    return json.dumps({"status": status, "id": layer, "progressDetail": detail}).encode() + b"\r\n"
+    return json.dumps({"status": status, "id": layer, "progressDetail": detail})
 
 
 def progress(*lines):
@@ -30,23 +30,17 @@ def test_a_layer_that_is_complete_counts_whole():
     assert (seen.came, seen.size) == (20, 20)
 
 
-def test_a_row_may_come_in_pieces():
-    line = row("Downloading", current=5, total=20)
-    assert progress(*(line[at : at + 1] for at in range(len(line)))).came == 5
-
-
 def test_the_last_words_of_a_pull_that_failed_are_its_error():
-    assert (
-        progress(b'{"errorDetail": {"message": "denied"}, "error": "denied: who asks?"}\n').error == "denied: who asks?"
-    )
+    line = '{"errorDetail": {"message": "denied"}, "error": "denied: who asks?"}'
+    assert progress(line).error == "denied: who asks?"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"null\n", b"[]\n", b"{}\n", b"\xff\xfe\n", b'{"status": 5}\n', b'{"id": {}}\n', b"[" * 90_000 + b"\n",
+        "", "null", "[]", "{}", "\ufffd", '{"status": 5}', '{"id": {}}', "[" * 90_000,
         row("Downloading", current=-5), row("Downloading", current="5"), row("Downloading", current=1e300),
-        row("Downloading", "x" * 500, current=5), row("Download complete", "unknown"), b"x" * 1_000_000,
+        row("Downloading", "x" * 500, current=5), row("Download complete", "unknown"), "x" * 1_000_000,
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_nothing(line):
@@ -59,6 +53,18 @@ def test_an_engine_cannot_fill_the_memory_with_layers():
     assert seen.came == 1000
 
 
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Which server was asked for a token of which repository; this machine has logged in everywhere."""
+    login = {"auth": "YWRhOnNlY3JldA=="}
+    named = ("https://index.docker.io/v1/", "ghcr.io", "10.0.0.1:5000", "localhost")
+    (tmp_path / "config.json").write_text(json.dumps({"auths": dict.fromkeys(named, login)}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    pairs = []
+    monkeypatch.setattr(registries, "_ask_for_token", lambda server, repository, *_: pairs.append((server, repository)))
+    return pairs
+
+
 @pytest.mark.parametrize(
     ("image", "registry", "repository"),
     [
@@ -66,14 +72,25 @@ def test_an_engine_cannot_fill_the_memory_with_layers():
         ("pytorch/pytorch:2.13", "docker.io", "pytorch/pytorch"),
         ("docker.io/pytorch/pytorch", "docker.io", "pytorch/pytorch"),
         ("ghcr.io/team/image@sha256:aa", "ghcr.io", "team/image"),
+        ("ghcr.io/team/image:1@sha256:aa", "ghcr.io", "team/image"),
         ("10.0.0.1:5000/image:tag", "10.0.0.1:5000", "image"),
         ("localhost/image", "localhost", "image"),
         ("team/image.with.dots:1", "docker.io", "team/image.with.dots"),
     ],
 )
-def test_the_name_says_which_registry_and_what_of_it(image, registry, repository):
+def test_the_name_says_which_registry_and_what_of_it(asked, image, registry, repository):
     assert registry_of(image) == registry
-    assert _repository(image, registry) == repository
+    token_for(image)
+    assert asked == [("registry-1.docker.io" if registry == "docker.io" else registry, repository)]
+
+
+@pytest.mark.holds("login-stays")
+@pytest.mark.parametrize(
+    "name", ["team/a:push repository:team/b", "a:push,pull/b", "team/a?x=1", "team/a#b", "a b", "", "team/a\nb"]
+)
+def test_an_image_s_name_asks_for_no_other_right_than_to_pull_it(asked, name):
+    assert token_for(f"ghcr.io/{name}") == ""
+    assert not asked
 
 
 @pytest.mark.parametrize(
