@@ -1,9 +1,13 @@
 """What an engine says while it pulls, and what of an image's name decides who is asked for a token."""
 
 import json
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from deploy.send.image import pull as pulls
 from deploy.send.image import registry as registries
 from deploy.send.image.pull import Progress
 from deploy.send.image.registry import is_refusal, registry_of, token_for
@@ -130,3 +134,64 @@ def test_without_a_login_that_can_be_read_nobody_is_asked(monkeypatch, tmp_path,
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(registries, "_server_of_tokens", lambda url: pytest.fail("asked"))
     assert token_for("ghcr.io/team/image:1") == ""
+
+
+SIZE = 1000
+
+
+@pytest.fixture
+def pulling(monkeypatch):
+    """pulling(hosts, shared=) -> who began a pull, who ended it with all of it, and what was said."""
+    monkeypatch.setattr(pulls, "WATCH_S", 0.2)
+
+    def run(hosts, shared, fails=()):
+        going, began = set(), []
+
+        class Faked:
+            """An engine that gets 50 bytes at a time; over one way that all share, so many together."""
+
+            def __init__(self, session, *_):
+                self.session, self.fault, self.is_stopped = session, "it has not ended", False
+                self.progress = SimpleNamespace(came=0)
+                began.append(session.host.name)
+                going.add(self)
+                self.thread = threading.Thread(target=self.get, daemon=True)
+                self.thread.start()
+
+            def get(self):
+                while self.progress.came < SIZE and not self.is_stopped and self.session.host.name not in fails:
+                    self.progress.came += 60 / (len(going) if shared else 1)
+                    time.sleep(0.05)
+                going.discard(self)
+                self.fault = "" if self.progress.came >= SIZE else "it was stopped"
+
+            def stop(self):
+                self.is_stopped = True
+                self.thread.join()
+
+        monkeypatch.setattr(pulls, "Pull", Faked)
+        notes = []
+        sessions = [SimpleNamespace(host=SimpleNamespace(name=name)) for name in hosts]
+        ended = pulls.pull(sessions, ["image"], lambda *_: None, notes.append)
+        return began, [each.session.host.name for each in ended if not each.fault], notes
+
+    return run
+
+
+def test_hosts_that_share_one_way_leave_it_to_the_first(pulling):
+    assert pulling("abcdef", shared=True) == (
+        [*"abcd"], ["a"], ["b, c, d, e, f: share the way to the registry with a, and wait for what it gets"],
+    )  # fmt: skip
+
+
+def test_hosts_with_ways_of_their_own_pull_each(pulling):
+    assert pulling("abcdef", shared=False) == ([*"abcdef"], [*"abcdef"], [])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_one_host_alone_pulls_and_nothing_is_said(pulling, shared):
+    assert pulling("a", shared) == (["a"], ["a"], [])
+
+
+def test_who_cannot_pull_holds_nobody_up(pulling):
+    assert pulling("abcdef", shared=False, fails="a") == ([*"abcdef"], [*"bcdef"], [])
