@@ -103,35 +103,49 @@ def test_of_an_archive_that_is_not_whole_nothing_stays(hosts, archive):
     assert pieces(hosts[0]) == []
 
 
-def test_of_an_archive_only_files_are_read_and_nothing_is_made_in_their_place(hosts):
-    """Engines make their archives of images that anybody may have built."""
-    giver, packed = hosts[0], io.BytesIO()
+def odd(giver, *entries):
+    """An archive of these entries, a name with its kind and what it leads to, and of a layer."""
     (giver.home / "precious").write_text("mine")
+    packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, kind, link in (
-            ("blobs", tarfile.DIRTYPE, ""), ("link", tarfile.SYMTYPE, "../../../../precious"),
-            ("link", tarfile.LNKTYPE, "../../../../precious"), ("pipe", tarfile.FIFOTYPE, ""),
-            ("../../../../escaped", tarfile.DIRTYPE, ""), ("link", tarfile.REGTYPE, ""),
-            ("../../../../precious", tarfile.REGTYPE, ""), ("$(touch own)\n; touch own", tarfile.REGTYPE, ""),
-            ("--checkpoint-action=exec=touch own", tarfile.REGTYPE, ""), (digest(b"x")[7:], tarfile.REGTYPE, ""),
-            ("layer", tarfile.REGTYPE, ""),
-        ):  # fmt: skip
+        for name, kind, link in (*entries, ("layer", tarfile.REGTYPE, "")):
             entry = tarfile.TarInfo(name)
             entry.type, entry.linkname = kind, link
             data = LAYERS[1] if name == "layer" else b"theirs"
             entry.size = len(data) if kind == tarfile.REGTYPE else 0
             tar.addfile(entry, io.BytesIO(data))
     (giver.home / "image").write_bytes(packed.getvalue())
+
+
+def untouched(giver):
+    """Whether an archive changed nothing else there, and made nothing."""
+    made = [path for path in giver.home.rglob("*") if path.name in ("own", "escaped", "pipe", "link", "blobs")]
+    return not made and (giver.home / "precious").read_text() == "mine"
+
+
+def test_of_an_archive_only_files_are_read_and_nothing_is_made_in_their_place(hosts):
+    """Engines make their archives of images that anybody may have built."""
     names = []
-
-    def look(giver):
-        names.extend(path.name for path in (giver.home / ".muster/road").glob("*/pieces/*"))
-
-    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=look)
+    odd(
+        hosts[0],
+        ("blobs", tarfile.DIRTYPE, ""), ("link", tarfile.SYMTYPE, "../../../../precious"),
+        ("pipe", tarfile.FIFOTYPE, ""), ("link", tarfile.REGTYPE, ""),
+        ("$(touch own)\n; touch own", tarfile.REGTYPE, ""),
+        ("--checkpoint-action=exec=touch own", tarfile.REGTYPE, ""), (digest(b"x")[7:], tarfile.REGTYPE, ""),
+    )  # fmt: skip
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=lambda giver: names.extend(p.name for p in pieces(giver)))
     assert not results.faults
     assert sorted(names) == sorted(hashlib.sha256(LAYERS[1][at : at + MB]).hexdigest() for at in (0, MB))
-    assert (giver.home / "precious").read_text() == "mine"
-    assert not [path for path in giver.home.rglob("*") if path.name in ("own", "escaped", "pipe")]
+    assert untouched(hosts[0])
+
+
+@pytest.mark.parametrize("name", ["../../../../precious", "../../../../escaped", "x/../../../../../escaped"])
+def test_an_archive_with_names_outside_of_it_gives_nothing(hosts, name):
+    odd(hosts[0], (name, tarfile.REGTYPE, ""), ("link", tarfile.LNKTYPE, name))
+    with pytest.raises(DeployError):
+        pass_on(hosts, [digest(LAYERS[1])])
+    assert pieces(hosts[0]) == []
+    assert untouched(hosts[0])
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
