@@ -182,7 +182,7 @@ class Session:
 
     def stream(self, argv: Sequence[str]) -> LineStream:
         """Start a command and talk with it, line by line. Raises SshFault."""
-        return self._begun(lambda master: LineStream(master, self._where, argv))
+        return self._begun(lambda master: LineStream(master, self._where, [*self._front, *argv]))
 
     def converse(self, argv: Sequence[str]) -> int:
         """Run a command in this terminal (terminal.py) until it ends; returns its exit code. Raises SshFault."""

@@ -23,7 +23,7 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.fields import array, flag, optional, record, table, text, whole
 from ..core.text import amount
 from .inside import Ended, Inside
-from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connection, Excess, Stream, Wire
+from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connection, Excess, Stream, Wire, read_lines
 
 T = TypeVar("T")
 _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
@@ -180,18 +180,18 @@ class Engine:
             yield from self._explained(wire, stream.pieces())
 
     @contextmanager
-    def pulling(self, reference: str, credentials: str) -> Iterator[Iterator[bytes]]:
-        """Let it fetch an image from its registry: what it says meanwhile. It stops at the end of the `with`.
+    def pulling(self, reference: str, credentials: str) -> Iterator[Iterator[str]]:
+        """Let it fetch an image from its registry: what it says meanwhile, by lines. It stops at the end of the `with`.
 
         `credentials`: what the registry gets, as the header X-Registry-Auth has it; the engine does not keep them.
         """
-        name, at, digest = reference.partition("@")
-        tag = "" if at or ":" in name.rpartition("/")[2] else "latest"
-        query = urlencode({"fromImage": name, "tag": digest or tag})
+        # Without a tag or a digest it would fetch all tags.
+        tag = "" if ":" in reference.rpartition("/")[2] else "latest"
+        query = urlencode({"fromImage": reference, "tag": tag})
         headers = {"X-Registry-Auth": credentials} if credentials else {}
         with self._stream("POST", f"/images/create?{query}", follow=True, headers=headers) as (wire, stream):
             stream.set_wait(_PULL_S)
-            yield self._explained(wire, stream.pieces())
+            yield read_lines((OUT, piece) for piece in self._explained(wire, stream.pieces()))
 
     def containers(self, *labels: str) -> list[Container]:
         """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from deploy.core.errors import DeployError
 from deploy.door import session
 from deploy.job.cluster import from_flag
 from deploy.send.road import guide, routes
 from deploy.send.road.cargo import Cargo, of_bytes
 from deploy.send.road.road import Road
-from lab.ports import free_port
 from tests.hostile.server import Answer
 
 MB = 1 << 20
@@ -24,6 +24,7 @@ DATA = random.Random(7).randbytes(17 * MB)
 CARGO = Cargo([of_bytes(DATA)])
 DIGEST = hashlib.sha256(DATA).hexdigest()
 ARGV = ["sh", "-c", "sha256sum | cut -c -64"]
+READY = f"ready {1 << 30}"
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB" + "A" * 42
 
 
@@ -41,6 +42,21 @@ def says(*lines, more=lambda: iter(())):
         return Answer(out(), code=None)
 
     return {"road": answer}
+
+
+def serves(where):
+    """It answers all that are told to ask it, again and again."""
+
+    def more():
+        while True:
+            yield "".join(f"serving {number} {where}\n" for number in range(1, 30)).encode()
+            time.sleep(0.2)
+
+    return more
+
+
+# Where nobody listens.
+NOWHERE = f"29899 root {KEY} 127.0.0.1"
 
 
 def push(there, cargo=CARGO, offering=()):
@@ -86,12 +102,13 @@ def good(ended, *names):
         "29800 root " + KEY + " -oProxyCommand=touch 127.0.0.1",
         "29800 root " + KEY + " $(touch own)",
         "22 root " + KEY + " 127.0.0.1",
+        "29800;touch$IFS$HOME/own root " + KEY + " 127.0.0.1",
         "29800 root " + KEY,
     ],
 )
 def test_where_a_host_can_be_asked_is_an_address_or_nothing(hostile, where):
     """What it says goes to its neighbours, into the words of their ssh."""
-    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", f"serving {where}"), good={})
+    there = hostile(says(f"{READY} {KEY}", more=serves(where)), good={})
     ended, faults, _ = push(there)
     assert good(ended, "good")
     assert set(faults) == {"evil"}
@@ -105,8 +122,8 @@ def test_a_key_brings_no_options_to_its_neighbours(hostile):
         KEY.replace("ed25519", "rsa"),
         "ssh-ed25519 $(touch own)",
     ):
-        assert not guide.READY.fullmatch(key)
-    there = hostile(says(f"free {1 << 30}", f'ready command="touch own" {KEY}'), good={})
+        assert not guide.READY.fullmatch(f"1 {key}")
+    there = hostile(says(f'{READY} command="touch own" {KEY}'), good={})
     ended, _, _ = push(there)
     assert good(ended, "good")
     for path in there.folder.rglob("keys"):
@@ -115,8 +132,7 @@ def test_a_key_brings_no_options_to_its_neighbours(hostile):
 
 def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
     everything = [f"had {piece.digest}" for piece in CARGO.pieces]
-    nowhere = f"serving {free_port()} root {KEY} 127.0.0.1"
-    there = hostile(says(f"free {1 << 30}", *everything, f"ready {KEY}", nowhere, nowhere, nowhere), good={}, other={})
+    there = hostile(says(*everything, f"{READY} {KEY}", more=serves(NOWHERE)), good={}, other={})
     ended, faults, notes = push(there)
     assert good(ended, "good", "other")
     assert any("evil" in note for note in notes)
@@ -126,9 +142,7 @@ def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
 @pytest.mark.parametrize("times", [1, 500])
 def test_a_host_that_offers_what_it_has_not_is_led_around(hostile, times):
     everything = [f"had {piece.digest}" for piece in CARGO.pieces]
-    nowhere = f"serving {free_port()} root {KEY} 127.0.0.1"
-    lines = [f"free {1 << 30}", *everything, *[f"ready {KEY}"] * times, nowhere, nowhere, nowhere]
-    there = hostile(says(*lines), good={}, other={})
+    there = hostile(says(*everything, *[f"{READY} {KEY}"] * times, more=serves(NOWHERE)), good={}, other={})
     ended, faults, _ = push(there, offering=["evil"])
     assert not faults
     assert good(ended, "good", "other")
@@ -147,7 +161,7 @@ def test_a_host_that_offers_other_bytes_brings_none_of_them_in(hostile):
 
 def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):
     everything = [f"got {piece.digest}" for piece in CARGO.pieces]
-    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *everything, "end 0"), good={})
+    there = hostile(says(f"{READY} {KEY}", *everything, "end 0"), good={})
     ended, faults, _ = push(there)
     assert good(ended, "good")
     assert not faults
@@ -157,18 +171,18 @@ def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):
 def test_who_accuses_others_loses_its_own_way_at_most(hostile):
     numbers, reasons = ("1", "2", "99", "-1", "1 1", ""), ("wrong", "cut", "unreached \x1b[2J", "silent")
     accuses = [f"lost {number} {why}" for number in numbers for why in reasons]
-    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *accuses * 20), good={}, other={})
+    there = hostile(says(f"{READY} {KEY}", *accuses * 20), good={}, other={})
     ended, _, notes = push(there)
     assert good(ended, "good", "other")
     assert "\x1b" not in "".join(notes)
 
 
-@pytest.mark.parametrize("line", ["free x", "free -1", f"free {'9' * 400}"])
-def test_a_host_whose_numbers_are_none_fails_alone(hostile, line):
-    there = hostile(says(line, f"ready {KEY}"), good={})
+@pytest.mark.parametrize("free", ["x", "-1", "9" * 400, ""])
+def test_a_host_whose_numbers_are_none_fails_alone(hostile, free):
+    there = hostile(says(f"ready {free} {KEY}"), good={})
     ended, faults, _ = push(there)
     assert good(ended, "good")
-    assert "free" in str(faults["evil"])
+    assert set(faults) <= {"evil"}
 
 
 def test_a_host_that_never_ends_its_line_or_its_words_is_cut_off(hostile):
@@ -180,7 +194,7 @@ def test_a_host_that_never_ends_its_line_or_its_words_is_cut_off(hostile):
             yield b"out y\n" * 1000
         yield b"end 1\n"
 
-    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", more=flood), good={}, wordy=says("free 999999", more=lines))
+    there = hostile(says(f"{READY} {KEY}", more=flood), good={}, wordy=says(f"{READY} ", more=lines))
     ended, faults, _ = push(there)
     assert good(ended, "good")
     assert "evil" in faults
@@ -191,7 +205,7 @@ def test_digests_of_another_push_are_nothing(hostile):
     strange = [
         f"{word} {digest}" for word in ("had", "got") for digest in ("0" * 64, "../../etc/passwd", "", "x" * 5000)
     ]
-    there = hostile(says(f"free {1 << 30}", f"ready {KEY}", *strange), good={})
+    there = hostile(says(f"{READY} {KEY}", *strange), good={})
     ended, _, _ = push(there)
     assert good(ended, "good")
 
@@ -209,6 +223,49 @@ def test_a_link_in_the_place_of_a_piece_gives_nothing_away_and_writes_nowhere(ho
     assert not faults
     assert good(ended, "good", "evil")
     assert all((server.home / "precious").read_bytes() == b"mine" for server in there.servers.values())
+
+
+LAYER, STEP = "sha256:" + "5" * 64, 1 << 20
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        # Those that get a piece have room for it in their memory: none is larger than this machine says.
+        (f"{'a' * 64} {STEP}", f"{'b' * 64} 9999999999", LAYER, "end"),
+        (f"{'a' * 64} {STEP + 1}", LAYER, "end"),
+        (LAYER, "end"),
+        (f"{'a' * 64} 0", LAYER, "end"),
+        (f"{'a' * 64} -5", f"../../../../etc/passwd {STEP}", LAYER, "end"),
+        (f"{'a' * 64} {STEP}", LAYER.replace("5", "6"), "end"),
+        (f"{'a' * 64} {STEP}", LAYER.replace("sha256:", "sha256:../"), "end"),
+    ],
+)
+def test_who_keeps_layers_names_pieces_that_others_can_take_or_none(hostile, lines):
+    said = "".join(f"{line.replace('sha256:', 'layer ')}\n" for line in lines).encode()
+    there = hostile({"hold": Answer(said, code=None)})
+    assert held(there) == "evil: its engine does not give all layers"
+
+
+@pytest.mark.parametrize("line", [f"{'a' * 64} {STEP}\n", "layer x\n", LAYER.replace("sha256:", "layer ") + "\n", "\n"])
+def test_who_keeps_layers_and_never_ends_is_heard_for_a_while(hostile, monkeypatch, line):
+    monkeypatch.setattr("deploy.send.road.road._MOST_LINES", 2000)
+
+    def flood():
+        while True:
+            yield line.encode() * 1000
+
+    there = hostile({"hold": Answer(flood(), code=None)})
+    assert held(there) == "evil: its engine does not give all layers"
+
+
+def held(there):
+    """Why a host keeps no layer."""
+    with session.open_all(from_flag(there.hosts).hosts) as opened:
+        (evil,) = opened.all().values()
+        with Road(1, lambda *_: None, lambda _: None) as road, pytest.raises(DeployError) as refused:
+            road.hold(evil, "image", [LAYER], STEP, 0)
+    return refused.value.message
 
 
 @pytest.mark.holds("road-closed")

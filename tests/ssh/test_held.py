@@ -3,6 +3,10 @@
 import gzip
 import hashlib
 import io
+import os
+import signal
+import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -12,7 +16,8 @@ from deploy.door import session
 from deploy.send.road import routes
 from deploy.send.road.cargo import Cargo
 from deploy.send.road.road import Road
-from tests.ssh.test_road import ARGV, keys, pieces, some, three
+from lab.waiting import until
+from tests.ssh.test_road import ARGV, HOME, keys, pieces, some, three, working
 
 MB = 1 << 20
 ROOM = 64 * MB
@@ -96,6 +101,76 @@ def test_of_an_archive_that_is_not_whole_nothing_stays(hosts, archive):
     with pytest.raises(DeployError):
         pass_on(hosts, [digest(LAYERS[0])])
     assert pieces(hosts[0]) == []
+
+
+def odd(giver, *entries):
+    """An archive of these entries, a name with its kind and what it leads to, and of a layer."""
+    (giver.home / "precious").write_text("mine")
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, kind, link in (*entries, ("layer", tarfile.REGTYPE, "")):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.linkname = kind, link
+            data = LAYERS[1] if name == "layer" else b"theirs"
+            entry.size = len(data) if kind == tarfile.REGTYPE else 0
+            tar.addfile(entry, io.BytesIO(data))
+    (giver.home / "image").write_bytes(packed.getvalue())
+
+
+def untouched(giver):
+    """Whether an archive changed nothing else there, and made nothing."""
+    made = [path for path in giver.home.rglob("*") if path.name in ("own", "escaped", "pipe", "link", "blobs")]
+    return not made and (giver.home / "precious").read_text() == "mine"
+
+
+def test_of_an_archive_only_files_are_read_and_nothing_is_made_in_their_place(hosts):
+    """Engines make their archives of images that anybody may have built."""
+    names = []
+    odd(
+        hosts[0],
+        ("blobs", tarfile.DIRTYPE, ""), ("link", tarfile.SYMTYPE, "../../../../precious"),
+        ("pipe", tarfile.FIFOTYPE, ""), ("link", tarfile.REGTYPE, ""),
+        ("$(touch own)\n; touch own", tarfile.REGTYPE, ""),
+        ("--checkpoint-action=exec=touch own", tarfile.REGTYPE, ""), (digest(b"x")[7:], tarfile.REGTYPE, ""),
+    )  # fmt: skip
+    results, _ = pass_on(hosts, [digest(LAYERS[1])], before=lambda giver: names.extend(p.name for p in pieces(giver)))
+    assert not results.faults
+    assert sorted(names) == sorted(hashlib.sha256(LAYERS[1][at : at + MB]).hexdigest() for at in (0, MB))
+    assert untouched(hosts[0])
+
+
+@pytest.mark.parametrize("name", ["../../../../precious", "../../../../escaped", "x/../../../../../escaped"])
+def test_an_archive_with_names_outside_of_it_gives_nothing(hosts, name):
+    odd(hosts[0], (name, tarfile.REGTYPE, ""), ("link", tarfile.LNKTYPE, name))
+    with pytest.raises(DeployError):
+        pass_on(hosts, [digest(LAYERS[1])])
+    assert pieces(hosts[0]) == []
+    assert untouched(hosts[0])
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_of_a_push_that_ends_while_an_engine_saves_nothing_stays(hosts, tmp_path, how):
+    saved(hosts[0], one=LAYERS[0], other=some(9 * MB))
+    # An engine that gives the first layer, and then goes on for very long.
+    slow = '#!/bin/sh\nhead -c 7000000 "$HOME/image"; while sleep 0.2; do echo more; done\n'
+    (hosts[0].home / "bin" / "docker").write_text(slow)
+    script = tmp_path / "hold.py"
+    script.write_text(
+        "import signal, sys\nfrom tests.ssh.test_held import *\nfrom deploy.job.cluster import from_flag\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "with session.open_all(from_flag(sys.argv[1]).hosts) as opened, Road(1, lambda *_: None, print) as road:\n"
+        "    (first,) = opened.all().values()\n"
+        f"    first._front = ('env', 'PATH={hosts[0].home}/bin:/usr/bin:/bin')\n"
+        f"    road.hold(first, 'image', {[digest(LAYERS[0])]!r}, MB, ROOM)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    holding = subprocess.Popen([sys.executable, script, hosts[0].host.destination], cwd=HOME, env=environment)
+    began = hosts[0].home / ".muster/road" / os.uname().nodename / "pieces"
+    until(lambda: len([*began.glob(".*.held.coming/[0-9a-f]*")]) > 4, "pieces of a layer", 30)
+    holding.send_signal(how)
+    holding.wait(20)
+    until(lambda: not working(hosts), "the end of all that reads", 10)
+    assert not [*began.iterdir()]
 
 
 def test_a_host_without_one_of_the_layers_passes_on_none(hosts):

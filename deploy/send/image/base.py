@@ -10,12 +10,12 @@ from ...core.results import Results
 from ...core.text import last_line
 from ...door.session import Session, on_all
 from ...engine import images
+from ..road.routes import HERE
 from . import commands, push_plan
 from .model import Base, base_of, make_image, parse_base, refuse_other_trainer
 from .pull import Pull
 from .registry import is_refusal, registry_of
 
-HERE = "this machine"
 _LOOK_S = 60.0
 # Let these hosts pull an image that has these names.
 Pulls = Callable[[Sequence[Session], Sequence[str]], list[Pull]]
@@ -44,8 +44,8 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
         return None if done.code else parse_base(name, done.out)
 
     bases = on_all(sessions, ask)
-    if pulls and not any(bases.values.values()):
-        lacking = [session for session in sessions if session.host.name in bases.values]
+    lacking = [session for session in sessions if session.host.name in bases.values]
+    if pulls and lacking and not any(bases.values.values()):
         pulled = pulls(lacking, [name])
         if not any(pull.worked for pull in pulled):
             if images.pull(name, _platform(sessions)):

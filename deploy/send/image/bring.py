@@ -15,8 +15,8 @@ from .model import Base
 from .pull import Pull, pull
 from .push_plan import Store
 
-# So many hosts, and images of each, are tried one after the other: an engine may have lost what it names.
-_MOST_GIVERS, _MOST_IMAGES = 2, 3
+# So many hosts are tried one after the other: an engine may have lost what it names.
+_MOST_GIVERS = 2
 # Layers that a host of the push keeps for the others, as they are.
 Held = Mapping[str, CompressedLayer]
 
@@ -44,7 +44,7 @@ class Bringing:
             givers = [each.session for each in self.pull(left, base.sources) if each.worked]
             left = [session for session in left if session not in givers]
         lacked = {layer for session in left for layer in lacking[session]}
-        wanted = [layer for layer in dict.fromkeys(base.layers) if layer in lacked]
+        wanted = sorted(lacked, key=base.layers.index)
         for giver in givers[:_MOST_GIVERS] if wanted else ():
             try:
                 return self._held(giver, base, wanted)
@@ -57,12 +57,7 @@ class Bringing:
         they are to call the image comes from here."""
         images = [each for each in self._look(giver).images if each.layers == base.layers]
         # One that a push made may be without its layers' files: the base itself comes first.
-        images.sort(key=lambda each: bool(each.mark))
-        last = DeployError("its engine shows no image with these layers")
-        for image in images[:_MOST_IMAGES]:
-            try:
-                parts = self._road.hold(giver, image.id, wanted, step_of(base.size), base.size)
-                return {layer: CompressedLayer(layer, part.size, part) for layer, part in parts.items()}
-            except DeployError as fault:
-                last = fault
-        raise last
+        for image in sorted(images, key=lambda each: bool(each.mark))[:1]:
+            parts = self._road.hold(giver, image.id, wanted, step_of(base.size), base.size)
+            return {layer: CompressedLayer(layer, part.size, part) for layer, part in parts.items()}
+        raise DeployError("its engine shows no image with these layers")

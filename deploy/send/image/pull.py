@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
 
 from ...core import fields
 from ...core.errors import BadAnswer, DeployError
@@ -23,7 +22,7 @@ from . import registry
 WATCH_S, TRIED, _BEGIN_S = 5.0, 3, 15.0
 # Hosts that get, on average, less than this part of what the first got alone share its way.
 _SHARED = 0.5
-_LOOK_S, _MOST_LINE, _MOST_LAYERS, _MOST_TOKENS = 0.1, 64 << 10, 1000, 20
+_LOOK_S, _MOST_LAYERS, _MOST_TOKENS = 0.1, 1000, 20
 _WORDS = fields.words(1000)
 _ROW = fields.record(
     {},
@@ -34,42 +33,36 @@ _ROW = fields.record(
         "error": _WORDS,
     },
 )
-_BLANK = {"status": "", "id": "", "progressDetail": {}}
 
 
 class Progress:
-    """What an engine says while it pulls: the bytes of each layer that came, and of how many."""
+    """What an engine says while it pulls: of each layer, the bytes that came, and of how many."""
 
     def __init__(self) -> None:
-        self._rest, self._came, self._sizes, self.error = b"", dict[str, int](), dict[str, int](), ""
+        self._layers, self.error = dict[str, tuple[int, int]](), ""
 
     @property
     def came(self) -> int:
         """Bytes that came so far."""
-        return sum(self._came.values())
+        return sum(came for came, _ in self._layers.values())
 
     @property
     def size(self) -> int:
         """Bytes of the layers of which it is known."""
-        return max(sum(self._sizes.values()), self.came)
+        return sum(size for _, size in self._layers.values())
 
-    def take(self, piece: bytes) -> None:
-        """Read what comes next. A line that nobody can read is none."""
-        *lines, self._rest = (self._rest + piece).split(b"\n")
-        if len(self._rest) > _MOST_LINE:
-            self._rest = b""
-        for line in lines:
-            with suppress(BadAnswer):
-                self._read({**_BLANK, **_ROW(fields.document(line, "a pull"), "a pull")})
-
-    def _read(self, row: dict[str, Any]) -> None:
-        self.error = row.get("error", self.error)
-        layer, status, detail = row["id"], row["status"], row["progressDetail"]
-        if status == "Downloading" and (layer in self._sizes or len(self._sizes) < _MOST_LAYERS):
-            self._came[layer] = detail.get("current", 0)
-            self._sizes[layer] = max(detail.get("total", 0), self._came[layer])
-        elif status == "Download complete" and layer in self._sizes:
-            self._came[layer] = self._sizes[layer]
+    def take(self, line: str) -> None:
+        """Read what it says next. What nobody can read is nothing."""
+        with suppress(BadAnswer):
+            row = _ROW(fields.document(line, "a pull"), "a pull")
+            self.error = row.get("error", self.error)
+            layer, status, detail = row.get("id", ""), row.get("status"), row.get("progressDetail", {})
+            if status == "Downloading" and len(self._layers) < _MOST_LAYERS:
+                came = detail.get("current", 0)
+                self._layers[layer] = came, max(came, detail.get("total", 0))
+            elif status == "Download complete" and layer in self._layers:
+                _, size = self._layers[layer]
+                self._layers[layer] = size, size
 
 
 class Pull:
@@ -77,22 +70,22 @@ class Pull:
     counts."""
 
     def __init__(self, session: Session, references: Sequence[str], tell: Tell, note: Callable[[str], None]) -> None:
-        self.session, self._references, self._tell, self._note = session, references, tell, note
-        self.progress, self._stop, self.fault = Progress(), threading.Event(), ""
-        self.worked = False
-        self.ended = threading.Event()
-        threading.Thread(target=self._serve, daemon=True, name=f"muster-pull-{session.host.name}").start()
+        self.session, self._tell, self._note = session, tell, note
+        self.progress, self._is_stopped, self.fault = Progress(), False, "it has not ended"
+        self.thread = threading.Thread(
+            target=lambda: any(map(self._try, references)), daemon=True, name=f"muster-pull-{session.host.name}"
+        )
+        self.thread.start()
+
+    @property
+    def worked(self) -> bool:
+        """Whether its engine has the image now."""
+        return not self.fault
 
     def stop(self) -> None:
         """End it: its engine drops what is no whole layer."""
-        self._stop.set()
-        self.ended.wait(_BEGIN_S)
-
-    def _serve(self) -> None:
-        try:
-            self.worked = any(self._try(reference) for reference in self._references)
-        finally:
-            self.ended.set()
+        self._is_stopped = True
+        self.thread.join(_BEGIN_S)
 
     def _try(self, reference: str) -> bool:
         """Pull by one name; with a token of this machine's login where the registry asks who comes."""
@@ -100,18 +93,16 @@ class Pull:
         for _ in range(_MOST_TOKENS):
             before = self.progress.came
             self.fault = self._pull(reference, token)
-            if not self.fault or self._stop.is_set():
-                return not self.fault
             # A token ends after some minutes: as long as something comes, the next one goes on.
             if not registry.is_refusal(self.fault) or (token and self.progress.came == before):
-                return False
+                break
             had, token = token, registry.token_for(reference)
             if not token:
-                return False
+                break
             if not had:
                 name = registry.registry_of(reference)
                 self._note(f"{self.session.host.name}: a token of your login at {name}, to pull this image alone")
-        return False
+        return self.worked
 
     def _pull(self, reference: str, token: str) -> str:
         """Why it did not work; nothing if it did."""
@@ -119,11 +110,11 @@ class Pull:
         self.progress.error = ""
         self._tell(host, 0, 0, source)
         try:
-            with reach.on_host(self.session).pulling(reference, token) as pieces:
-                for piece in pieces:
-                    if self._stop.is_set():
+            with reach.on_host(self.session).pulling(reference, token) as lines:
+                for line in lines:
+                    if self._is_stopped:
                         return "it was stopped"
-                    self.progress.take(piece)
+                    self.progress.take(line)
                     self._tell(host, self.progress.came, self.progress.size, source)
         except DeployError as fault:
             return fault.message
@@ -140,38 +131,26 @@ def pull(sessions: Sequence[Session], references: Sequence[str], tell: Tell, not
         return [Pull(session, references, tell, note) for session in some]
 
     pulls = begin(sessions[:1])
-    _wait_for_bytes(pulls)
-    alone = sum(_rates(pulls))
-    if not alone:
-        return _waited([*pulls, *begin(sessions[1:])])
+    alone = _rate(pulls)
     pulls += begin(sessions[1 : 1 + TRIED])
-    _wait_for_bytes(pulls)
-    together = [rate for rate in _rates(pulls) if rate]
-    if together and sum(together) / len(together) < _SHARED * alone and not pulls[0].ended.is_set():
+    if len(pulls) > 1 and 0 < _rate(pulls) < _SHARED * alone and pulls[0].thread.is_alive():
         for each in pulls[1:]:
             each.stop()
         waiting = ", ".join(session.host.name for session in sessions[1:])
         note(f"{waiting}: share the way to the registry with {sessions[0].host.name}, and wait for what it gets")
-        _waited(pulls[:1])
-        return pulls
-    return _waited([*pulls, *begin(sessions[1 + TRIED :])])
-
-
-def _rates(pulls: Sequence[Pull]) -> list[float]:
-    """Bytes a second that come to each, over a while. Who has all of it, and unpacks it, gets nothing more."""
-    before = [each.progress.came for each in pulls]
-    pulls[0].ended.wait(WATCH_S)
-    return [(each.progress.came - came) / WATCH_S for each, came in zip(pulls, before, strict=True)]
-
-
-def _wait_for_bytes(pulls: Sequence[Pull]) -> None:
-    """Until the first bytes of each have come, or it has ended; for a while."""
-    end = time.monotonic() + _BEGIN_S
-    while time.monotonic() < end and not all(pull.progress.came or pull.ended.is_set() for pull in pulls):
-        time.sleep(_LOOK_S)
-
-
-def _waited(pulls: list[Pull]) -> list[Pull]:
+    else:
+        pulls += begin(sessions[1 + TRIED :])
     for each in pulls:
-        each.ended.wait()
+        each.thread.join()
     return pulls
+
+
+def _rate(pulls: Sequence[Pull]) -> float:
+    """Bytes a second, for a while from the first ones on, to each that gets some: who unpacks gets nothing more."""
+    end = time.monotonic() + _BEGIN_S
+    while time.monotonic() < end and not all(pull.progress.came or not pull.thread.is_alive() for pull in pulls):
+        time.sleep(_LOOK_S)
+    before = [pull.progress.came for pull in pulls]
+    pulls[0].thread.join(WATCH_S)
+    rates = [(pull.progress.came - came) / WATCH_S for pull, came in zip(pulls, before, strict=True)]
+    return sum(rates) / max(1, sum(rate > 0 for rate in rates))

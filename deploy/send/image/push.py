@@ -29,11 +29,12 @@ from ..folder import folder_push
 from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
-from ..image.base import HERE, agreed_base, find_base
+from ..image.base import agreed_base, find_base
 from ..road.cargo import Cargo
 from ..road.guide import Tell
 from ..road.rates import Rates
 from ..road.road import Road
+from ..road.routes import HERE
 from . import commands
 from .archive import archive
 from .bring import Bringing, Held

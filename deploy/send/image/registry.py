@@ -11,12 +11,11 @@ import json
 import os
 import re
 import subprocess
-import urllib.error
 import urllib.request
 from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from ...core import fields
@@ -35,17 +34,14 @@ _CONFIG = fields.record(
 )
 _SECRET = fields.record({"Username": fields.text(1000), "Secret": fields.text(1 << 16)})
 _ANSWER = fields.record({}, {"token": fields.text(1 << 16), "access_token": fields.text(1 << 16)})
-_HELPER_S, _ASK_S, _MOST, _REFRESH = 30.0, 10.0, 1 << 17, "<token>"
+_HELPER_S, _ASK_S, _MOST = 30.0, 10.0, 1 << 17
+# The name beside a token from which others are made, as a helper gives it.
+_REFRESH = "<token>"
 _DENIED = re.compile(r"denied|unauthorized|authentication required|no basic auth", re.IGNORECASE)
 _FIELD = re.compile(r'(realm|service)="([^"]*)"')
-
-
-class Login(NamedTuple):
-    """What `docker login` kept: a name and a password, or a token from which others are made."""
-
-    name: str
-    secret: str
-    is_refresh: bool
+_REGISTRY = re.compile(r"(localhost|[^/]*[.:][^/]*)/")
+# Anything else in a name could ask for more than to pull this one.
+_REPOSITORY = re.compile(r"([a-z0-9._/-]+)(?::[A-Za-z0-9._-]+)?(?:@[a-z0-9:]+)?")
 
 
 def is_refusal(words: str) -> bool:
@@ -55,8 +51,8 @@ def is_refusal(words: str) -> bool:
 
 def registry_of(reference: str) -> str:
     """The registry in an image's name: `ghcr.io` of `ghcr.io/team/image:tag`; if none stands there, `docker.io`."""
-    first, slash, _ = reference.partition("/")
-    return first if slash and ("." in first or ":" in first or first == "localhost") else _HUB
+    named = _REGISTRY.match(reference)
+    return named[1] if named else _HUB
 
 
 def token_for(reference: str) -> str:
@@ -65,21 +61,18 @@ def token_for(reference: str) -> str:
     Empty if nobody has logged in here, or the registry gives no such tokens, or this machine does not reach it.
     """
     registry = registry_of(reference)
+    key, server = (_HUB_KEY, _HUB_SERVER) if registry == _HUB else (registry, registry)
+    name = _REPOSITORY.fullmatch(reference.removeprefix(f"{registry}/"))
     with suppress(OSError, BadAnswer, subprocess.SubprocessError, ValueError, HTTPException):
-        if login := _login(_HUB_KEY if registry == _HUB else registry):
-            token = _ask_for_token(registry, _repository(reference, registry), login)
+        if name and (login := _login(key)):
+            repository = name[1] if "/" in name[1] or registry != _HUB else f"library/{name[1]}"
+            token = _ask_for_token(server, repository, *login)
             return base64.urlsafe_b64encode(json.dumps({"registrytoken": token}).encode()).decode() if token else ""
     return ""
 
 
-def _repository(reference: str, registry: str) -> str:
-    path = reference.removeprefix(f"{registry}/").partition("@")[0]
-    head, slash, last = path.rpartition("/")
-    name = head + slash + last.partition(":")[0]
-    return name if slash or registry != _HUB else f"library/{name}"
-
-
-def _login(key: str) -> Login | None:
+def _login(key: str) -> tuple[str, str] | None:
+    """What `docker login` kept for a registry: a name and a password, or _REFRESH and a token."""
     folder = Path(os.environ.get("DOCKER_CONFIG", "") or Path.home() / ".docker")
     config = _CONFIG(fields.document((folder / "config.json").read_bytes(), "Docker's settings"), "")
     helper = config.get("credHelpers", {}).get(key) or config.get("credsStore")
@@ -87,45 +80,49 @@ def _login(key: str) -> Login | None:
         command = [f"docker-credential-{helper}", "get"]
         done = subprocess.run(command, input=key.encode(), capture_output=True, timeout=_HELPER_S, check=True)
         entry = _SECRET(fields.document(done.stdout, helper), helper)
-        return Login(entry["Username"], entry["Secret"], entry["Username"] == _REFRESH)
+        return entry["Username"], entry["Secret"]
     entry = config.get("auths", {}).get(key, {})
+    if "identitytoken" in entry:
+        return _REFRESH, entry["identitytoken"]
     name, _, password = base64.b64decode(entry.get("auth", "")).decode().partition(":")
-    refresh = entry.get("identitytoken", "")
-    return Login(name, refresh or password, bool(refresh)) if name or refresh else None
+    return (name, password) if name else None
 
 
-def _ask_for_token(registry: str, repository: str, login: Login) -> str:
+def _ask_for_token(server: str, repository: str, name: str, secret: str) -> str:
     """A token to pull from this repository; empty if the registry sends nobody to a server of tokens."""
-    server = _HUB_SERVER if registry == _HUB else registry
     realm, service = _server_of_tokens(f"https://{server}/v2/{repository}/manifests/latest")
     # A login goes nowhere in clear text, whatever the registry says.
     if urlsplit(realm).scheme != "https":
         return ""
     wanted = {"service": service, "scope": f"repository:{repository}:pull"}
-    if login.is_refresh:
-        form = {**wanted, "grant_type": "refresh_token", "client_id": "muster", "refresh_token": login.secret}
+    if name == _REFRESH:
+        form = {**wanted, "grant_type": "refresh_token", "client_id": "muster", "refresh_token": secret}
         request = urllib.request.Request(realm, urlencode(form).encode())
     else:
-        basic = base64.b64encode(f"{login.name}:{login.secret}".encode()).decode()
+        basic = base64.b64encode(f"{name}:{secret}".encode()).decode()
         request = urllib.request.Request(f"{realm}?{urlencode(wanted)}", headers={"Authorization": f"Basic {basic}"})
-    # urllib sends Authorization to wherever it is redirected: here to nowhere.
-    with urllib.request.build_opener(_NoRedirect).open(request, timeout=_ASK_S) as answer:
+    with _open(request) as answer:
         given = _ANSWER(fields.document(answer.read(_MOST), "a token"), "a token")
     return str(given.get("token") or given.get("access_token") or "")
 
 
 def _server_of_tokens(url: str) -> tuple[str, str]:
     """Where a registry sends those that it does not know (empty: nowhere), and what it calls itself there."""
-    try:
-        with urllib.request.urlopen(url, timeout=_ASK_S):
-            return "", ""
-    except urllib.error.HTTPError as refused:
-        asked = dict(_FIELD.findall(refused.headers.get("WWW-Authenticate", "")))
-        return asked.get("realm", ""), asked.get("service", "")
+    with _open(urllib.request.Request(url)) as answer:
+        asked = dict(_FIELD.findall(answer.headers.get("WWW-Authenticate", "")))
+    return asked.get("realm", ""), asked.get("service", "")
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the answer is an error."""
+def _open(request: urllib.request.Request) -> Any:
+    """The answer, whatever its status. urllib sends Authorization to wherever it is redirected: here to nowhere."""
+    return urllib.request.build_opener(_AsItIs).open(request, timeout=_ASK_S)
 
-    def redirect_request(self, *_: object) -> None:
-        """Nowhere."""
+
+class _AsItIs(urllib.request.HTTPErrorProcessor):
+    """An answer is no error, and no redirect."""
+
+    def http_response(self, request: urllib.request.Request, response: Any) -> Any:
+        """The same."""
+        return response
+
+    https_response = http_response

@@ -45,17 +45,12 @@ class Part:
         """Its pieces, in their order. At the first call all of it is read."""
         with self._lock:
             if not self._pieces:
-                self._pieces = tuple(
-                    Piece(hashlib.sha256(self.read(at, size)).hexdigest(), size) for at, size in self._cuts()
-                )
+                self._pieces = tuple(Piece(hashlib.sha256(chunk).hexdigest(), len(chunk)) for chunk in self.chunks())
             return self._pieces
 
     def chunks(self) -> Iterator[bytes]:
         """All of it."""
-        return (self.read(at, size) for at, size in self._cuts())
-
-    def _cuts(self) -> Iterator[tuple[int, int]]:
-        return ((at, min(self.step, self.size - at)) for at in range(0, self.size, self.step))
+        return (self.read(at, min(self.step, self.size - at)) for at in range(0, self.size, self.step))
 
 
 class Cargo:
@@ -120,4 +115,4 @@ def of_host(host: str, pieces: tuple[Piece, ...]) -> Part:
     def read(at: int, size: int) -> bytes:
         raise DeployError(f"only {host} has it", "push again")
 
-    return Part(sum(piece.size for piece in pieces), read, pieces[0].size, pieces)
+    return Part(sum(piece.size for piece in pieces), read, pieces=pieces)

@@ -6,17 +6,18 @@ A host that others do not reach, or that is silent, wrong or slow, is led around
 from __future__ import annotations
 
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from itertools import count
 from typing import NamedTuple, Protocol
 
 from ...core.errors import DeployError
 from ...core.fields import digits
 from ...core.printable import one_line
 from ...core.text import amount, in_seconds, shortened
-from ...door.session import Done, Session
+from ...door.session import Done
 from . import routes
 from .cargo import Cargo
 from .line import READY, SERVING, WINDOW, WINDOW_S, Line
@@ -29,7 +30,7 @@ _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 
 # How much faster a host must get it that was led around another.
 _FASTER = 1.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
-_KILOBYTES = digits(0, 1 << 50)
+_CODE = digits(0, 255)
 _WHY = {
     "unreached": "does not reach {source}",
     "cut": "got no more from {source}",
@@ -57,40 +58,30 @@ class NoRoad(DeployError):
     """The host lacks what a road needs."""
 
 
-class Delivery:
+class Delivery(Stop):
     """One cargo on its way to one host; or `offers`: a host that lacks nothing passes on what lies there of it."""
 
-    def __init__(self, name: str, session: Session, cargo: Cargo, offers: bool = False) -> None:
-        sizes = {piece.digest: piece.size for piece in cargo.pieces}
-        self.stop = Stop(name, session.host.name, sizes, since=time.monotonic())
-        self.session, self.cargo, self.offers, self.line = session, cargo, offers, None
+    def __init__(self, host: str, cargo: Cargo, line: Line, offers: bool = False) -> None:
+        super().__init__(host, dict(cargo.pieces), since=time.monotonic())
+        self.cargo, self.line, self.offers = cargo, line, offers
         self.ended, self.sources = Future[Delivered](), Counter[str]()
-        self.key, self.is_ready, self.number, self.free = "", False, 0, 0
+        self.key, self.is_ready, self.number = "", False, ""
+        # Whether another push must bring the rest.
+        self.is_cut = not offers
         # When the first of its bytes left here.
         self.began = 0.0
-        self.out, self.err = list[str](), list[str]()
-        # Which deliveries wait for its answer to `serve`.
-        self.asked = deque[tuple[Delivery, int]]()
+        self.words = {"out": list[str](), "err": list[str]()}
 
-    line: Line | None
-
-    @property
-    def is_well(self) -> bool:
-        """Whether the command ended with 0."""
-        return self.ended.done() and not self.ended.exception() and not self.ended.result().done.code
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether another push must bring the rest."""
-        had_no_road = self.ended.done() and isinstance(self.ended.exception(), NoRoad)
-        return not (self.is_well or self.offers or had_no_road)
+    def end(self, how: Delivered) -> None:
+        """It has come there, or its command says why not."""
+        with suppress(InvalidStateError):
+            self.ended.set_result(how)
 
     def fail(self, fault: BaseException) -> None:
         """End it with this fault, if it has not ended."""
         with suppress(InvalidStateError):
             self.ended.set_exception(fault)
-        if self.line:
-            self.line.close()
+        self.line.close()
 
 
 class Guide:
@@ -98,241 +89,188 @@ class Guide:
 
     def __init__(self, tell: Tell, note: Callable[[str], None], rates: Rates) -> None:
         self._tell, self._note, self._rates, self._is_measured = tell, note, rates, False
-        self._deliveries = dict[str, Delivery]()
+        self._deliveries, self._numbers = dict[Delivery, None](), count(1)
+        # Who waits for the answer of its source, by the number of that question.
+        self._asks = dict[str, Delivery]()
         # Who was led around whom, when, and how fast that was; whether such is done at all.
-        self._tried, self._detours = dict[str, tuple[float, str, float]](), True
+        self._tried, self._detours = dict[Delivery, tuple[float, Delivery, float]](), True
 
     def hear(self, delivery: Delivery, word: str, rest: str) -> None:
         """A line of a host's answer. Words that nobody knows are nothing."""
-        stop = delivery.stop
-        self._deliveries.setdefault(stop.name, delivery)
+        self._deliveries.setdefault(delivery)
         if word in ("had", "got"):
             self._take(delivery, rest, new=word == "got")
-        elif word == "ready" and (key := READY.fullmatch(rest)):
-            delivery.key, stop.serves = key[1], True
-            (self._offer if delivery.offers else self._begin)(delivery)
-        elif word == "alone" and delivery.offers:
-            self._lose(delivery, rest)
-        elif word == "alone" and not delivery.is_ready:
-            self._begin(delivery)
-        elif word in ("serving", "alone"):
-            self._connect(delivery, rest if word == "serving" else "")
+        elif word == "ready" and not delivery.is_ready and (ready := READY.fullmatch(rest)):
+            delivery.key, delivery.serves, delivery.is_ready = ready[2] or "", bool(ready[2]), True
+            self._meet(delivery, int(ready[1]) * 1024)
+        elif word == "serving":
+            self._connect(delivery, rest)
         elif word == "lost":
             number, _, why = rest.partition(" ")
-            if number == str(delivery.number):
+            if number == delivery.number:
                 self._leave(delivery, *why.partition(" ")[::2])
-        elif word == "free":
-            delivery.free = _KILOBYTES(rest, "free") * 1024
-        elif word in ("out", "err"):
-            lines = delivery.out if word == "out" else delivery.err
+        elif (lines := delivery.words.get(word)) is not None:
             if len(lines) < _MOST_LINES:
-                lines.append(rest)
+                lines.append(f"{rest}\n")
         elif word == "end":
-            self._end(delivery, int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 4 else 1)
+            self._end(delivery, _CODE(rest, "the code of a command"))
         elif word in ("failed", "gone"):
-            self._lose(delivery, rest)
+            self._lose(delivery, rest, is_gone=word == "gone")
 
     def look(self) -> None:
         """See to hosts that are silent or slow."""
-        now, stops = time.monotonic(), self._stops()
-        for stop in routes.silent(stops, now):
-            self._leave(self._deliveries[stop.name], "silent", "")
+        now = time.monotonic()
+        for delivery in routes.silent(self._deliveries, now):
+            self._leave(delivery, "silent")
         self._lead_around(now)
         self._let_go()
-        for delivery in [*self._deliveries.values()]:
-            still = now - delivery.stop.since
+        for delivery in [*self._deliveries]:
             wait_s = _STILL_S if delivery.is_ready else _READY_S
-            if delivery.is_ready and not delivery.stop.lacks():
+            if delivery.is_ready and not delivery.lacks():
                 wait_s = _AFTER_S + delivery.cargo.size / _AFTER_BYTES_A_SECOND
-            if still > wait_s and not delivery.ended.done() and not self._waits(delivery):
+            if now - delivery.since > wait_s and not delivery.ended.done() and not self._waits(delivery):
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
 
     def _waits(self, delivery: Delivery) -> bool:
         """Whether its source has nothing that it lacks: if that is still for too long, it alone is lost."""
-        source = self._deliveries.get(delivery.stop.source)
-        lacks = delivery.stop.lacks()
-        return bool(source and lacks and not source.ended.done() and not source.stop.got & lacks)
+        source, lacks = delivery.source, delivery.lacks()
+        return bool(source and lacks and not source.ended.done() and not source.got & lacks)
 
     def _lead_around(self, now: float) -> None:
         """Lead hosts around slow ones; back, and never again, if what they ask then is the slow one."""
-        for name, (since, slow, rate) in [*self._tried.items()]:
+        for delivery, (since, slow, rate) in [*self._tried.items()]:
             if now - since > 2 * routes.WINDOW_S:
-                del self._tried[name]
-                stop = self._deliveries[name].stop
-                if stop.lacks() and stop.rate(now) < _FASTER * rate:
+                del self._tried[delivery]
+                if delivery.lacks() and delivery.rate(now) < _FASTER * rate:
                     self._detours = False
-                    stop.avoids.discard(slow)
-                    self._route(self._deliveries[name])
-        for stop, _ in routes.detours(self._stops(), now) if self._detours else ():
-            self._tried[stop.name] = (now, stop.source, self._deliveries[stop.source].stop.rate(now))
-            self._leave(self._deliveries[stop.name], "slow", "")
+                    delivery.avoids.discard(slow)
+                    self._route(delivery)
+        for waiting in routes.detours(self._deliveries, now) if self._detours else ():
+            if source := waiting.source:
+                self._tried[waiting] = (now, source, source.rate(now))
+                self._leave(waiting, "slow")
 
     def _let_go(self) -> None:
         """Once all that leaves here has come, hosts may go on without this machine."""
-        still = [each for each in self._deliveries.values() if each.line and not (each.ended.done() and each.is_cut)]
+        still = [each for each in self._deliveries if not (each.ended.done() and each.is_cut)]
         if all(map(self._is_settled, still)):
             for delivery in still:
-                if delivery.line:
-                    delivery.line.stay()
+                delivery.line.stay()
 
     def _is_settled(self, delivery: Delivery) -> bool:
-        stop, source = delivery.stop, self._deliveries.get(delivery.stop.source)
-        if not stop.lacks() or delivery.ended.done():
+        source = delivery.source
+        if not delivery.lacks() or delivery.ended.done():
             return True
-        if not source or not delivery.line or not delivery.line.is_idle:
-            return False
-        return stop.since > stop.routed and stop.lacks() <= source.stop.sizes.keys()
-
-    def order_all(self, word: str) -> None:
-        """An order for every host."""
-        for delivery in self._deliveries.values():
-            if delivery.line:
-                delivery.line.order(word)
-
-    def _stops(self) -> dict[str, Stop]:
-        return {name: delivery.stop for name, delivery in self._deliveries.items()}
+        is_met = source and delivery.since > delivery.routed and delivery.lacks() <= source.sizes.keys()
+        return bool(is_met and delivery.line.is_idle)
 
     def _take(self, delivery: Delivery, digest: str, new: bool) -> None:
-        stop, now = delivery.stop, time.monotonic()
-        if delivery.line:
-            delivery.line.land(digest)
-        if not stop.take(digest, now):
+        now, source = time.monotonic(), delivery.source
+        delivery.line.land(digest)
+        if not delivery.take(digest, now):
             return
-        if delivery.line:
-            delivery.line.window = max(WINDOW, int(stop.rate(now) * WINDOW_S))
-        source = self._deliveries[stop.source].stop.host if stop.source in self._deliveries else HERE
-        if new and delivery.line:
+        delivery.line.window = max(WINDOW, int(delivery.rate(now) * WINDOW_S))
+        if new:
             # What the source has came from there; all else came from here.
-            passed_on = stop.source in self._deliveries and digest in self._deliveries[stop.source].stop.sizes
-            delivery.sources[source if passed_on else HERE] += stop.sizes[digest]
+            delivery.sources[source.host if source and digest in source.sizes else HERE] += delivery.sizes[digest]
         if not delivery.offers:
-            self._tell(stop.host, stop.bytes, delivery.cargo.size, source)
-        if not stop.lacks():
-            self._measure(delivery)
-
-    def _measure(self, delivery: Delivery) -> None:
-        """The first host that has all, and had it from here, tells how fast the way from here is."""
-        if delivery.began and not self._is_measured:
+            self._tell(delivery.host, delivery.bytes, delivery.cargo.size, source.host if source else HERE)
+        # The first host that has all, and had it from here, tells how fast the way from here is.
+        if delivery.began and not delivery.lacks() and not self._is_measured:
             self._is_measured = True
-            hosts = [each.stop.host for each in self._deliveries.values()]
-            self._rates.take(hosts, delivery.sources[HERE], delivery.stop.since - delivery.began)
+            hosts = [each.host for each in self._deliveries]
+            self._rates.take(hosts, delivery.sources[HERE], now - delivery.began)
 
-    def _begin(self, delivery: Delivery) -> None:
-        if not delivery.is_ready:
-            delivery.is_ready = True
-            _check_space(delivery)
-            # What was there says nothing of how fast it gets the rest.
-            delivery.stop.marks, delivery.stop.peak = [], 0.0
-            self._lend(delivery)
-            self._route(delivery)
-
-    def _offer(self, delivery: Delivery) -> None:
-        """It passes on what it has: those that get that from here get it there."""
-        stop = delivery.stop
-        if delivery.is_ready:
-            return
-        stop.sizes = {digest: stop.sizes[digest] for digest in stop.got}
-        delivery.is_ready, stop.serves = True, stop.bytes >= routes.WORTH
-        with suppress(InvalidStateError):
-            delivery.ended.set_result(Delivered(Done(0, "", ""), Counter()))
-        self._lend(delivery)
-
-    def _lend(self, delivery: Delivery) -> None:
-        """What lies there goes to no other from here: those that answered sooner get it there."""
-        got = delivery.stop.got
-        for other in [*self._deliveries.values()]:
-            lent = sum(other.stop.sizes[digest] for digest in other.stop.lacks() & got)
-            if other.is_ready and other.stop.source == HERE and lent >= routes.WORTH:
+    def _meet(self, delivery: Delivery, free: int) -> None:
+        """It has said what lies there. That goes to no other from here: those that answered sooner get it there."""
+        if delivery.offers:
+            delivery.sizes = {digest: delivery.sizes[digest] for digest in delivery.got}
+            delivery.end(Delivered(Done(0, "", ""), Counter()))
+        else:
+            _check_space(delivery, free)
+        # What was there says nothing of how fast it gets the rest.
+        delivery.marks, delivery.peak = [], 0.0
+        for other in [*self._deliveries]:
+            lent = other.weight(other.lacks() & delivery.got)
+            if other.is_ready and not other.source and lent >= routes.WORTH:
                 self._route(other)
+        self._route(delivery)
 
     def _route(self, delivery: Delivery) -> None:
         """Choose from whom a host gets what it lacks, and see to it."""
-        stop, line = delivery.stop, delivery.line
-        if not line or delivery.ended.done() or not stop.lacks():
+        if delivery.ended.done() or not delivery.lacks():
             return
-        stop.source, stop.since = HERE, time.monotonic()
-        stop.routed = stop.since
-        delivery.number += 1
-        source = self._deliveries.get(routes.source_for(stop, self._stops())) if delivery.key else None
-        if not source:
-            delivery.began = delivery.began or stop.since
-        if source and source.line:
-            stop.source = source.stop.name
-            line.order("stop")
-            source.asked.append((delivery, delivery.number))
-            source.line.order("serve", delivery.key)
+        delivery.source, delivery.since = None, time.monotonic()
+        delivery.routed = delivery.since
+        delivery.number = str(next(self._numbers))
+        delivery.line.order("stop")
+        source = routes.source_for(delivery, self._deliveries) if delivery.key else None
+        if source:
+            delivery.source = source
+            self._asks[delivery.number] = delivery
+            source.line.order("serve", delivery.number, delivery.key)
         else:
-            line.order("stop")
-        shared = source.stop.sizes if source else {}
-        line.put([
-            piece
-            for piece in dict.fromkeys(delivery.cargo.pieces)
-            if piece.digest not in stop.got and piece.digest not in shared
-        ])  # fmt: skip
+            delivery.began = delivery.began or delivery.since
+        from_here = delivery.lacks() - (source.sizes.keys() if source else set())
+        delivery.line.put([piece for piece in dict.fromkeys(delivery.cargo.pieces) if piece.digest in from_here])
 
     def _connect(self, source: Delivery, rest: str) -> None:
         """The source says where it can be asked; nowhere, if it says nothing that can be read."""
-        if not source.asked:
+        number, _, where = rest.partition(" ")
+        delivery, serving = self._asks.get(number), SERVING.fullmatch(where)
+        if not delivery or delivery.source is not source or delivery.number != number:
             return
-        delivery, number = source.asked.popleft()
-        serving = SERVING.fullmatch(rest)
-        if number != delivery.number or not delivery.line:
+        del self._asks[number]
+        if not serving:
+            source.serves = False
+            self._leave(delivery, "shut")
             return
-        if not serving or not 1024 <= int(serving[1]) < 1 << 16 or not serving[4]:
-            source.stop.serves = False
-            self._leave(delivery, "shut", "")
-            return
-        shared = delivery.stop.sizes.keys() & source.stop.sizes.keys()
-        places = routes.ranges(shared, [piece.digest for piece in delivery.cargo.pieces])
-        where = (serving[1], serving[2], serving[3], *serving[4].split())
-        delivery.line.order("from", str(number), places, *where)
+        places = routes.ranges(source.sizes.keys(), [piece.digest for piece in delivery.cargo.pieces])
+        delivery.line.order("from", number, places, *serving.groups()[:3], serving[4].strip())
 
-    def _leave(self, delivery: Delivery, why: str, words: str) -> None:
+    def _leave(self, delivery: Delivery, why: str, words: str = "") -> None:
         """A host gets no more from its source: it gets the rest elsewhere."""
-        source = self._deliveries.get(delivery.stop.source)
-        if not source or not delivery.stop.lacks() or delivery.ended.done():
+        source = delivery.source
+        if not source or not delivery.lacks() or delivery.ended.done():
             return
-        delivery.stop.avoids.add(source.stop.name)
+        delivery.avoids.add(source)
         if why == "wrong":
-            source.stop.serves = False
+            source.serves = False
         self._route(delivery)
-        now_from = self._deliveries.get(delivery.stop.source)
-        reason = _WHY.get(why, _WHY["cut"]).format(source=source.stop.host)
-        detail = f" ({shortened(one_line(words), _MOST_WORDS)})" if words.strip() else ""
-        self._note(f"{delivery.stop.host} {reason}{detail}: it gets the rest from "
-                   f"{now_from.stop.host if now_from else HERE}")  # fmt: skip
+        reason = _WHY.get(why, _WHY["cut"]).format(source=source.host)
+        now_from = delivery.source.host if delivery.source else HERE
+        self._note(f"{delivery.host} {reason}{_shown(words, ' ({})')}: it gets the rest from {now_from}")
 
     def _end(self, delivery: Delivery, code: int) -> None:
-        done = Done(code, "".join(f"{line}\n" for line in delivery.out), "".join(f"{line}\n" for line in delivery.err))
-        if not code and delivery.stop.lacks():
+        if not code and delivery.lacks():
             self._lose(delivery, "its command ended early")
             return
-        with suppress(InvalidStateError):
-            delivery.ended.set_result(Delivered(done, delivery.sources))
-        if code and delivery.line:
+        delivery.is_cut = code != 0
+        delivery.end(Delivered(Done(code, *map("".join, delivery.words.values())), delivery.sources))
+        if code:
             delivery.line.close()
 
-    def _lose(self, delivery: Delivery, words: str) -> None:
-        """A host is gone: those that it served get the rest elsewhere."""
-        detail = f": {shortened(one_line(words), _MOST_WORDS)}" if words.strip() else ""
-        host = delivery.stop.host
-        if delivery.is_ready:
+    def _lose(self, delivery: Delivery, words: str, is_gone: bool = False) -> None:
+        """A host is lost: those that it served get the rest elsewhere. `is_gone`: its connection is."""
+        host, detail = delivery.host, _shown(words, ": {}")
+        if delivery.is_ready or is_gone:
             delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it continues from there"))
         else:
+            delivery.is_cut = False
             delivery.fail(NoRoad(f"{host}: nothing can be passed on there{detail}", "push again"))
-        delivery.stop.serves = False
-        for waiting, number in [*delivery.asked]:
-            if number == waiting.number:
-                self._leave(waiting, "shut", "")
-        delivery.asked.clear()
-        for other in self._deliveries.values():
-            if other.stop.source == delivery.stop.name:
-                self._leave(other, "cut", "")
+        delivery.serves = False
+        for other in [*self._deliveries]:
+            if other.source is delivery:
+                self._leave(other, "cut")
 
 
-def _check_space(delivery: Delivery) -> None:
+def _shown(words: str, form: str) -> str:
+    """A host's own words within ours."""
+    return form.format(shortened(one_line(words), _MOST_WORDS)) if words.strip() else ""
+
+
+def _check_space(delivery: Delivery, free: int) -> None:
     """Fail if what it lacks, and what is made of all, does not fit beside what it has."""
-    lacks = sum(delivery.stop.sizes[digest] for digest in delivery.stop.lacks())
-    if delivery.free < (need := lacks + delivery.cargo.room + _SLACK):
-        text = f"not enough disk space in ~/.muster: it needs {amount(need)} more, {amount(delivery.free)} are free"
+    if free < (need := delivery.weight(delivery.lacks()) + delivery.cargo.room + _SLACK):
+        text = f"not enough disk space in ~/.muster: it needs {amount(need)} more, {amount(free)} are free"
         delivery.fail(DeployError(text, "on that host: df -h ~; `muster clean` shows what Muster keeps there"))

@@ -1,4 +1,4 @@
-"""One host of a push: the script road over its connection, in one thread that writes and one that reads."""
+"""One host of a push: the script road over its connection, which gets orders and pieces, and answers in lines."""
 
 from __future__ import annotations
 
@@ -6,47 +6,52 @@ import re
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 from ...core.errors import DeployError
 from ...core.scripts import Scripts
+from ...core.text import last_line
 from ...door.session import Session
 from .cargo import Cargo, Piece
 
 _SCRIPT = Scripts(__file__)
-# Ports beside those of runs; minutes after which a host takes silence for our end, and days that pieces wait there.
+# Ports beside those of runs, which SERVING has too; minutes after which a host takes silence for our end, and days that
+# pieces wait there.
 PORTS, LEASE_MIN, DAYS = range(29800, 29900), 5, 7
 # Bytes on their way to a host, at least; seconds of what it takes, where that is more.
 WINDOW, WINDOW_S = 2 << 20, 0.5
-_MOST_LINE, _READ, _LAST_WORDS_S = 64 << 10, 256 << 10, 2.0
+# A host hears something long before its lease is over.
+_BEAT, _BEAT_S = b"beat\n", 30.0
 _KEY = r"(?:ssh-ed25519) [A-Za-z0-9+/=]{40,100}"
-READY = re.compile(rf"({_KEY}) ?")
+# Kilobytes that are free there, and its key.
+READY = re.compile(rf"([0-9]{{1,15}}) ({_KEY})? ?")
 SERVING = re.compile(
-    rf"([0-9]{{1,5}}) ([A-Za-z0-9_][A-Za-z0-9_.@-]{{0,63}}\$?) ({_KEY})((?: [0-9a-fA-F.:]{{2,45}}){{0,8}}) ?"
+    rf"(298[0-9]{{2}}) ([A-Za-z0-9_][A-Za-z0-9_.@-]{{0,63}}\$?) ({_KEY})((?: [0-9a-fA-F.:]{{2,45}}){{1,8}}) ?"
 )
 
 Tell = Callable[[str, str], None]
 
 
 class Line:
-    """The script on one host. `tell(word, rest)` gets each line of its answer, and at the end `gone` with a reason.
+    """The script on one host. `tell(word, rest)` gets each line of its answer; at the end `failed` with its last words,
+    or `gone` with the fault of the connection.
 
     `stays`: whether the host goes on alone at the end of its input.
     """
 
     def __init__(self, session: Session, token: str, argv: Sequence[str], cargo: Cargo, tell: Tell) -> None:
-        """Raises SshFault."""
-        self._cargo, self._tell = cargo, tell
+        self._session, self._cargo, self._tell = session, cargo, tell
         listing = "".join(f"{piece.digest} {piece.size}\n" for piece in cargo.pieces).encode()
         ports = " ".join(map(str, PORTS))
-        words = (token, str(len(listing)), str(LEASE_MIN), str(DAYS), ports, *argv)
-        self._pipe, self._session = session.pipe(_SCRIPT("road", *words)), session
+        self._argv = _SCRIPT("road", token, str(len(listing)), str(LEASE_MIN), str(DAYS), ports, *argv)
         self._waiting, self._orders, self._pieces = threading.Condition(), deque[bytes]([listing]), deque[Piece]()
-        self._closed, self.stays, self._over = False, False, threading.Event()
+        self._closed, self.stays = False, False
         # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
         self._flying, self.window = dict[str, int](), WINDOW
-        for work in (self._write, self._read):
-            threading.Thread(target=work, daemon=True, name=f"muster-road-{session.host.name}").start()
+        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.host.name}")
+
+    def begin(self) -> None:
+        """Start the script."""
+        self._thread.start()
 
     def order(self, *words: str) -> None:
         """Give it an order; it comes before the pieces that wait."""
@@ -80,29 +85,33 @@ class Line:
 
     def wait(self, seconds: float) -> None:
         """Wait for its end, at most so long."""
-        self._over.wait(seconds)
+        self._thread.join(seconds)
 
     def close(self) -> None:
         """End it: the host removes all but pieces that it may need again. A second call does nothing."""
         with self._waiting:
             self._closed = True
             self._waiting.notify()
-        self._pipe.close()
 
-    def _write(self) -> None:
+    def _serve(self) -> None:
         try:
-            while (data := self._next()) is not None:
-                self._pipe.sendall(data)
-        except (OSError, TimeoutError, EOFError):
-            pass  # the reader says why
-        except BaseException as fault:  # of what is read here
+            done = self._session.run(
+                self._argv, input=iter(self._next, b""), timeout_s=None, check=False, on_line=self._hear
+            )
+            self._tell("failed", last_line(done.err.encode()))
+        except BaseException as fault:  # of what is read here, too
             self._tell("gone", fault.message if isinstance(fault, DeployError) else repr(fault))
 
-    def _next(self) -> bytes | None:
+    def _hear(self, line: str) -> None:
+        self._tell(*line.partition(" ")[::2])
+
+    def _next(self) -> bytes:
+        """What goes to it now. The end is an exception: then nobody hears the host any more."""
         with self._waiting:
-            self._waiting.wait_for(lambda: self._closed or self._orders or self._may_fly())
+            if not self._waiting.wait_for(lambda: self._closed or self._orders or self._may_fly(), _BEAT_S):
+                return _BEAT
             if self._closed:
-                return None
+                raise DeployError("it was ended from here", "push again")
             if self._orders:
                 return self._orders.popleft()
             piece = self._pieces.popleft()
@@ -111,19 +120,3 @@ class Line:
 
     def _may_fly(self) -> bool:
         return bool(self._pieces) and sum(self._flying.values()) < self.window
-
-    def _read(self) -> None:
-        rest = bytearray()
-        with suppress(OSError, TimeoutError, EOFError):
-            while data := self._pipe.recv(_READ):
-                rest += data
-                *lines, rest = rest.split(b"\n")
-                for line in lines:
-                    word, _, words = line.decode(errors="replace").partition(" ")
-                    self._tell(word, words)
-                if len(rest) > _MOST_LINE:
-                    break
-        self._over.set()
-        lost = None if self._closed else self._session.lost()
-        words = "" if self._closed or lost else self._pipe.last_words(_LAST_WORDS_S)
-        self._tell("gone", lost.message if lost else words)

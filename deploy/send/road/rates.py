@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from ...core import fields
 from ...core.errors import DeployError
-from ...core.fields import digits
 from ...run.files import own_files
 
 # A road takes so many seconds more than a straight way, before a byte is passed on: keys, a server and a connection for
-# each of 8 hosts, on two cores (decision 0006). More than SMALL always takes it.
-MAKING_S, SMALL = 1.6, 16 << 20
+# each of 8 hosts, on two cores (decision 0006). Less than SHARED never takes it; more than SMALL always does, and stays
+# on the hosts if the push is cut.
+MAKING_S, SHARED, SMALL = 1.6, 768 << 10, 16 << 20
 # Of less than this, the connection's own buffers would be measured.
 _LEAST, _TOO_LONG, _MOST_HOSTS, _FILE = 512 << 10, 2, 1000, "rates"
-_RATE = digits(1, 1 << 50)
+_KNOWN = fields.table(fields.text(500), fields.whole(1, 1 << 50), _MOST_HOSTS)
 
 
 class Rates:
-    """Bytes a second from here, by host; kept in `folder`/rates, a line `HOST RATE` each. If that cannot be read or
-    written, the next push goes by the road."""
+    """Bytes a second from here, by host; kept in `folder`/rates, as JSON. If that cannot be read or written, the next
+    push goes by the road."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder, self._known = folder, dict[str, int]()
         with suppress(OSError, DeployError):
-            rows = own_files.read(folder / _FILE).decode(errors="replace").split("\n") if folder else []
-            self._known = {
-                host: _RATE(rate, "a rate") for host, _, rate in (row.partition(" ") for row in rows) if rate
-            }
+            self._known = _KNOWN(fields.document(own_files.read(folder / _FILE), _FILE), _FILE) if folder else {}
 
     def is_straight(self, host: str, size: int, hosts: int) -> bool:
         """Whether a copy for each of so many hosts leaves here sooner than a road is made."""
-        return size <= SMALL and host in self._known and size * hosts / self._known[host] < MAKING_S
+        is_soon = host in self._known and size * hosts / self._known[host] < MAKING_S
+        return size <= SMALL and (hosts == 1 or size < SHARED or is_soon)
 
     def seconds(self, hosts: Iterable[str], size: int) -> float | None:
         """How long so many bytes need to one of these hosts, as far as it is known."""
@@ -51,9 +51,7 @@ class Rates:
 
     def save(self) -> None:
         """Keep them for the next push."""
-        rows = [f"{host} {rate}" for host, rate in self._known.items()][-_MOST_HOSTS:]
         with suppress(OSError):
-            if not self._folder:
-                return
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own_files.write(self._folder, _FILE, "\n".join(rows).encode())
+            if self._folder:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                own_files.write(self._folder, _FILE, json.dumps(dict([*self._known.items()][-_MOST_HOSTS:])).encode())

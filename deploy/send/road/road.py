@@ -14,7 +14,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 from ...core.errors import DeployError
 from ...core.scripts import Scripts
@@ -25,12 +25,11 @@ from .line import Line
 from .rates import SMALL, Rates
 from .routes import HERE
 
-# Bytes: from here on hosts pass on; what is more than SMALL they also keep if the push is cut.
-SHARED = 768 << 10
-_LAYER = re.compile(r"layer ([0-9a-f]{64})")
-_HELD, _HOLD_S = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9})"), 4 * 3600.0
+_PIECE = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9})")
+# Of a large image, an engine gives the first byte when it has read all of it: 23 s for 1 GB.
+_HOLD_S, _MOST_LINES = 1800.0, 100_000
 _SCRIPT = Scripts(__file__)
-_TICK_S, _BEAT_S, _CLOSE_S, _OVER_S = 0.1, 30.0, 5.0, 1.0
+_TICK_S, _CLOSE_S = 0.1, 3.0
 
 
 class Road:
@@ -53,16 +52,14 @@ class Road:
 
     def __exit__(self, *_: object) -> None:
         with self._lock:
-            lines = [delivery.line for delivery in self._deliveries if delivery.line]
+            lines = [delivery.line for delivery in self._deliveries]
             # Where a host lacks some of it, the others keep it: the next push gets it there.
             is_cut = any(delivery.is_cut for delivery in self._deliveries)
-        until = time.monotonic() + (_OVER_S if is_cut else _CLOSE_S)
-        hearing = [line for line in lines if line.stays or not is_cut]
-        for line in hearing:
-            line.order("over" if is_cut else "done")
-        for line in hearing:
-            line.wait(max(0.0, until - time.monotonic()))
+        until = time.monotonic() + _CLOSE_S
         for line in lines:
+            line.order("over" if is_cut else "done")
+        for line in lines:
+            line.wait(max(0.0, until - time.monotonic()))
             line.close()
         self._events.put(None)
         self._rates.save()
@@ -76,27 +73,30 @@ class Road:
 
         `room`: the bytes that they may have. Raises DeployError if it lacks one, or can pass nothing on.
         """
-        host, rows, come = session.host.name, dict[str, list[Piece]](), 0
-
-        def read(line: str) -> None:
-            nonlocal come
-            if layer := _LAYER.fullmatch(line):
-                rows[f"sha256:{layer[1]}"] = []
-            elif rows and (row := _HELD.fullmatch(line)):
-                [*rows.values()][-1].append(Piece(row[1], int(row[2])))
-                come += int(row[2])
-                self.tell(host, come, max(come, room), f"{host}'s engine")
-
+        host, rows, pieces, come = session.host.name, dict[str, list[Piece]](), list[Piece](), 0
         words = (str(step), str(room), image, *(layer.removeprefix("sha256:") for layer in layers))
-        session.run(_SCRIPT("hold", *words), timeout_s=_HOLD_S, on_line=read)
-        cut = any(piece.size != step for pieces in rows.values() for piece in pieces[:-1])
-        if cut or rows.keys() != set(layers) or not all(rows.values()):
+        with closing(session.stream(_SCRIPT("hold", *words))) as stream:
+            for _ in range(_MOST_LINES):
+                line = stream.read_line(_HOLD_S).decode(errors="replace")
+                # Hosts read a piece into their memory.
+                if (row := _PIECE.fullmatch(line)) and int(row[2]) <= step:
+                    pieces.append(Piece(row[1], int(row[2])))
+                    come += pieces[-1].size
+                    self.tell(host, come, max(come, room), f"{host}'s engine")
+                elif line == "end":
+                    break
+                else:
+                    layer = line.replace("layer ", "sha256:")
+                    if layer in layers:
+                        rows[layer] = pieces
+                    pieces = []
+        if not all(rows.get(layer) for layer in layers):
             raise DeployError(f"{host}: its engine does not give all layers", "push again")
-        parts = {layer: of_host(host, tuple(pieces)) for layer, pieces in rows.items()}
+        parts = {layer: of_host(host, tuple(rows[layer])) for layer in layers}
         cargo = Cargo([*parts.values()])
         self._begin(session, (), cargo).ended.result()
         with self._lock:
-            self._offered |= {piece.digest for piece in cargo.pieces}
+            self._offered |= dict(cargo.pieces).keys()
         return parts
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
@@ -105,8 +105,7 @@ class Road:
         Raises DeployError if the host did not take all of it.
         """
         host, began = session.host.name, time.monotonic()
-        is_straight = self._rates.is_straight(host, cargo.size, self._hosts)
-        if cargo.size > SMALL or (self._hosts > 1 and cargo.size >= SHARED and not is_straight):
+        if not self._rates.is_straight(host, cargo.size, self._hosts):
             with suppress(NoRoad):
                 return self.deliver(session, argv, cargo)
         done = session.run(argv, input=self._counted(host, cargo), moving=True, check=False)
@@ -119,21 +118,23 @@ class Road:
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
         self.tell(session.host.name, 0, cargo.size)
-        delivery, digests = self._begin(session, argv, cargo), {piece.digest for piece in cargo.pieces}
+        delivery, sizes = self._begin(session, argv, cargo), dict(cargo.pieces)
         with self._lock:
-            is_asked = cargo.size <= SMALL or digests <= self._offered
-            self._offered |= digests
-        for other in () if is_asked else self._offering:
-            with suppress(DeployError):
-                self._begin(other, (), cargo)
+            new = sizes.keys() - self._offered
+            self._offered |= new
+        for other in self._offering if sum(sizes[digest] for digest in new) > SMALL else ():
+            self._begin(other, (), cargo)
         return delivery.ended.result()
 
     def _begin(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivery:
+        def tell(word: str, rest: str) -> None:
+            self._events.put((delivery, word, rest))
+
+        line = Line(session, self._token, argv, cargo, tell)
+        delivery = Delivery(session.host.name, cargo, line, offers=not argv)
         with self._lock:
-            delivery = Delivery(f"{session.host.name} {len(self._deliveries)}", session, cargo, offers=not argv)
             self._deliveries.append(delivery)
-        tell = lambda word, rest: self._events.put((delivery, word, rest))  # noqa: E731
-        delivery.line = Line(session, self._token, argv, cargo, tell)
+        line.begin()
         return delivery
 
     def _counted(self, host: str, cargo: Cargo) -> Iterator[bytes]:
@@ -146,26 +147,21 @@ class Road:
             self.tell(host, sent, cargo.size, HERE)
 
     def _serve(self) -> None:
-        looked = beat = time.monotonic()
+        looked = time.monotonic()
         while True:
             try:
-                event = self._events.get(timeout=_TICK_S)
-                if event is None:
-                    return
-                try:
-                    self._guide.hear(*event)
-                except DeployError as fault:
-                    event[0].fail(fault)
-            except queue.Empty:
-                pass
+                with suppress(queue.Empty):
+                    event = self._events.get(timeout=_TICK_S)
+                    if event is None:
+                        return
+                    try:
+                        self._guide.hear(*event)
+                    except DeployError as fault:
+                        event[0].fail(fault)
+                if time.monotonic() - looked >= _TICK_S:
+                    self._guide.look()
+                    looked = time.monotonic()
             except BaseException as fault:  # a fault of ours: no host waits for ever
                 for delivery in self._deliveries:
                     delivery.fail(fault)
                 raise
-            now = time.monotonic()
-            if now - looked >= _TICK_S:
-                self._guide.look()
-                looked = now
-            if now - beat >= _BEAT_S:
-                self._guide.order_all("beat")
-                beat = now

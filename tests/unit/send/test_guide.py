@@ -1,13 +1,12 @@
 """What hosts of a push are told: when they may go on alone, and who is asked for what lies there already."""
 
 import random
-from types import SimpleNamespace
 
 import pytest
 
 from deploy.send.road import routes
 from deploy.send.road.cargo import Cargo, of_bytes
-from deploy.send.road.guide import Delivery, Guide
+from deploy.send.road.guide import Delivery, Guide, NoRoad
 from deploy.send.road.rates import Rates
 
 KEY = "ssh-ed25519 " + "A" * 60
@@ -49,12 +48,10 @@ class Pushed:
         self.guide = Guide(lambda host, *_: self.told.append(host), self.notes.append, Rates())
 
     def host(self, name, offers=False):
-        delivery = Delivery(name, SimpleNamespace(host=SimpleNamespace(name=name)), CARGO, offers)
-        delivery.line = Wire()
-        return delivery
+        return Delivery(name, CARGO, Wire(), offers)
 
     def ready(self, delivery, had=()):
-        for line in (f"free {1 << 30}", *(f"had {digest}" for digest in had), f"ready {KEY}"):
+        for line in (*(f"had {digest}" for digest in had), f"ready {1 << 30} {KEY}"):
             self.guide.hear(delivery, *line.split(" ", 1))
 
     def got(self, delivery, digests):
@@ -72,7 +69,7 @@ def test_hosts_may_go_on_alone_when_nothing_more_is_to_come_from_here(push):
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
-    assert second.stop.source == "first"
+    assert second.source is first
     push.got(first, DIGESTS[:-1])
     push.got(second, DIGESTS[:3])
     assert not first.line.stays
@@ -99,19 +96,19 @@ def test_what_lies_on_a_host_that_lacks_nothing_comes_from_there(push):
     push.ready(lacking)
     assert lacking.line.pieces == DIGESTS
     push.ready(whole, had=DIGESTS[:15])
-    assert lacking.stop.source == "whole"
+    assert lacking.source is whole
     assert lacking.line.pieces == DIGESTS[15:]
-    assert whole.line.orders == [("serve", KEY)]
+    assert whole.line.orders == [("serve", "2", KEY)]
     assert set(push.told) <= {"lacking"}
     push.guide.look()
-    assert whole.is_well
+    assert whole.ended.done()
 
 
 def test_a_host_that_offers_nothing_is_asked_for_nothing(push):
     lacking, whole = push.host("lacking"), push.host("whole", offers=True)
     push.ready(whole)
     push.ready(lacking)
-    assert lacking.stop.source == "this machine"
+    assert lacking.source is None
     assert not whole.line.orders
 
 
@@ -132,7 +129,55 @@ def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
     early, late = push.host("early"), push.host("late")
     push.ready(early, had=DIGESTS[:2])
     push.ready(late, had=DIGESTS[:15])
-    assert early.stop.source == "late"
+    assert early.source is late
     assert early.line.pieces == []
-    assert late.stop.source == "this machine"
+    assert late.source is None
     assert late.line.pieces == DIGESTS[15:]
+
+
+WHERE = f"29801 root {KEY} 10.0.0.1 10.1.0.1"
+
+
+def asked(delivery):
+    """Where a host was told to ask, and for which question."""
+    return [words[1] for words in delivery.line.orders if words[0] == "from"]
+
+
+def test_a_question_has_one_answer_and_only_of_who_was_asked(push):
+    first, second, third = push.host("first"), push.host("second"), push.host("third")
+    for each in (first, second, third):
+        push.ready(each)
+    assert (second.source, third.source) == (first, second)
+    push.guide.hear(third, "serving", f"{second.number} {WHERE}")
+    assert asked(second) == []
+    for _ in range(3):
+        push.guide.hear(first, "serving", f"{second.number} {WHERE}")
+    assert asked(second) == [second.number]
+    assert second.line.orders[-1] == ("from", second.number, "1,20p", "29801", "root", KEY, "10.0.0.1 10.1.0.1")
+    for number in ("", "x", "-1", "99", f" {third.number}"):
+        push.guide.hear(second, "serving", f"{number} {WHERE}")
+    assert asked(third) == []
+    assert third.source is second
+
+
+@pytest.mark.parametrize(
+    "where", ["", "29801", f"22 root {KEY} 10.0.0.1", f"29801 root {KEY}", f"29801 -oX {KEY} 10.0.0.1"]
+)
+def test_who_says_no_place_where_it_can_be_asked_is_asked_no_more(push, where):
+    first, second = push.host("first"), push.host("second")
+    push.ready(first)
+    push.ready(second)
+    push.guide.hear(first, "serving", f"{second.number} {where}".rstrip())
+    assert not first.serves
+    assert second.source is None
+    assert second.line.pieces == DIGESTS
+    assert push.notes == ["second cannot ask first, which opens no port: it gets the rest from this machine"]
+
+
+@pytest.mark.parametrize(("word", "has_no_road"), [("failed", True), ("gone", False)])
+def test_a_host_that_lacks_what_a_road_needs_is_told_from_one_whose_connection_is_lost(push, word, has_no_road):
+    host = push.host("host")
+    push.guide.hear(host, word, "dd: unknown option")
+    assert isinstance(host.ended.exception(), NoRoad) is has_no_road
+    assert host.is_cut is not has_no_road
+    assert "dd: unknown option" in str(host.ended.exception())

@@ -1,16 +1,20 @@
 """What an engine says while it pulls, and what of an image's name decides who is asked for a token."""
 
 import json
+import threading
+import time
+from types import SimpleNamespace
 
 import pytest
 
+from deploy.send.image import pull as pulls
 from deploy.send.image import registry as registries
 from deploy.send.image.pull import Progress
-from deploy.send.image.registry import _repository, is_refusal, registry_of, token_for
+from deploy.send.image.registry import is_refusal, registry_of, token_for
 
 
 def row(status, layer="a1", **detail):
-    return json.dumps({"status": status, "id": layer, "progressDetail": detail}).encode() + b"\r\n"
+    return json.dumps({"status": status, "id": layer, "progressDetail": detail})
 
 
 def progress(*lines):
@@ -30,23 +34,17 @@ def test_a_layer_that_is_complete_counts_whole():
     assert (seen.came, seen.size) == (20, 20)
 
 
-def test_a_row_may_come_in_pieces():
-    line = row("Downloading", current=5, total=20)
-    assert progress(*(line[at : at + 1] for at in range(len(line)))).came == 5
-
-
 def test_the_last_words_of_a_pull_that_failed_are_its_error():
-    assert (
-        progress(b'{"errorDetail": {"message": "denied"}, "error": "denied: who asks?"}\n').error == "denied: who asks?"
-    )
+    line = '{"errorDetail": {"message": "denied"}, "error": "denied: who asks?"}'
+    assert progress(line).error == "denied: who asks?"
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        b"null\n", b"[]\n", b"{}\n", b"\xff\xfe\n", b'{"status": 5}\n', b'{"id": {}}\n', b"[" * 90_000 + b"\n",
+        "", "null", "[]", "{}", "\ufffd", '{"status": 5}', '{"id": {}}', "[" * 90_000,
         row("Downloading", current=-5), row("Downloading", current="5"), row("Downloading", current=1e300),
-        row("Downloading", "x" * 500, current=5), row("Download complete", "unknown"), b"x" * 1_000_000,
+        row("Downloading", "x" * 500, current=5), row("Download complete", "unknown"), "x" * 1_000_000,
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_nothing(line):
@@ -59,6 +57,18 @@ def test_an_engine_cannot_fill_the_memory_with_layers():
     assert seen.came == 1000
 
 
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Which server was asked for a token of which repository; this machine has logged in everywhere."""
+    login = {"auth": "YWRhOnNlY3JldA=="}
+    named = ("https://index.docker.io/v1/", "ghcr.io", "10.0.0.1:5000", "localhost")
+    (tmp_path / "config.json").write_text(json.dumps({"auths": dict.fromkeys(named, login)}))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    pairs = []
+    monkeypatch.setattr(registries, "_ask_for_token", lambda server, repository, *_: pairs.append((server, repository)))
+    return pairs
+
+
 @pytest.mark.parametrize(
     ("image", "registry", "repository"),
     [
@@ -66,14 +76,25 @@ def test_an_engine_cannot_fill_the_memory_with_layers():
         ("pytorch/pytorch:2.13", "docker.io", "pytorch/pytorch"),
         ("docker.io/pytorch/pytorch", "docker.io", "pytorch/pytorch"),
         ("ghcr.io/team/image@sha256:aa", "ghcr.io", "team/image"),
+        ("ghcr.io/team/image:1@sha256:aa", "ghcr.io", "team/image"),
         ("10.0.0.1:5000/image:tag", "10.0.0.1:5000", "image"),
         ("localhost/image", "localhost", "image"),
         ("team/image.with.dots:1", "docker.io", "team/image.with.dots"),
     ],
 )
-def test_the_name_says_which_registry_and_what_of_it(image, registry, repository):
+def test_the_name_says_which_registry_and_what_of_it(asked, image, registry, repository):
     assert registry_of(image) == registry
-    assert _repository(image, registry) == repository
+    token_for(image)
+    assert asked == [("registry-1.docker.io" if registry == "docker.io" else registry, repository)]
+
+
+@pytest.mark.holds("login-stays")
+@pytest.mark.parametrize(
+    "name", ["team/a:push repository:team/b", "a:push,pull/b", "team/a?x=1", "team/a#b", "a b", "", "team/a\nb"]
+)
+def test_an_image_s_name_asks_for_no_other_right_than_to_pull_it(asked, name):
+    assert token_for(f"ghcr.io/{name}") == ""
+    assert not asked
 
 
 @pytest.mark.parametrize(
@@ -113,3 +134,64 @@ def test_without_a_login_that_can_be_read_nobody_is_asked(monkeypatch, tmp_path,
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(registries, "_server_of_tokens", lambda url: pytest.fail("asked"))
     assert token_for("ghcr.io/team/image:1") == ""
+
+
+SIZE = 1000
+
+
+@pytest.fixture
+def pulling(monkeypatch):
+    """pulling(hosts, shared=) -> who began a pull, who ended it with all of it, and what was said."""
+    monkeypatch.setattr(pulls, "WATCH_S", 0.2)
+
+    def run(hosts, shared, fails=()):
+        going, began = set(), []
+
+        class Faked:
+            """An engine that gets 50 bytes at a time; over one way that all share, so many together."""
+
+            def __init__(self, session, *_):
+                self.session, self.fault, self.is_stopped = session, "it has not ended", False
+                self.progress = SimpleNamespace(came=0)
+                began.append(session.host.name)
+                going.add(self)
+                self.thread = threading.Thread(target=self.get, daemon=True)
+                self.thread.start()
+
+            def get(self):
+                while self.progress.came < SIZE and not self.is_stopped and self.session.host.name not in fails:
+                    self.progress.came += 60 / (len(going) if shared else 1)
+                    time.sleep(0.05)
+                going.discard(self)
+                self.fault = "" if self.progress.came >= SIZE else "it was stopped"
+
+            def stop(self):
+                self.is_stopped = True
+                self.thread.join()
+
+        monkeypatch.setattr(pulls, "Pull", Faked)
+        notes = []
+        sessions = [SimpleNamespace(host=SimpleNamespace(name=name)) for name in hosts]
+        ended = pulls.pull(sessions, ["image"], lambda *_: None, notes.append)
+        return began, [each.session.host.name for each in ended if not each.fault], notes
+
+    return run
+
+
+def test_hosts_that_share_one_way_leave_it_to_the_first(pulling):
+    assert pulling("abcdef", shared=True) == (
+        [*"abcd"], ["a"], ["b, c, d, e, f: share the way to the registry with a, and wait for what it gets"],
+    )  # fmt: skip
+
+
+def test_hosts_with_ways_of_their_own_pull_each(pulling):
+    assert pulling("abcdef", shared=False) == ([*"abcdef"], [*"abcdef"], [])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_one_host_alone_pulls_and_nothing_is_said(pulling, shared):
+    assert pulling("a", shared) == (["a"], ["a"], [])
+
+
+def test_who_cannot_pull_holds_nobody_up(pulling):
+    assert pulling("abcdef", shared=False, fails="a") == ([*"abcdef"], [*"bcdef"], [])

@@ -1,8 +1,8 @@
 #!/bin/sh
 # hold STEP ROOM IMAGE LAYER...: keeps the layers that the engine saves of IMAGE, in pieces of STEP bytes, each a file by its
-# digest, where `road` looks for them. Of each layer it says `layer DIGEST`, then of its pieces in their order `DIGEST SIZE`.
-# Engines name their files differently, and may have compressed them: only the digest of what is in one tells which layer it is.
-# If that fails, ROOM bytes are not free or nobody hears it, nothing of it stays.
+# digest, where `road` looks for them. Of each file of the archive it says its pieces in their order, `DIGEST SIZE`, then `layer
+# DIGEST`; and at last `end`. Engines name their files differently, and may have compressed them: only the digest of what is in
+# one tells which layer it is. If that fails, ROOM bytes are not free or nobody hears it, nothing of it stays.
 umask 077
 export step="$1"; room=$2 image=$3; shift 3
 store=$HOME/.muster/road/$(uname -n)
@@ -12,7 +12,11 @@ mkdir -p -- "$store/pieces" && cd -P -- "$store/pieces" || exit
 # without the folder it ends.
 own=$PWD/.$$.held.coming
 mkdir -- "$own" || exit
-trap 'rm -rf -- "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+# Who hears it ends the input. SSH gives each command a process group of its own.
+exec 3<&0
+{ cat; kill 0; } <&3 >/dev/null 2>&1 &
+hears=$!
+trap 'kill $hears; rm -rf -- "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 export own wanted="$*"
 # Each file of the archive is the input of this.
 # shellcheck disable=SC2016  # for another shell
@@ -23,13 +27,15 @@ case $(od -An -tx1 -N4 head | tr -d " ") in 1f8b*) open="gzip -dc" ;; 28b52ffd) 
 : >list
 { cat head; cat; } | $open | while dd "bs=$step" count=1 iflag=fullblock 2>/dev/null >piece && [ -s piece ]; do
     digest=$(sha256sum <piece) && digest=${digest%% *} && size=$(wc -c <piece) && mv -f piece "$digest" || exit
-    echo "$digest $((size))" >>list
+    echo "$digest $((size))" | tee -a list
 done
 whole=$(while read -r digest _; do cat "$digest"; done <list | sha256sum)
-case " $wanted " in *" ${whole%% *} "*) { echo "layer ${whole%% *}"; cat list; } | tee -a layers ;; esac
+echo "layer ${whole%% *}"
+case " $wanted " in *" ${whole%% *} "*) cat list >>layers ;; esac
 '
 # shellcheck disable=SC2016
 docker save "$image" | tar -x --to-command='sh -c "$keep"' -f - && [ -s "$own/layers" ] || exit 1
 while read -r digest _; do
-    [ "$digest" = layer ] || [ ! -e "$own/$digest" ] || mv -f -- "$own/$digest" . || exit
+    [ ! -e "$own/$digest" ] || mv -f -- "$own/$digest" . || exit
 done <"$own/layers"
+echo end

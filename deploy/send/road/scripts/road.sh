@@ -1,10 +1,10 @@
 #!/bin/sh
 # road TOKEN BYTES LEASE DAYS PORTS [COMMAND...]: gets pieces, each a file by its digest; gives them to COMMAND in their order as
 # they come; and passes them on to other hosts. Without COMMAND it passes on what is there. The first BYTES of the input are the
-# list of pieces, a line `DIGEST SIZE` each, in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve KEY`, another
-# host may ask; `from N RANGES PORT USER TYPE KEY ADDRESS...`, fetch these lines of the list there, as N; `stop`; `beat`; `stay`,
-# nothing more comes from here: at the end of the input go on alone; `over`, end; `done`, remove the pieces and end. It answers
-# lines: `free KILOBYTES`, `had DIGEST`, `ready KEYTYPE KEY` or `alone WHY`, `got DIGEST`, `serving PORT USER TYPE KEY ADDRESS...`,
+# list of pieces, a line `DIGEST SIZE` each, in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve N KEY`, another
+# host may ask, as N; `from N LINES PORT USER TYPE KEY ADDRESS...`, fetch these lines of the list there (`sed -n LINES`); `stop`;
+# `beat`; `stay`, nothing more comes from here: at the end of the input go on alone; `over`, end; `done`, remove the pieces and end.
+# It answers lines: `had DIGEST`, `ready FREE-KILOBYTES [KEYTYPE KEY]`, `got DIGEST`, `serving N [PORT USER TYPE KEY ADDRESS...]`,
 # `lost N WHY`, `out LINE` and `err LINE` of COMMAND, `end CODE`, `failed WHY`.
 # Keys are of this push alone, in memory where that can be. At the end, in silence of LEASE minutes or after a kill nothing stays
 # but pieces, for the next push; those of DAYS are swept.
@@ -12,7 +12,7 @@ umask 077
 token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store" && store=$(env pwd -P) || exit
-own='' main=$$ port='' sshd=$(command -v sshd || command -v /usr/sbin/sshd || command -v /usr/local/sbin/sshd)
+own='' main=$$ port='' sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd)
 # A number may be another process's by now: only one that has this folder among its words is ours.
 end() {
     cat "$1"/pid-* 2>/dev/null | tr ' ' '\n' | while read -r pid; do
@@ -35,17 +35,18 @@ find pieces -type f -mtime "+$days" -exec rm -f -- {} + 2>/dev/null
 own=$(mktemp -d "/dev/shm/muster-road-$mine-$main-XXXXXXXX" 2>/dev/null || mktemp -d "$store/own-$main-XXXXXXXX") || exit
 : >"$own/beat"; guard=''
 trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
-dd bs=65536 count=$((bytes / 65536)) iflag=fullblock 2>/dev/null >"$own/list"
-[ $((bytes % 65536)) -eq 0 ] || dd bs=$((bytes % 65536)) count=1 iflag=fullblock 2>/dev/null >>"$own/list"
+dd "bs=$bytes" count=1 iflag=fullblock 2>/dev/null >"$own/list"
 [ "$(wc -c <"$own/list")" -eq "$bytes" ] || exit
+# The answer is read from both streams.
+exec 2>/dev/null
 # Whoever was killed ends nothing: another process watches.
 (
     trap '' HUP INT
     while kill -0 "$main" && [ -n "$(find "$own/beat" -mmin "-$lease")" ]; do sleep 2; done
     kill "$main"; end "$own"
-) </dev/null >/dev/null 2>&1 &
+) </dev/null >/dev/null &
 guard=$!
-alive() { [ -d "$own" ] && kill -0 "$main" 2>/dev/null; }
+alive() { [ -d "$own" ] && kill -0 "$main"; }
 # take DIGEST SIZE WHO: the next bytes of the input are that piece; nothing else gets its name.
 take() {
     part=pieces/.$main.$1.$3.coming
@@ -59,7 +60,7 @@ take() {
     fault=1; [ "$(wc -c <"$part")" -ne "$2" ] || fault=2
     rm -f -- "$part"; return "$fault"
 }
-words() { sed -n 's/^dd: //p' "$own/words-$1" 2>/dev/null | tail -n 1; }
+words() { sed -n 's/^dd: //p' "$own/words-$1" | tail -n 1; }
 # The pieces in their order, as they come.
 feed() {
     while read -r digest _ <&4; do
@@ -71,7 +72,7 @@ feed() {
 addresses() {
     {
         echo "$SSH_CONNECTION" | cut -d ' ' -f 3
-        ip -o addr show scope global 2>/dev/null | awk '$2 !~ /^(docker|br-|veth|cni|virbr|flannel|podman)/ { sub("/.*", "", $4); print $4 }'
+        ip -o addr show scope global | awk '$2 !~ /^(docker|br-|veth|cni|virbr|flannel|podman)/ { sub("/.*", "", $4); print $4 }'
     } | awk 'NF && !seen[$0]++' | head -n 8 | tr '\n' ' '
 }
 # What another host is given: the pieces of this push, by name.
@@ -90,7 +91,6 @@ cat >"$own/config" <<EOF
 HostKey "$own/host"
 AuthorizedKeysFile "$own/keys"
 StrictModes no
-AuthenticationMethods publickey
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 UsePAM no
@@ -98,7 +98,6 @@ PermitRootLogin forced-commands-only
 DisableForwarding yes
 PermitTTY no
 PermitUserRC no
-PermitUserEnvironment no
 ForceCommand sh '$own/give'
 MaxAuthTries 2
 MaxSessions 1
@@ -107,15 +106,14 @@ MaxStartups 20
 ClientAliveInterval 10
 ClientAliveCountMax 3
 PidFile none
-PrintMotd no
 EOF
 listen() {
-    leash=''; setpriv --pdeathsig TERM true 2>/dev/null && leash='setpriv --pdeathsig TERM'
+    leash=''; setpriv --pdeathsig TERM true && leash='setpriv --pdeathsig TERM'
     # shellcheck disable=SC2086  # words of a command
     for try in $ports; do
         $leash "$sshd" -D -e -f "$own/config" -p "$try" </dev/null >/dev/null 2>"$own/log" &
         until grep -q 'Server listening' "$own/log"; do
-            kill -0 $! 2>/dev/null || continue 2
+            kill -0 $! || continue 2
             sleep 0.02
         done
         echo $! >"$own/pid-sshd"; port=$try; return
@@ -123,20 +121,20 @@ listen() {
     false
 }
 serve() {
-    echo "restrict,command=\"sh '$own/give'\" $1" >>"$own/keys"
-    [ -n "$port" ] || listen || { echo "alone $(tail -n 1 "$own/log")"; return; }
-    echo "serving $port $(id -un) $(cut -d ' ' -f 1,2 "$own/host.pub") $(addresses)"
+    n=$1; shift
+    echo "restrict,command=\"sh '$own/give'\" $*" >>"$own/keys"
+    [ -n "$port" ] || listen || { echo "serving $n"; return; }
+    echo "serving $n $port $(id -un) $(cut -d ' ' -f 1,2 "$own/host.pub") $(addresses)"
 }
 come() {
     line=''; until [ "$line" = "muster $token" ]; do IFS= read -r line || return 3; done
     while read -r digest size <&4; do take "$digest" "$size" "$1" || return; done 4<"$own/wants-$1"
 }
-# fetch N RANGES PORT USER TYPE KEY ADDRESS...
+# fetch N LINES PORT USER TYPE KEY ADDRESS...
 fetch() {
     trap '' PIPE  # nobody may hear it any more
-    n=$1 ranges=$2 at=$3 user=$4; echo "road $5 $6" >"$own/known-$n"; shift 6
-    awk -v "ranges=$ranges" 'BEGIN { for (n = split(ranges, parts, ","); n; n--) { split(parts[n], ends, "-"); first[n] = ends[1]; last[n] = ends[2] } }
-        { for (n in first) if (NR >= first[n] && NR <= last[n]) { print; break } }' "$own/list" |
+    n=$1 lines=$2 at=$3 user=$4; echo "road $5 $6" >"$own/known-$n"; shift 6
+    sed -n "$lines" "$own/list" |
         while read -r digest size; do [ -f "pieces/$digest" ] || echo "$digest $size"; done >"$own/wants-$n"
     for address; do
         [ "$(cat "$own/now")" = "$n" ] || return
@@ -147,7 +145,7 @@ fetch() {
             "$address" <"$own/wants-$n" >"$own/flow-$n" 2>"$own/ssh-words-$n" &
         echo $! >"$own/pid-ssh"
         come "$n" <"$own/flow-$n"; code=$?
-        kill $! 2>/dev/null
+        kill $!
         case $code in
         0) return ;;
         1) echo "lost $n cut $(tail -n 1 "$own/ssh-words-$n") $(words "$n")"; return ;;
@@ -158,21 +156,18 @@ fetch() {
 }
 stop() {
     echo "$1" >"$own/now"
-    [ ! -s "$own/pid-ssh" ] || kill "$(cat "$own/pid-ssh")" 2>/dev/null
+    [ ! -s "$own/pid-ssh" ] || kill "$(cat "$own/pid-ssh")"
 }
-echo "free $(df -Pk . | awk 'NR == 2 { print $4 }')"
 while read -r digest _; do [ ! -f "pieces/$digest" ] || echo "$digest  pieces/$digest"; done <"$own/list" >"$own/there"
-sha256sum -c "$own/there" 2>/dev/null | while read -r name well; do
+sha256sum -c "$own/there" | while read -r name well; do
     name=${name%:}
     if [ "$well" = OK ]; then echo "had ${name#pieces/}"; else rm -f -- "$name"; fi
 done
-if ! command -v ssh >/dev/null || [ -z "$sshd" ]; then
-    echo "alone it has no ssh and sshd"
-elif ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/me" && ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/host"; then
-    echo "ready $(cat "$own/me.pub")"
-else
-    echo "alone ssh-keygen makes no key"
-fi
+# Without a key it asks nobody, and nobody asks it.
+for key in me host; do
+    [ -n "$sshd" ] && command -v ssh >/dev/null && ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/$key"
+done
+echo "ready $(df -Pk . | awk 'NR == 2 { print $4 }') $(cat "$own/me.pub")"
 [ $# -gt 0 ] || echo 0 >"$own/code"
 [ $# -eq 0 ] || {
     feed | { "$@" >"$own/out" 2>"$own/err"; code=$?; : >"$own/over"; echo "$code" >"$own/code"; }
@@ -188,7 +183,7 @@ while read -r word rest; do
     # shellcheck disable=SC2086  # words
     case $word in
     put) set -- $rest; take "$1" "$2" here || { echo "failed $(words here)"; exit 1; } ;;
-    serve) serve "$rest" ;;
+    serve) serve $rest ;;
     from) stop "${rest%% *}"; fetch $rest </dev/null & ;;
     stop) stop none ;;
     stay) : >"$own/stay" ;;
@@ -198,11 +193,11 @@ while read -r word rest; do
 done
 [ -e "$own/stay" ] || exit
 : >"$own/left"
-serves() { for asked in "$own"/pid-[0-9]*; do ! kill -0 "${asked##*-}" 2>/dev/null || return 0; done; false; }
+serves() { for asked in "$own"/pid-[0-9]*; do ! kill -0 "${asked##*-}" || return 0; done; false; }
 until [ -e "$own/code" ] && ! serves; do
     alive || { wait "$work"; exit; }
     # The command may need longer than LEASE for what it has.
-    [ -z "$(find "$own/fed" -mmin "-$((12 * lease))" 2>/dev/null)" ] || : >"$own/beat"
+    [ -z "$(find "$own/fed" -mmin "-$((12 * lease))")" ] || : >"$own/beat"
     sleep 0.5
 done
 [ "$(cat "$own/code")" != 0 ] || remove_pieces
