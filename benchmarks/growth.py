@@ -41,7 +41,8 @@ BASE, COPIES = "muster-trainer:cpu", "muster-growth"
 SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
 FAB = HOME / ".venv" / "bin" / "fab"
 FOLLOWED_S = 10.0
-# It steps for a while, and then waits: what a look at its state costs shall not be what it costs itself.
+# It steps for a while, at a pace that all sizes keep on two cores, and then waits: what a look at its state costs shall
+# not be what it costs itself.
 SCRIPT = """
 import time
 import torch
@@ -53,7 +54,7 @@ for step in range(30):
     model(torch.ones(8, 100)).sum().backward()
     optimizer.step()
     print(f"step at {time.time():.3f}", flush=True)
-    time.sleep(0.5)
+    time.sleep(1 - time.time() % 1)
 print("idle", flush=True)
 time.sleep(600)
 """

@@ -115,3 +115,15 @@ def test_exit_codes_are_the_same_in_both_halves():
     }
     assert promised == trainer
     assert control_errors.USAGE == trainer_errors.REFUSED
+
+
+def test_a_variable_that_compose_gives_empty_is_asked_for_its_value():
+    """In containers on this machine, each of these is there: what only asks whether it is takes it for given."""
+    names = set(
+        re.findall(r"^ +(MUSTER_[A-Z_]+): \$\{\1:-\}$", (HOME / "docker-compose.yml").read_text(), re.MULTILINE)
+    )
+    assert "MUSTER_LAUNCHER_RANKS" in names
+    asked = re.compile(rf'"(?:{"|".join(sorted(names))})" (?:not )?in\b')
+    found = [f"{path.name}: {match[0]}" for half in ("trainer", "muster") for path, text in sources(half).items()
+             for match in asked.finditer(text)]  # fmt: skip
+    assert not found

@@ -89,7 +89,7 @@ class Epochs:
         own = self._alone or not config.local_addr
         self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
         # A launcher has a store of its own: it gets the port, which is held until it starts.
-        self._of_launcher = "MUSTER_LAUNCHER_RANKS" in os.environ
+        self._of_launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
         is_told = self._alone and config.rdzv_backend == "static" and not self._of_launcher
         self._port = port if is_told else 0
