@@ -16,7 +16,8 @@ mkdir -- "$own" || exit
 exec 3<&0
 { cat; kill 0; } <&3 >/dev/null 2>&1 &
 hears=$!
-trap 'kill $hears; rm -rf -- "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
+# Who still writes there may be ending only now.
+trap 'trap "" HUP INT TERM PIPE; kill $hears; for try in 1 2 3 4 5; do rm -rf -- "$own" && break; sleep 0.3; done' EXIT; trap 'exit 1' HUP INT TERM PIPE
 export own wanted="$*"
 # Each file of the archive is the input of this.
 # shellcheck disable=SC2016  # for another shell
