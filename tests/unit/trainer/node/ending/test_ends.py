@@ -72,11 +72,17 @@ def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_pat
     assert (code, verdict["verdict"]) == (75, "stopped")
 
 
-def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+def counts_of(tmp_path, text):
+    """The counts that the kernel keeps of this process's control group, as they are at first, and where it is told."""
     own, counter = tmp_path / "own", tmp_path / "box/memory.events"
     own.write_text("0::/box\n")
     counter.parent.mkdir()
-    counter.write_text("oom 0\noom_kill 2\n")
+    counter.write_text(text)
+    return own, counter
+
+
+def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+    own, counter = counts_of(tmp_path, "oom 0\noom_kill 2\n")
     memory = Memory(tmp_path, own)
     assert memory.killed() is False
     counter.write_text("oom 1\noom_kill 3\n")
@@ -112,10 +118,7 @@ def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
 
 @pytest.mark.parametrize(("met", "of_host"), [(4, True), (5, False)])
 def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp_path, met, of_host):
-    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
-    own.write_text("0::/box\n")
-    counter.parent.mkdir()
-    counter.write_text("low 0\noom 4\noom_kill 1\n")
+    own, counter = counts_of(tmp_path, "low 0\noom 4\noom_kill 1\n")
     memory = Memory(tmp_path, own)
     assert memory.killed() is False
     counter.write_text(f"low 0\noom {met}\noom_kill 2\n")
