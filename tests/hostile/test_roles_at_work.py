@@ -13,6 +13,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.job.cluster import from_file
 from deploy.job.roles.role import read
+from lab.ports import free_port
 from muster.errors import Refused
 from trainer.node.ending.ends import Life
 from trainer.node.membership import peers
@@ -21,11 +22,6 @@ from trainer.node.roles.part import Part
 from trainer.node.roles.plan import BROKE, READY, RUNS, WAITS, Node, Plan, Role
 
 KEY = "k" * 32
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]
 
 
 @pytest.fixture
