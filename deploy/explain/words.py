@@ -52,7 +52,7 @@ WORDS = (
         b"NotFound",
         b"unable to",
         b"fault by GPU",
-        b"nvcc fatal",
+        b" fatal ",
         b"not found",
         b"o matching man",
         b"Ready",
@@ -95,7 +95,7 @@ TO_THE_POINT = compiled(r"\bOriginal exception was:")
 ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
-    r"job aborted due to stage failure|"
+    r"job aborted due to stage failure|background workers are no longer alive|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.
