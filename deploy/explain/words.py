@@ -62,7 +62,7 @@ WORD = re.compile(b"|".join(map(re.escape, WORDS)))
 WELL = compiled(
     r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
     r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
-    r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
+    r"`Trainer\.fit` stopped: `max_\w+=|^done[.!]?$|all done\b|return code:? 0\b"
 )
 BADLY = compiled(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"

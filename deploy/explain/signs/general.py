@@ -115,7 +115,7 @@ _HOST = (
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
     several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
             "an import failed", "pip list", "module-missing", "library-mismatch"),
-    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b.{0,60}(?:no such|not found|not exist)",
+    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
             "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
             "gpu-driver", "gpu-runtime"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "

@@ -51,13 +51,12 @@ NETWORK = (
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
          r"\('[\w.:]{1,80}', (\d{1,5})\): \[?(?:errno 98\] )?address already in use|"
+         r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing|"
          r"[Ee]rror.{0,200}(?:EADDRINUSE|[Aa]ddress already in use)\D{0,10}?(?:[\w.*:\]]{0,60}?:|\bport )(\d{2,5})\b",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("port-busy", r"(?:listen on any local network address|error|Error).{0,300}"
          r"(?:EADDRINUSE|[Aa]ddress already in use)",
          "a port is in use on the host that should listen on it", "ss -ltnp"),
-    sign("port-busy", r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing",
-         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("name-loopback", r"(?:remote=\[|connect \[)(127\.(?!0\.0\.1\b)[\d.]+)\]|"
@@ -220,9 +219,8 @@ HOST = (
          r"(\S{1,80}): command not found$|[Cc]ommand not found: ([\w.+-]{1,80})|"
          r"(?:line |: )\d+: (\S{1,80}): not found$|"
          r"\b(?:ba)?sh: (?:line \d+: )?(/\S{1,200}/bin/\S{1,80}): No such file|"
-         r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found",
-         "the program {0} does not exist there", "which PROGRAM"),
-    sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
+         r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found|"
+         r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
     DENIED,

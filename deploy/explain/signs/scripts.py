@@ -78,7 +78,7 @@ SCRIPT = (
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
-    script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly|"
+    script("worker-failed", r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]+\) )?exited unexpectedly|"
            r"One of the subprocesses has abruptly died",
            "a worker that prepares data ended and handed over no error: memory, or a crash in it",
            "dmesg -T | tail -20", "killed", "crashed", "shm-small"),
