@@ -98,7 +98,8 @@ CAUSES = (
     ),
     _sign(
         "gpu-runtime",
-        r"could not select device driver|unresolvable CDI devices|unknown or invalid runtime.{0,20}nvidia|"
+        r"could not select device driver|unresolvable CDI devices|stat CDI host device|"
+        r"unknown or invalid runtime.{0,20}nvidia|"
         r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
         in_logs=True,
     ),

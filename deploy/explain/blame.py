@@ -42,7 +42,9 @@ _BAD = compiled(
     r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
 )
 # Words of the run as a whole: an error that speaks of them is not simply the script's, whatever its class.
-_OF_THE_RUN = compiled(r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|device ids?|state[_ ]?dict|checkpoints?)\b")
+_OF_THE_RUN = compiled(
+    r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|cuda (?:is|was|not|un\w+)|device ids?|state[_ ]?dict|checkpoints?)\b"
+)
 # Compiled code has checked something; what, its next words say.
 _NATIVE = "[enforce fail at"
 # It may be a file, or a program that is not installed.

@@ -121,9 +121,10 @@ class Reading:
 
     @property
     def ended_well(self) -> bool:
-        """Whether the stream reports a good end and nothing bad after it."""
+        """Whether the stream reports a good end, and after it nothing bad and no more training."""
         last = max((hit.line.number for hit in self.hits if self._is_fatal(hit) or hit.contradicts), default=0)
-        return not self.cut and self.well > max(self.badly, last)
+        last = max(last, self.badly, self.progress - _SHORT_WHILE)
+        return not self.cut and self.well > last
 
     @property
     def fatal(self) -> list[Hit]:

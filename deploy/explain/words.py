@@ -52,7 +52,7 @@ WORDS = (
         b"NotFound",
         b"unable to",
         b"fault by GPU",
-        b"nvcc fatal",
+        b" fatal ",
         b"not found",
         b"o matching man",
         b"Ready",
@@ -62,7 +62,7 @@ WORD = re.compile(b"|".join(map(re.escape, WORDS)))
 WELL = compiled(
     r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
     r"\b(?:completed|finished) (?:training|successfully)|exited with code 0\b|exit code:? 0\b|train_runtime|"
-    r"`Trainer\.fit` stopped: `max_\w+=|^done\b|all done\b|return code:? 0\b"
+    r"`Trainer\.fit` stopped: `max_\w+=|^done[.!]?$|all done\b|return code:? 0\b"
 )
 BADLY = compiled(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
@@ -95,7 +95,7 @@ TO_THE_POINT = compiled(r"\bOriginal exception was:")
 ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
-    r"job aborted due to stage failure|"
+    r"job aborted due to stage failure|background workers are no longer alive|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.

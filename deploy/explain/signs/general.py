@@ -7,7 +7,7 @@ may be wide, and no line of training is read by them. The first row that fits wi
 from __future__ import annotations
 
 from ..words import ELSEWHERE, WRAPPERS, facts
-from .kinds import ALONE, GPUS, KERNEL, Sign, general, several
+from .kinds import ALONE, GPUS, Sign, general, several
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
 # At the start of a text: what follows names no address of this host.
@@ -50,13 +50,6 @@ _OUTSIDE = (
             "the script was given wrong arguments", "python SCRIPT --help"),
     general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
-    general("folder-readonly", "(?i)read-only file ?system", "the run writes to a folder that is mounted read-only",
-            "findmnt -T FOLDER", "disk-faulty"),
-    general("disk-faulty", "(?i)stale file handle",
-            "a network file system no longer knows a file: it was removed or replaced, or its server changed",
-            "findmnt -T FOLDER"),
-    general("disk-faulty", "(?i)input/output error",
-            "a disk or a network file system failed", KERNEL, "disk-full"),
     general("disk-quota", r"(?i)(?:disk|storage|file|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
             "storage|file)",
             "the user's disk quota is used up", "quota -s", "disk-full"),
@@ -77,6 +70,12 @@ _OUTSIDE = (
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
             "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
+    # Scripts assert it. What is said of a kernel, an operator or the like says nothing of a GPU.
+    general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
+            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
+            + r" (?:(?!kernel|op|ext|impl|mem|graph|back)\w+ ){0,2}"
+            r"(?:(?:is|was|are|were) not (?:available|found|detected|visible)|not (?:available|visible)|unavailable)",
+            "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden", "torch-without-cuda"),
 )  # fmt: skip
 # Faults of the host, its GPUs and its libraries.
 _HOST = (
@@ -103,7 +102,8 @@ _HOST = (
     general("library-mismatch", "(?i)" + _CANNOT
             + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
             r"cannot load|failed to open) .{0,100}\.so\b|\.so(?:\.\d+){0,3}\b.{0,100}(?:not found|cannot|no such|"
-            "undefined|not defined)|dll load failed|invalid elf|(?:compiled|built) (?:with|using|against|for) "
+            "undefined|not defined)|dll load failed.{0,200}(?:could not be found|not a valid|找不到)|"
+            r"invalid elf|(?:compiled|built) (?:with|using|against|for) "
             r".{0,60}(?:but|cannot|incompatible|different|older|newer)|\bbut .{0,40}(?:compiled|built) (?:with|using|"
             r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|"
             "requires version .{0,80}but .{0,40}(?:installed|version)|version "
@@ -115,11 +115,7 @@ _HOST = (
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
     several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
             "an import failed", "pip list", "module-missing", "library-mismatch"),
-    general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
-            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
-            + r" (?:\w+ ){0,2}(?:is|was|are|were) not (?:available|found|detected|visible)",
-            "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
-    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b.{0,60}(?:no such|not found|not exist)",
+    general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
             "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
             "gpu-driver", "gpu-runtime"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "

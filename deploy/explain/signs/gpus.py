@@ -19,7 +19,7 @@ GPU = (
     several(r"ncclInvalidUsage|NCCL error in.{0,200}invalid (?:usage|argument)",
             "a wrong call of NCCL, often because two ranks use one GPU", NCCL_DEBUG, "gpus-shared", "nccl-differs"),
     script("gpu-count", r"invalid device ordinal|device >= 0 && device < num_gpus|"
-           r"deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is",
+           r"deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is|your machine only has: \[\d",
            "a rank wants a GPU that is not there: more ranks than visible GPUs",
            "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
     sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803\b|nvml error: driver not loaded|"
@@ -60,8 +60,8 @@ GPU = (
          "gpu-lost"),
     sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
-         r"ProcessGroupNCCL is only supported with GPUs", "the process sees no GPU", "nvidia-smi -L", "gpu-runtime",
-         "gpu-hidden"),
+         r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]",
+         "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
          r"module 'torch\._C' has no attribute '_cuda",
          "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
@@ -69,6 +69,9 @@ GPU = (
          r"is not compatible with the current PyTorch install|"
          r"only supports (?:Ampere|Hopper) GPUs|requires? compute capability",
          "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
+    # LLVM goes on with what every GPU understands, which may do.
+    hint("gpu-arch", r"'sm_\w+' is not a recognized processor", "the compiler of a library does not know that GPU",
+         "pip list | grep -iE 'torch|triton'"),
     sign("gpu-memory", r"CUDA out of memory|HIP out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
          r"(?<!on host: )CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory|[Cc]uda failure.{0,12}out of memory|"
          r"OutOfMemoryError: (?:CUDA|HIP)|Failed to bind NVLink SHARP.{0,200}out of memory|"
@@ -85,6 +88,9 @@ GPU = (
            r"CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU",
            "a GPU kernel wrote or read outside its memory: a kernel's fault, or its arguments'",
            BLOCKING, "gpu-faulty"),
+    # A failed assertion of a kernel ends so too.
+    several(r"HSA_STATUS_ERROR_EXCEPTION", "a kernel on an AMD GPU failed", "AMD_SERIALIZE_KERNEL=3 torchrun ...",
+            "illegal-memory", "device-assert", "gpu-faulty"),
     script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess",
            "a forked process uses CUDA, which its parent has started already", ALONE),
     sign("gpu-peer", r"peer access is not supported|peer mapping resources exhausted|"
@@ -93,7 +99,8 @@ GPU = (
     general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
             "another process holds the GPU, or its compute mode takes only one process", "nvidia-smi", "gpu-prohibited",
             "gpu-faulty"),
-    several(r"CUDA driver initialization failed|NVML Shared Library Not Found|deserialize object on a CUDA device but",
+    several(r"CUDA driver initialization failed|NVML Shared Library Not Found|Invalid CUDA '(?:--)?device|"
+            r"deserialize object on a CUDA device but",
             "the process has no GPU that it can use, and the words do not say why", "nvidia-smi -L", "gpu-missing",
             "gpu-driver", "gpu-runtime", "torch-without-cuda"),
     several(r"(?i:CUDA(?: runtime)?(?: driver)? error).{0,24}(?:unknown|initialization) error|CUDA unknown error|"
@@ -113,7 +120,7 @@ GPU = (
          r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "
          r"exist|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
-         r"numpy\.dtype size changed|GLIBCXX_\S+' not found",
+         r"numpy\.dtype size changed|module compiled against A[BP]I version|GLIBCXX_\S+' not found",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
@@ -132,6 +139,7 @@ GPU = (
          r"fatal error: (?:cuda\w*|Python)\.h: No such",
          "a library compiles kernels at first use, and the compiler, CUDA's toolkit or a header is missing",
          "which gcc nvcc ninja"),
-    sign("gpu-arch", r"Unsupported gpu architecture", "CUDA's compiler does not know that GPU, or no longer",
+    sign("gpu-arch", r"Unsupported gpu architecture|Value 'sm_\w+' is not defined for option",
+         "CUDA's compiler does not know that GPU, or no longer",
          "nvcc --version", "compiler-missing", "library-mismatch"),
 )  # fmt: skip

@@ -25,7 +25,8 @@ KILLED: tuple[Sign, ...] = (
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
          r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
-         r"Unable to allocate [\d.]+ [GMT]iB for an array",
+         # Windows reserves memory for each library that a process loads; in English, Chinese, or by its number.
+         r"Unable to allocate [\d.]+ [GMT]iB for an array|WinError 1455\b|paging file is too small|页面文件太小",
          "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
     general("killed", r"killed by signal: Killed", "a data loader worker was killed, as by a host whose memory is full",
             "dmesg -T | grep -i oom", "host-memory"),
@@ -43,6 +44,7 @@ KILLED: tuple[Sign, ...] = (
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
+            r"\bsegfault at [0-9a-f]+ ip |general protection fault ip:|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),

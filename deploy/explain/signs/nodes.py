@@ -51,13 +51,12 @@ NETWORK = (
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
          r"\('[\w.:]{1,80}', (\d{1,5})\): \[?(?:errno 98\] )?address already in use|"
+         r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing|"
          r"[Ee]rror.{0,200}(?:EADDRINUSE|[Aa]ddress already in use)\D{0,10}?(?:[\w.*:\]]{0,60}?:|\bport )(\d{2,5})\b",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("port-busy", r"(?:listen on any local network address|error|Error).{0,300}"
          r"(?:EADDRINUSE|[Aa]ddress already in use)",
          "a port is in use on the host that should listen on it", "ss -ltnp"),
-    sign("port-busy", r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing",
-         "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("name-loopback", r"(?:remote=\[|connect \[)(127\.(?!0\.0\.1\b)[\d.]+)\]|"
@@ -145,8 +144,8 @@ NETWORK = (
     general("rdma", r"wc error 12\b|vendor err 129\b|Got completion from peer .{0,80} with (?:status=|error )12\b",
             "an RDMA transfer was not answered: by its settings or its cabling, or because the peer died",
             "ibv_devinfo -v", "killed", "node-lost"),
-    sign("rdma-down", r"NET/IB.{0,20} Got async event ?: (?:port error|.{0,20}fatal)", "an RDMA port went down",
-    "ibstat"),
+    sign("rdma-down", r"NET/IB.{0,20} (?:Got async event ?: (?:port error|local catastrophic)|async fatal event)",
+         "an RDMA port, or its card, went down", "ibstat"),
     several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|ERROR|Unable)", "the RDMA plugin failed: NCCL may do without it",
             NCCL_DEBUG, "rdma", "rdma-hidden"),
     several(r"Got completion from peer .{0,80} with (?:status=|error )\d+|got completion with error",
@@ -181,7 +180,7 @@ NETWORK = (
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
          r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
-         r"We couldn't connect to 'https://|LocalEntryNotFoundError|OfflineModeIsEnabled|"
+         r"We could(?:n't| not) connect to ' ?https://|LocalEntryNotFoundError|OfflineModeIsEnabled|"
          rf"{_RETRIED}|Could not resolve host: (\S+)|SSLCertVerificationError|"
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
          r"Couldn't reach https?://|"
@@ -206,22 +205,22 @@ HOST = (
     general("disk-full", r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
             "the run could not write all of a checkpoint: no room is left for it, or the file system failed",
             "df -h; df -i; quota -s", "disk-quota", "disk-faulty"),
-    sign("folder-readonly", r"Read-only file system", "the run writes to a folder that is mounted read-only",
+    sign("folder-readonly", r"(?i:read-only file ?system)", "the run writes to a folder that is mounted read-only",
          "findmnt -T FOLDER", "disk-faulty"),
-    sign("disk-faulty", r"Stale (?:NFS )?file handle",
+    sign("disk-faulty", r"(?i:stale (?:nfs )?file handle)",
          "a network file system no longer knows a file: it was removed or replaced on another host, or its server "
          "exports another file system now", "findmnt -T FOLDER"),
-    sign("disk-faulty", r"Input/output error|Transport endpoint is not connected: '",
+    sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (?!\S{0,200}/slurm_script:)(\S{1,80}): No such file|"
          r"\bexec (\S{1,80}) failed: No such file|"
          r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
-         r"(\S{1,80}): command not found$|(?:line |: )\d+: (\S{1,80}): not found$|"
+         r"(\S{1,80}): command not found$|[Cc]ommand not found: ([\w.+-]{1,80})|"
+         r"(?:line |: )\d+: (\S{1,80}): not found$|"
          r"\b(?:ba)?sh: (?:line \d+: )?(/\S{1,200}/bin/\S{1,80}): No such file|"
-         r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found",
-         "the program {0} does not exist there", "which PROGRAM"),
-    sign("command-missing", r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
+         r"exec: \\?\"(\S{1,80}?)\\?\": executable file not found|"
+         r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
     DENIED,
@@ -255,10 +254,12 @@ HOST = (
          r"srun: error: Unable to (?:create|allocate|confirm)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
-    several(r"srun: error: Task launch", "Slurm could not start a task on a host", "scontrol show node HOST",
+    several(r"srun: error: (?:Task launch|task \S+ launch failed)", "Slurm could not start a task on a host",
+            "scontrol show node HOST",
             "scheduler", "node-lost", "clock-skew"),
     *KILLED,
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
-            r"Node \S{1,80} (?:is|became) not ready|node\.kubernetes\.io/(?:not-ready|unreachable)",
+            r"Node \S{1,80} (?:is|became) not ready|actor is dead because its node has died|"
+            r"node\.kubernetes\.io/(?:not-ready|unreachable)",
             "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
 )  # fmt: skip

@@ -42,6 +42,10 @@ SCRIPT = (
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),
+    # In the words of getopt and of Docker.
+    sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})",
+         "a program does not know an option that it was given, as one of another version or without a plugin: {0}",
+         "which PROGRAM"),
     script("module-missing", r"(?:^|: )(No module named \S+)|"
            r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
            rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
@@ -74,9 +78,10 @@ SCRIPT = (
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
-    script("worker-failed", r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) exited unexpectedly",
-           "a data loader worker ended and handed over no error: memory, or a crash in it", "dmesg -T | tail -20",
-           "killed", "crashed", "shm-small"),
+    script("worker-failed", r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]+\) )?exited unexpectedly|"
+           r"One of the subprocesses has abruptly died",
+           "a worker that prepares data ended and handed over no error: memory, or a crash in it",
+           "dmesg -T | tail -20", "killed", "crashed", "shm-small"),
     general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
             "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
 )  # fmt: skip

@@ -127,6 +127,14 @@ def test_a_warning_beats_neither_the_error_nor_success():
     assert (explained.cause, explained.ended_well) == ("", True)
 
 
+@pytest.mark.parametrize("log", [
+    "loading annotations into memory...\nDone (t=10.67s)\nindex created!\n", f"Done!\n{TRAINING}",
+    f"warm-up run finished\n{TRAINING}",
+], ids=["an index that is read", "a step before the training", "a run before the run"])  # fmt: skip
+def test_what_is_done_before_the_training_is_no_good_end(log):
+    assert not explain({"a": log}).ended_well
+
+
 def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
     warning = "UserWarning: Failed to load image extension: libodd.so: cannot open shared object file: No such file\n"
     lost = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]: Socket Timeout"

@@ -22,9 +22,7 @@ KINDS = [
     ("checkpoint-broken", "OSError: Unable to load weights from odd checkpoint file for './m.bin'"),
     ("arguments", "ValueError: Some specified arguments are not used by the OddParser: ['--x']"),
     ("file-permission", "odd.OpenException: open /data/x: Operation not permitted"),
-    ("disk-faulty", "odd.IoException: write: Stale file handle"),
     ("disk-quota", "odd.IoException: quota of the file system is used up"),
-    ("folder-readonly", "odd.IoException: write: read-only filesystem"),
     ("disk-full", "odd.IoException: the disk is full"),
     ("", "odd.IoException: failed to write the file"),
     ("peer-name-unresolvable", "odd.ConnException: getaddrinfo of node-3 gave nothing"),
@@ -39,6 +37,8 @@ KINDS = [
     ("gpu-missing", "Error response from daemon: cannot add the device \"/dev/kfd\": no such file or directory."),
     ("module-missing", "RuntimeError: odd is not installed"),
     ("gpu-missing", "RuntimeError: No supported accelerator was found"),
+    ("gpu-missing", "AssertionError: odd wants CUDA, but CUDA is not available"),
+    ("gpu-missing", "AssertionError: CUDA unavailable, invalid device 0 requested"),
     ("port-busy", "odd.BindException: port 8000 is already in use"),
     ("loss-nan", "FloatingPointError: Loss became infinite or NaN at iteration=0!"),
     ("cuda-fork", "RuntimeError: Odd can't create new processes if CUDA is already initialized."),
@@ -85,6 +85,7 @@ def test_a_text_of_advice_alone_is_kept():
 @pytest.mark.parametrize("error", [
     "ValueError: You selected an invalid accelerator name: `ddp`. Available names are: cpu, cuda, hpu.",
     "KeyError: 'gpu'",
+    "ValueError: the cuda kernels are not available for this dtype",
     "AttributeError: 'Driver' object has no attribute 'port'",
 ])  # fmt: skip
 def test_a_bad_value_that_is_named_after_a_gpu_is_the_scripts_fault(error):
