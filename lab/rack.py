@@ -14,6 +14,17 @@ from lab import waiting
 
 HOME = Path(__file__).resolve().parents[1]
 STORES = {"overlay2": "classic", "overlayfs": "containerd"}
+# No two engines have the same id. First the layers and blobs, as links; then all that is not there yet.
+_COPY = """
+to=/volumes/$2/_data
+find "$to" -mindepth 1 -delete
+cd "/volumes/$1/_data"
+for layers in overlay2/*/diff containerd/daemon/*content*/blobs containerd/daemon/*snapshotter*/snapshots/*/fs; do
+    [ ! -d "$layers" ] || cp --archive --link --parents "$layers" "$to"
+done
+cp --archive --update=none . "$to"
+rm -f "$to/engine-id"
+"""
 
 
 def make(target, **options):
@@ -65,8 +76,8 @@ class Rack:
     def load(self, image, copies):
         """Give every host an image of this machine's engine, past SSH, which would encrypt each of its gigabytes.
 
-        An engine takes half a minute of a core to load it. So one loads it for each image store, and the others get a
-        copy of its files. Volumes called `copies` and the store keep them for further racks, until `forget(copies)`.
+        An engine takes half a minute of a core to load it. So one loads it for each image store, and the others get
+        its files. Volumes called `copies` and the store keep them for further racks, until `forget(copies)`.
         """
         stores = {host: self.store(host) for host in self.hosts}
         with _alone(), ThreadPoolExecutor() as pool:
@@ -89,13 +100,20 @@ class Rack:
             raise
 
     def _copy(self, host, source, target):
-        """Copy what an engine keeps from one volume into another while the host is down."""
+        """Give the engine whose volume is `target` what the one of `source` keeps, while the host is down.
+
+        What no engine ever writes to again, an image's layers, stays on the disk once: as hard links, which need both
+        volumes below one mount.
+        """
         _docker("stop", self.container(host))
-        mounts = [f"type=volume,source={source},target=/from,readonly", f"type=volume,source={target},target=/to"]
-        # No two engines have the same id.
-        words = "find /to -mindepth 1 -delete; cp -a /from/. /to/ && rm -f /to/engine-id"
+        volumes = f"{_docker('info', '--format', '{{.DockerRootDir}}')}/volumes"
         image = _docker("inspect", "--format", "{{.Image}}", self.container(host))
-        _docker("run", "--rm", *(word for mount in mounts for word in ("--mount", mount)), image, "sh", "-c", words)
+        mount = ("--mount", f"type=bind,source={volumes},target=/volumes")
+        done = subprocess.run(
+            ["docker", "run", "--rm", *mount, image, "sh", "-ec", _COPY, "copy", source, target],
+            capture_output=True, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{source} to {target}: {done.stderr[-1000:]}"
         _docker("start", self.container(host))
         waiting.until(lambda: self.is_up(host), f"{host} to be up again")
 
