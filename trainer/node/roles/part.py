@@ -58,7 +58,8 @@ class Part:
         self._others = {name: unheard for role in plan.roles for name in role.nodes if name != node}
         self._lock, self._is_over, self._closed = threading.Lock(), threading.Event(), threading.Event()
         self._life: Life | None = None
-        self._phase, self._why_not = WAITS, ""
+        # `_heard`: the phase of which the last round of questions told all.
+        self._phase, self._heard, self._why_not = WAITS, "", ""
         # When its time came to stop (the run is over, or somebody asked), and since when its program has run.
         self._stops_at = self._since = 0.0
         self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
@@ -144,7 +145,9 @@ class Part:
         while not self._stops_at:
             time.sleep(_LOOK_S)
         end = time.monotonic() + _TELL_S[phase]
-        while not all(view.over for view in self._others.values()) and time.monotonic() < end:
+        while (
+            not (self._heard == phase and all(view.over for view in self._others.values())) and time.monotonic() < end
+        ):
             time.sleep(_LOOK_S)
         self._closed.set()
         peers.close(self._listening)
@@ -187,10 +190,11 @@ class Part:
             self._hear(answer, node)
 
     def _ask_all(self) -> None:
-        """Ask all that do not know yet that the run is over."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while not self._closed.wait(_ROUND_S):
-                list(pool.map(self._ask, [node for node, view in self._others.items() if not view.over]))
+                phase = self._phase
+                list(pool.map(self._ask, self._others))
+                self._heard = phase
                 self._decide()
 
     def _look_all(self) -> None:

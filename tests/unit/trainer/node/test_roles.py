@@ -8,8 +8,12 @@ import time
 
 import pytest
 
+from lab import waiting
+from lab.ports import free_port
+from muster.errors import DONE, FAILED
 from trainer.node.hang import links
 from trainer.node.roles import ready
+from trainer.node.roles.part import Part
 from trainer.node.roles.plan import (
     AS_PLANNED,
     BROKE,
@@ -100,6 +104,24 @@ def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
 def test_who_trains_has_time_to_save_where_another_role_has_failed():
     assert TRAIN.grace == SAVES_S
     assert (REWARD.grace, WORK.grace) == (HELPER_S, HELPER_S)
+
+
+def test_who_stops_next_hears_at_once_that_the_last_one_has_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # three nodes in one process
+    (tmp_path / "logs").mkdir()
+    roles = tuple(Role(name, {name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
+    plan = Plan(roles, "k" * 32)
+    parts = first, second, last = [Part(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
+    broken = threading.Thread(target=first.settle, args=(None, FAILED, False), daemon=True)
+    broken.start()
+    waiting.until(lambda: all(part.over == TOO_EARLY for part in parts), "all to hear of the end", 10)
+    time.sleep(0.5)  # and to have heard that all others know
+    assert not second.may_stop()
+    last.settle(None, DONE, released=True)
+    waiting.until(second.may_stop, "its turn", 2)
+    second.settle(None, DONE, released=True)
+    broken.join(10)
+    assert not broken.is_alive()
 
 
 def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
