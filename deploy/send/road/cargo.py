@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 
-# Bytes of a piece, and of the parts that have such pieces: larger ones take longer from host to host, smaller ones cost
-# hosts more processes.
-_SIZES = ((128 << 10, 4 << 20), (1 << 20, 4 << 30), (4 << 20, 1 << 60))
+# Bytes of a piece, and of the parts that have such pieces: larger ones take longer from host to host, and after a cut
+# more goes again; smaller ones cost hosts more processes.
+_SIZES = ((128 << 10, 4 << 20), (512 << 10, 64 << 20), (1 << 20, 4 << 30), (4 << 20, 1 << 60))
 
 
 class Piece(NamedTuple):

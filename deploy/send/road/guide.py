@@ -27,8 +27,8 @@ from .routes import HERE, Stop
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
 # (door/framing.py); and then the command has its time.
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
-# How much faster a host must get it that was led around another.
-_FASTER = 1.5
+# So long nothing leaves here while a host has not said what lies there: it may be what the others lack.
+_ASKED_S = 1.5
 _SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
 _CODE = digits(0, 255)
 _WHY = {
@@ -65,7 +65,7 @@ class Delivery(Stop):
         super().__init__(host, dict(cargo.pieces), since=time.monotonic())
         self.cargo, self.line, self.offers = cargo, line, offers
         self.ended, self.sources = Future[Delivered](), Counter[str]()
-        self.key, self.is_ready, self.number = "", False, ""
+        self.key, self.is_ready, self.number, self.asked = "", False, "", self.since
         # Whether another push must bring the rest.
         self.is_cut = not offers
         # When the first of its bytes left here.
@@ -92,8 +92,6 @@ class Guide:
         self._deliveries, self._numbers = dict[Delivery, None](), count(1)
         # Who waits for the answer of its source, by the number of that question.
         self._asks = dict[str, Delivery]()
-        # Who was led around whom, when, and how fast that was; whether such is done at all.
-        self._tried, self._detours = dict[Delivery, tuple[float, Delivery, float]](), True
 
     def hear(self, delivery: Delivery, word: str, rest: str) -> None:
         """A line of a host's answer. Words that nobody knows are nothing."""
@@ -101,7 +99,8 @@ class Guide:
         if word in ("had", "got"):
             self._take(delivery, rest, new=word == "got")
         elif word == "ready" and not delivery.is_ready and (ready := READY.fullmatch(rest)):
-            delivery.key, delivery.serves, delivery.is_ready = ready[2] or "", bool(ready[2]), True
+            delivery.key, delivery.is_ready = ready[2] or "", True
+            delivery.asks = delivery.serves = bool(delivery.key)
             self._meet(delivery, int(ready[1]) * 1024)
         elif word == "serving":
             self._connect(delivery, rest)
@@ -120,9 +119,11 @@ class Guide:
     def look(self) -> None:
         """See to hosts that are silent or slow."""
         now = time.monotonic()
+        self._set_off(now)
         for delivery in routes.silent(self._deliveries, now):
             self._leave(delivery, "silent")
-        self._lead_around(now)
+        for delivery in routes.detours(self._deliveries, now):
+            self._leave(delivery, "slow")
         self._let_go()
         for delivery in [*self._deliveries]:
             wait_s = _STILL_S if delivery.is_ready else _READY_S
@@ -135,20 +136,6 @@ class Guide:
         """Whether its source has nothing that it lacks: if that is still for too long, it alone is lost."""
         source, lacks = delivery.source, delivery.lacks()
         return bool(source and lacks and not source.ended.done() and not source.got & lacks)
-
-    def _lead_around(self, now: float) -> None:
-        """Lead hosts around slow ones; back, and never again, if what they ask then is the slow one."""
-        for delivery, (since, slow, rate) in [*self._tried.items()]:
-            if now - since > 2 * routes.WINDOW_S:
-                del self._tried[delivery]
-                if delivery.lacks() and delivery.rate(now) < _FASTER * rate:
-                    self._detours = False
-                    delivery.avoids.discard(slow)
-                    self._route(delivery)
-        for waiting in routes.detours(self._deliveries, now) if self._detours else ():
-            if source := waiting.source:
-                self._tried[waiting] = (now, source, source.rate(now))
-                self._leave(waiting, "slow")
 
     def _let_go(self) -> None:
         """Once all that leaves here has come, hosts may go on without this machine."""
@@ -182,7 +169,7 @@ class Guide:
             self._rates.take(hosts, delivery.sources[HERE], now - delivery.began)
 
     def _meet(self, delivery: Delivery, free: int) -> None:
-        """It has said what lies there. That goes to no other from here: those that answered sooner get it there."""
+        """It has said what lies there."""
         if delivery.offers:
             delivery.sizes = {digest: delivery.sizes[digest] for digest in delivery.got}
             delivery.end(Delivered(Done(0, "", ""), Counter()))
@@ -190,11 +177,23 @@ class Guide:
             _check_space(delivery, free)
         # What was there says nothing of how fast it gets the rest.
         delivery.marks, delivery.peak = [], 0.0
-        for other in [*self._deliveries]:
-            lent = other.weight(other.lacks() & delivery.got)
-            if other.is_ready and not other.source and lent >= routes.WORTH:
-                self._route(other)
-        self._route(delivery)
+        self._set_off(time.monotonic())
+
+    def _set_off(self, now: float) -> None:
+        """Route whoever has said what lies there, once all have: last, so as the head of a chain, who has most. And
+        whoever gets from here what another host has by now."""
+        waits = any(not each.is_ready and not each.ended.done() for each in self._deliveries)
+        for delivery in sorted(self._deliveries, key=lambda each: (each.bytes, each.routed)):
+            if not delivery.is_ready or delivery.source or delivery.ended.done():
+                continue
+            if waits and now - delivery.asked < _ASKED_S:
+                continue
+            if not delivery.routed or self._is_lent(delivery):
+                self._route(delivery)
+
+    def _is_lent(self, delivery: Delivery) -> bool:
+        source = routes.source_for(delivery, self._deliveries)
+        return bool(source and delivery.weight(delivery.lacks() & source.got) >= routes.WORTH)
 
     def _route(self, delivery: Delivery) -> None:
         """Choose from whom a host gets what it lacks, and see to it."""
@@ -204,8 +203,7 @@ class Guide:
         delivery.routed = delivery.since
         delivery.number = str(next(self._numbers))
         delivery.line.order("stop")
-        source = routes.source_for(delivery, self._deliveries) if delivery.key else None
-        if source:
+        if source := routes.source_for(delivery, self._deliveries):
             delivery.source = source
             self._asks[delivery.number] = delivery
             source.line.order("serve", delivery.number, delivery.key)

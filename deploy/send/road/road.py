@@ -134,6 +134,7 @@ class Road:
         delivery = Delivery(session.host.name, cargo, line, offers=not argv)
         with self._lock:
             self._deliveries.append(delivery)
+        tell("asked", "")
         line.begin()
         return delivery
 

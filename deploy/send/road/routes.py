@@ -25,8 +25,9 @@ class Stop:
     """A delivery to a host, as far as it is known here. `sizes`: of the pieces of its list. `got`: those it has.
 
     `source`: the delivery that passes on to it what that has, None for this machine; `avoids`: from those it gets
-    nothing. `serves`: whether others may get from it. `marks`: times, and its bytes then, of the last WINDOW_S.
-    `since`: when it last got something, or a source; `routed`: a source. `peak`: the most bytes a second that it got.
+    nothing. `asks`, `serves`: whether it can get from others, and they from it. `marks`: times, and its bytes then, of
+    the last WINDOW_S. `since`: when it last got something, or a source; `routed`: a source. `peak`: the most bytes a
+    second that it got.
     """
 
     host: str
@@ -34,6 +35,7 @@ class Stop:
     got: set[str] = field(default_factory=set)
     source: Self | None = None
     avoids: set[Self] = field(default_factory=set)
+    asks: bool = True
     serves: bool = False
     marks: list[tuple[float, int]] = field(default_factory=list)
     since: float = 0.0
@@ -82,8 +84,9 @@ def source_for(stop: S, stops: Collection[S]) -> S | None:
     shared = {
         other: stop.weight(lacks & other.sizes.keys())
         for other in stops
-        if other.serves and other.host != stop.host and other not in stop.avoids and stop not in other.above()
-    }
+        if stop.asks and other.serves and other.host != stop.host
+        and other not in stop.avoids and stop not in other.above()
+    }  # fmt: skip
     asked = Counter(other.source for other in stops if other.lacks() and other is not stop)
     # Of hosts that have the same, the one that serves fewest: that makes a chain.
     best = max(shared, key=lambda other: (shared[other], -asked[other]), default=None)

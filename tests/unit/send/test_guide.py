@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from deploy.send.road import routes
+from deploy.send.road import guide, routes
 from deploy.send.road.cargo import Cargo, of_bytes
 from deploy.send.road.guide import Delivery, Guide, NoRoad
 from deploy.send.road.rates import Rates
@@ -135,6 +135,37 @@ def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
     assert late.line.pieces == DIGESTS[15:]
 
 
+def test_nothing_leaves_before_every_host_has_said_what_lies_there(push, monkeypatch):
+    hosts = empty, half, late = [push.host(name) for name in ("empty", "half", "late")]
+    for each in hosts:
+        push.guide.hear(each, "asked", "")
+    push.ready(half, had=DIGESTS[:20])
+    push.ready(empty)
+    push.guide.look()
+    assert not any(each.line.pieces for each in hosts)
+    monkeypatch.setattr(guide, "_ASKED_S", 0.0)
+    push.guide.look()
+    assert (empty.source, half.source) == (half, None)
+    assert half.line.pieces == DIGESTS[20:]
+    push.ready(late)
+    assert (late.source, late.line.pieces) == (empty, [])
+
+
+def test_who_gets_from_here_what_another_has_is_led_there_once_that_can_be(push, monkeypatch):
+    first, second, third = push.host("first"), push.host("second"), push.host("third")
+    for each in (first, second, third):
+        push.ready(each)
+    push.got(first, DIGESTS[:9])
+    monkeypatch.setattr(routes, "SILENT_S", 0.0)
+    push.guide.look()
+    assert second.source is None, "the link to the first one is cut, and the third one waits for it"
+    push.got(second, DIGESTS[:1])
+    assert third.source is first
+    monkeypatch.undo()
+    push.got(third, DIGESTS[:9])
+    assert (third.source, second.source, second.line.pieces) == (first, third, [])
+
+
 WHERE = f"29801 root {KEY} 10.0.0.1 10.1.0.1"
 
 
@@ -153,7 +184,8 @@ def test_a_question_has_one_answer_and_only_of_who_was_asked(push):
     for _ in range(3):
         push.guide.hear(first, "serving", f"{second.number} {WHERE}")
     assert asked(second) == [second.number]
-    assert second.line.orders[-1] == ("from", second.number, "1,20p", "29801", "root", KEY, "10.0.0.1 10.1.0.1")
+    lines = f"1,{len(DIGESTS)}p"
+    assert second.line.orders[-1] == ("from", second.number, lines, "29801", "root", KEY, "10.0.0.1 10.1.0.1")
     for number in ("", "x", "-1", "99", f" {third.number}"):
         push.guide.hear(second, "serving", f"{number} {WHERE}")
     assert asked(third) == []
