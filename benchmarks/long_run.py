@@ -224,7 +224,7 @@ class Long:
         small = self.names[-1]
         hosts = [name for name in self.names if trouble.small is None or trouble.small == (name == small)]
         host, before = self.draw.choice(hosts), self.output.stat().st_size
-        told = Told(trouble, host if trouble.make else "fab", time.time())
+        told = Told(trouble, host if trouble.make else "muster", time.time())
         say(f"{trouble.name}: {told.host}")
         if trouble.make is None:
             self.follower.kill()
