@@ -32,13 +32,17 @@ from ..run.own_run import OwnRun, of_run
 
 SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
-_PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
-_JOB = re.compile(r"(?:JOB|STEP|StepId=|JobId=|job) ?(\d{1,12})\b")
+_PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|PORT|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
-_HOST = re.compile(
-    r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
-    r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
-)
+# What a command needs and the lines of the evidence have.
+_PLACES = {
+    "JOB": re.compile(r"(?:JOB|STEP|StepId=|JobId=|job) ?(\d{1,12})\b"),
+    "PORT": re.compile(r"\bport (\d{1,5})\b"),
+    "HOST": re.compile(
+        r"connect to host ([A-Za-z0-9][\w.-]{0,80}) port|hostname ([A-Za-z0-9][\w.-]{0,80}):|"
+        r"@([A-Za-z0-9][\w.-]{0,80}): Perm"
+    ),
+}
 _STDIN, _HINT = "-", "name files, a folder of logs, a run (`muster runs`), a cause, or - for standard input"
 
 
@@ -168,7 +172,8 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     line = explanation.evidence[0] if explanation.evidence else None
     path = files.get(line.node, "") if line else ""
     log = shlex.quote(path) if path and not path.endswith(".gz") else ""
-    known = {"SCRIPT": script, "JOB": _first_of(_JOB, text), "HOST": _first_of(_HOST, text), "LOG": log}
+    known = {"SCRIPT": script, "LOG": log}
+    known |= {word: _first_of(pattern, text) for word, pattern in _PLACES.items()}
     for word, value in known.items():
         then = re.sub(rf"\b{word}\b", value.replace("\\", r"\\"), then) if value else then
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
