@@ -24,11 +24,16 @@ def status(options: Options, console: Console) -> int:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
     from ..hosts import recorded
     from ..hosts.look import status as hosts_status
+    from ..local import up as launch
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
     if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
         return slurm_runs.status(known, console)
+    if run_dir := recorded.on_this_machine(options):
+        launch.list_all(console, run_dir.name)
+        console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
+        return DONE
     asked = recorded.filled(options, console)
     return hosts_status.status(load_cluster(asked), asked.run if options.run else "", console)
 

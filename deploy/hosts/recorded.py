@@ -74,6 +74,14 @@ def or_here(options: Options, console: Console) -> Options:
     return filled(replace(options, run=run_dir.name), console)
 
 
+def on_this_machine(options: Options) -> Path | None:
+    """The run of this machine that a command means which names no hosts: its own, or the latest if hosts have none."""
+    if names_hosts(options) or (options.run in ("", "latest") and record.newest(record.HOSTS)):
+        return None
+    run_dir = _here(options)
+    return run_dir if run_dir.is_dir() and record.facts(run_dir).get("backend") != record.HOSTS else None
+
+
 def newest_of(runs: Container[str]) -> RunId | None:
     """The newest run that was deployed from this folder, if it is one of `runs`: hosts have those of others as well."""
     newest = record.newest(record.HOSTS)

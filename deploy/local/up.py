@@ -437,9 +437,9 @@ def stop_all(console: Console, run: str = "") -> int:
     return count
 
 
-def list_all(console: Console) -> None:
-    """`make runs`."""
-    console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine())))
+def list_all(console: Console, named: str = "*") -> None:
+    """`make runs`, or the runs that are `named` so."""
+    console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine()), named))
 
 
 def _split(arguments: str) -> list[str]:

@@ -177,6 +177,27 @@ def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
     assert [each["before"] for each in _seen(tmp_path)] == [False, False]
 
 
+ASKS = """
+import os, sys, torch
+from torch.distributed.launcher.api import LaunchConfig
+from trainer.node.launch import forks
+for torch.version.cuda, LaunchConfig.numa_options in (("13.0", None), (None, None)):
+    print(forks.can_start([sys.executable, "-u", "train.py"], os.environ))
+del LaunchConfig.numa_options
+torch.version.cuda = "12.1"
+print(forks.can_start([sys.executable, "-u", "train.py"], os.environ))
+"""
+
+
+def test_a_rank_is_no_fork_where_torchrun_asked_cuda_for_gpus_also_if_there_are_none(tmp_path):
+    """Such a fork's torch says `Cannot re-initialize CUDA in forked subprocess`, where the machine has no driver."""
+    (tmp_path / "train.py").touch()
+    command = [sys.executable, "-P", "-c", ASKS]
+    variables = environment(PYTHONPATH=str(HOME))
+    done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
 WAITS = """
 import os, sys, time, torch
 open(os.environ["HERE"] + f"/{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.getpid()}", "w").close()

@@ -291,9 +291,9 @@ def story_since(run_dir: Path, since: float | None = None) -> list[Happening]:
     return [line for line in lines if line.t >= (last if since is None else since)]
 
 
-def listing(runs: Path, going_on: Collection[str]) -> list[RunFacts]:
-    """All runs, newest last."""
-    run_dirs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
+def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
+    """All runs that are `named` so, newest last."""
+    run_dirs = [path for path in runs.glob(named) if path.is_dir() and not path.is_symlink()]
     return [_listed(path, going_on) for path in sorted(run_dirs, key=started)]
 
 

@@ -90,7 +90,7 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         )
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
-        return ""
+        return f"the folder has {root}{top}, and Python does not look there: -e PYTHONPATH={root.rstrip('/') or '.'}"
     meant = near_file(folder, f"{path}.py", ".py")
     missing = f"{root}{top} has no {path.removeprefix(f'{root}{top}/')}.py"
     name = meant.removeprefix(root).removesuffix(".py").replace("/", ".")

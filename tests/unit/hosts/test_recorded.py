@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from deploy.commands.main import run
 from deploy.core.errors import UsageError
 from deploy.hosts import recorded
 from deploy.job.options import Options
@@ -58,6 +59,21 @@ def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     assert where(Options(), recorded.or_here) == ("", "")
     assert where(Options(run="latest"), recorded.or_here) == ("", "latest")
     assert where(Options(run="r1"), recorded.or_here) == ("a", "r1")
+
+
+def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deployed(runs, capsys):
+    started(runs, "r1", "processes", 1.0)
+    started(runs, "r2", "docker", 2.0)
+    run(["status"])
+    out, err = capsys.readouterr()
+    assert out.split()[:2] == ["r2", "unfinished"]
+    assert "muster why --run r2" in err
+    run(["status", "--run", "r1"])
+    assert capsys.readouterr().out.split()[:2] == ["r1", "unfinished"]
+    started(runs, "r3", record.HOSTS, 0.5, hosts=["a"])
+    assert recorded.on_this_machine(Options()) is None
+    assert recorded.on_this_machine(Options(hosts="a", run="r1")) is None
+    assert recorded.on_this_machine(Options(run="r3")) is None
 
 
 def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):

@@ -129,11 +129,16 @@ def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_
     )
 
 
-def test_a_module_that_was_sent_and_is_not_found_is_no_package(tmp_path):
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models/net.py").write_text("x")
-    assert missed.hint("ModuleNotFoundError: No module named 'models.net'", tmp_path, Choice()) == ""
-    assert missed.hint("ModuleNotFoundError: No module named 'models'", tmp_path, Choice()) == ""
+@pytest.mark.parametrize(("root", "path"), [("", "."), ("src/", "src")])
+def test_a_module_that_was_sent_and_is_not_found_is_no_package_and_where_it_lies_is_put_on_the_path(
+    tmp_path, root, path
+):
+    (tmp_path / f"{root}models").mkdir(parents=True)
+    (tmp_path / f"{root}models/net.py").write_text("x")
+    for module in ("models.net", "models"):
+        assert missed.hint(f"ModuleNotFoundError: No module named '{module}'", tmp_path, Choice()) == (
+            f"the folder has {root}models, and Python does not look there: -e PYTHONPATH={path}"
+        )
 
 
 def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_path):

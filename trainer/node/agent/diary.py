@@ -102,7 +102,9 @@ class Diary:
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
             how, about = expected or self._how(life, oom)
-            last_words = self._last_words(words, life) if life.failed else script.LastWords()
+            # Who is killed from outside has not said why, and its last lines would hide what the kernel says.
+            mute = oom is False and not expected and not self._launcher
+            last_words = self._last_words(words, life) if life.failed and not mute else script.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
                 self.died = f"{how}: {last_words.error}" if last_words.error else how

@@ -205,13 +205,14 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
 
     from ..files.share import KEY  # with it, a reader of the page could join the nodes' exchange of files
 
-    distributions = list(importlib.metadata.distributions())
-    packages = {package.name: package.version for package in distributions if package.name}
+    # Of two with one name, Python imports the first.
+    distributions = {package.name: package for package in reversed(list(importlib.metadata.distributions()))}
+    packages = {name: package.version for name, package in distributions.items() if name}
     shown = variables.keys() - handover.names(variables) - {KEY}
     return {
         "python": platform.python_version(),
         "torch": packages.get("torch"),
-        "cuda": _cuda(next((package for package in distributions if package.name == "torch"), None)),
+        "cuda": _cuda(distributions.get("torch")),
         "driver": gpus.driver or None,
         "gpu": ", ".join(dict.fromkeys(gpus.names.values())) or None,
         "system": platform.platform(),

@@ -1,8 +1,8 @@
 """Forks the ranks from torchrun's process, which has imported torch, so that they need not import it.
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process has no
-threads and does not look for GPUs, so a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets
-one (ranks.py): as where the script sets variables that torch reads when it is imported (early.py).
+threads, and a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets one (ranks.py): as where
+torchrun has looked for GPUs, or the script sets variables that torch reads when it is imported (early.py).
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     # torchrun's --no-python it is not Python at all.
     supported = bool(words) and (words[0] == "-m" or words[0].endswith(".py")) and sys.platform == "linux"
     given = {name: value for name, value in environment.items() if name.startswith(_READ_ON_IMPORT)}
-    if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_gpu_open():
+    if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_asked_for_gpu():
         return False
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
     return words[:2] == ["-m", NAME] or not early.sets_variables_first(words, Path.cwd(), path)
@@ -156,8 +156,12 @@ def run(words: list[str]) -> None:
     sys.exit(DONE)
 
 
-def _has_gpu_open() -> bool:
-    """Whether an import has opened a GPU: CUDA does not survive a fork."""
+def _has_asked_for_gpu() -> bool:
+    """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun asked for one, in vain or not."""
+    torch = sys.modules.get("torch")
+    # It asks since it binds ranks to the memory that is near their GPU.
+    if torch and torch.version.cuda and hasattr(torch.distributed.launcher.LaunchConfig, "numa_options"):
+        return True
     open_files = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

@@ -234,7 +234,10 @@ def _pointing(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], named: re.Ma
     if sum(entry.file_size for entry in described) > _MOST_DIRECTORY:
         raise Stop(FAILED, f"-e {editable.inside}: what describes it is more than 16 MiB")
     info = {entry.filename: whole.read(entry) for entry in described}
+    # A setup.py may name a package where setuptools wants a module: its wheel has no code, and pip's -e finds it.
+    names = info.get(f"{named[1]}-{named[2]}.dist-info/top_level.txt", b"").decode(errors="replace").split()
     tops = {entry.filename.split("/")[0] for entry in infos if ".dist-info/" not in entry.filename}
+    tops = tops or {name for name in names if name.isidentifier()}
     roots = [root for root in ("src", ".") if tops and all((editable.folder / root / top).exists() for top in tops)]
     if not roots:
         raise Stop(

@@ -218,6 +218,15 @@ def test_the_key_of_the_nodes_exchange_is_not_written_down():
     assert told["variables"] == {"MUSTER_NODE": "a"}
 
 
+def test_of_two_packages_with_one_name_the_run_s_record_has_the_one_that_python_imports(tmp_path, monkeypatch):
+    for place, version in (("first", "2.14.1"), ("second", "2.13.0+cpu")):
+        (tmp_path / place / f"torch-{version}.dist-info").mkdir(parents=True)
+        (tmp_path / place / f"torch-{version}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {version}\n")
+    monkeypatch.setattr("sys.path", [str(tmp_path / "first"), str(tmp_path / "second")])
+    found_here = telemetry.environment({}, telemetry.Gpus({}))
+    assert (found_here["torch"], found_here["packages"]) == ("2.14.1", {"torch": "2.14.1"})
+
+
 def test_an_agent_that_a_signal_stopped_is_told_of_and_woken():
     torchrun = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen([sys.executable, "-c", torchrun], stdin=subprocess.PIPE) as agent:

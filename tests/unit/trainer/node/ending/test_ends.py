@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -223,6 +224,17 @@ def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_f
     (told,) = told_ends(tmp_path)
     assert (told["rank"], told["code"], told["victim"]) == (0, 1, True)
     assert "Connection reset" in told["error"]
+
+
+@pytest.mark.parametrize(("oom", "shown"), [(True, ("loading shard 7",)), (None, ("loading shard 7",)), (False, ())])
+def test_the_last_lines_of_a_rank_that_was_killed_from_outside_do_not_hide_that(tmp_path, oom, shown):
+    place = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
+    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': -9})}\n")
+    diary = Diary(tmp_path / "run", "n1", tmp_path)
+    diary._memory = SimpleNamespace(killed=lambda: oom, of_host=lambda: False)
+    diary.keep(lambda local_rank: "loading shard 7\n")
+    (failure,) = diary.failures
+    assert failure.last_words.words == shown
 
 
 @pytest.mark.holds("secrets-masked")
