@@ -181,7 +181,9 @@ ASKS = """
 import os, sys, torch
 from torch.distributed.launcher.api import LaunchConfig
 from trainer.node.launch import forks
-for torch.version.cuda, LaunchConfig.numa_options in (("13.0", None), (None, None)):
+for torch.version.cuda, torch.version.hip, LaunchConfig.numa_options in (
+    ("13.0", None, None), (None, "7.0", None), (None, None, None)
+):
     print(forks.can_start([sys.executable, "-u", "train.py"], os.environ))
 del LaunchConfig.numa_options
 torch.version.cuda = "12.1"
@@ -195,7 +197,7 @@ def test_a_rank_is_no_fork_where_torchrun_asked_cuda_for_gpus_also_if_there_are_
     command = [sys.executable, "-P", "-c", ASKS]
     variables = environment(PYTHONPATH=str(HOME))
     done = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["False", "True", "True"]
+    assert done.stdout.split() == ["False", "False", "True", "True"]
 
 
 WAITS = """

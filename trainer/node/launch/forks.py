@@ -160,7 +160,8 @@ def _has_asked_for_gpu() -> bool:
     """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun asked for one, in vain or not."""
     torch = sys.modules.get("torch")
     # It asks since it binds ranks to the memory that is near their GPU.
-    if torch and torch.version.cuda and hasattr(torch.distributed.launcher.LaunchConfig, "numa_options"):
+    has_gpus = torch and (torch.version.cuda or torch.version.hip)
+    if torch and has_gpus and hasattr(torch.distributed.launcher.LaunchConfig, "numa_options"):
         return True
     open_files = []
     for descriptor in Path("/proc/self/fd").iterdir():
