@@ -143,7 +143,7 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
     assert "+print(&#39;changed&#39;)" in page
     assert "<b>Output files</b>" in page
     assert "&lt;script&gt;alert(1)" in page
-    assert "muster up --workers 1 --backend processes --script train.py" in page
+    assert "muster up --workers 1 --backend processes train.py" in page
     assert not [words for words in ("Nothing was", "missing", "Incomplete") if words in page]
     packages = json.loads((project.runs / "seen/environment.json").read_text())["packages"]
     assert "torch" in packages
@@ -271,7 +271,7 @@ def test_one_rank_typed_as_python_starts_as_by_hand_and_is_watched_and_resumed(p
     assert done.returncode == 0, done.stderr
     assert "sees []" in done.stdout
     assert json.loads((project.runs / "alone/outcome.json").read_text())["step"] == 30
-    assert "--script 'python alone.py 30'" in (project.runs / "alone/report.html").read_text().replace("&#39;", "'")
+    assert " python alone.py 30<" in (project.runs / "alone/report.html").read_text()
     again = project("--resume", "latest")
     assert "sees []" in again.stdout, "the script is typed as it was"
 
