@@ -114,8 +114,10 @@ def test_who_stops_next_hears_at_once_that_the_last_one_has_ended(tmp_path, monk
     parts = first, second, last = [Part(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
     broken = threading.Thread(target=first.settle, args=(None, FAILED, False), daemon=True)
     broken.start()
-    waiting.until(lambda: all(part.over == TOO_EARLY for part in parts), "all to hear of the end", 10)
-    time.sleep(0.5)  # and to have heard that all others know
+    heard = [part._others for part in parts]
+    waiting.until(
+        lambda: all(view.over for others in heard for view in others.values()), "all to know that all know", 10
+    )
     assert not second.may_stop()
     last.settle(None, DONE, released=True)
     waiting.until(second.may_stop, "its turn", 2)
