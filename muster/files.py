@@ -12,12 +12,10 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
-_BALLAST, _BALLAST_BYTES = ".ballast", 256 * 1024
 # The bytes of one document, how deep its lists and objects may lie in each other, and how many they may be: one takes
 # far more time and memory than its two letters.
 MOST_BYTES, MOST_DEPTH, MOST_LISTS = 2 << 20, 50, 100_000
@@ -52,26 +50,6 @@ def write_own(path: Path, text: str, mode: int = 0o600) -> None:
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def keep_ballast(folder: Path) -> None:
-    """Reserve some space in `folder`, which `surely` releases for an important file when the disk is full."""
-    with suppress(OSError):
-        (folder / _BALLAST).write_bytes(os.urandom(_BALLAST_BYTES))  # some file systems use no space for zeros
-
-
-def surely(write: Callable[[], object], folder: Path | None) -> bool:
-    """Call `write`; if it fails, delete the ballast of `folder` and call it again. Returns whether it succeeded."""
-    for ballast in (folder / _BALLAST if folder else None, None):
-        try:
-            write()
-            return True
-        except OSError:
-            if ballast is None:
-                return False
-            with suppress(OSError):
-                ballast.unlink()
-    return False
 
 
 def parse(text: str | bytes) -> Any:

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import STOPPED
-from .files import replace, surely
+from .files import replace
+from .reserve import write_surely
 
 # The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
 # a full disk.
@@ -105,4 +106,4 @@ class Stop:
 def _tell_agent(text: str, local_rank: int | None = None) -> None:
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         number = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
-        surely(partial(replace, Path(agent) / f"{number}.pid", text), Path(agent))
+        write_surely(partial(replace, Path(agent) / f"{number}.pid", text), Path(agent))

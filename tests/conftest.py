@@ -139,7 +139,7 @@ _WAITING = {
     *(f"tests/unit/trainer/node/{name}.py" for name in ("agent/test_handover", "agent/test_output", "agent/test_turn")),
     *(f"tests/unit/trainer/node/{name}.py" for name in ("beside/test_on_end", "beside/test_telemetry")),
     *(f"tests/unit/trainer/node/{name}.py" for name in ("hang/test_stacks", "membership/test_register")),
-    *("tests/unit/trainer/node/files/test_neighbour_copies.py", "tests/unit/trainer/node/ending/test_why.py"),
+    *("tests/unit/trainer/node/files/test_neighbour_copies.py", "tests/unit/trainer/node/ending/test_doing_now.py"),
 }
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
-from muster.files import read_object, replace, surely
+from muster.files import read_object, replace
+from muster.reserve import write_surely
 
 from .run_dir import RankFolder, in_run
 
@@ -133,5 +134,5 @@ def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path 
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(agent)
     folders = [folder for folder in (private, run_folder / "outcome" if run_folder else None) if folder]
-    written = [surely(partial(replace, folder / f"{name}.json", text), private) for folder in folders]
+    written = [write_surely(partial(replace, folder / f"{name}.json", text), private) for folder in folders]
     return all(written)

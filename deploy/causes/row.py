@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .ends import Cause
+from .end_causes import Cause
 
 # How calls fail. The names of outcomes are those of deploy/preflight/answers.py.
 LOST = frozenset({"dropped", "late", "at-times", "silent"})

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from .ends import Cause
+from .end_causes import Cause
 from .row import Row, Section
 from .rows import (
+    clocks,
     gpus,
     hosts,
     interfaces,
@@ -39,6 +40,7 @@ SECTIONS: tuple[Section, ...] = tuple(
         interfaces,
         links,
         ports,
+        clocks,
         resources,
         rehearsal,
         scripts,

@@ -35,7 +35,7 @@ class NodeState:
 
     A node is lost if its host is: then it is unknown whether the node has ended. `trouble`: its container is `paused`
     or `gone`, its folder of the run is `closed` to it,
-    or its host is `unseen` at the moment; or `lifeless`: its engine is silent, and its files stand still.
+    or its host is `unseen` at the moment; or `lifeless`: its engine is silent, and its files do not grow.
     """
 
     node: str

@@ -1,6 +1,6 @@
 """Format numbers, sizes and times for readers: short, aligned, with their unit. Pure.
 
-Messages, the console and the tables format here; report/page/units.py builds on it.
+Messages, the console and the tables format here; report/page/ builds on it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The only door to the local Docker engine."""
+"""The only door to container engines, of this machine and of hosts."""

@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ..causes.table import DOCS, end_of
+from . import unreached_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
 from .read import read
 from .reading import Hit, Line, Reading, Root
-from .signs import store as explain_store
 from .signs.general import kind_by
 from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNALS, SIGNS, Sign, Weight
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
@@ -121,7 +121,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     with_lines = [reading for reading in readings if reading.number]
     if are_all and not fatal and with_lines and all(reading.ended_well for reading in with_lines):
         return Explanation("", "it ended well: nothing in it failed", ended_well=True, next="muster fetch --hosts ...")
-    store = explain_store.explained(readings)
+    store = unreached_store.explained(readings)
     hit = _chosen(fatal, root)
     odd = odd_ones([wait for reading in readings for wait in reading.waits])
     if store and (hit is None or hit.weight < Weight.CAUSE or hit.sign is None):

@@ -17,7 +17,7 @@ from .blame import sign_by_words
 from .launchers import Report, ended
 from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
-from .signs.refine import refined
+from .refine import refined
 from .signs.table import (
     LAST_ERROR,
     NO_FAMILY,

@@ -1,4 +1,4 @@
-"""The commands that a host runs for us, as argument lists. ssh/ quotes them.
+"""The commands that a host runs for us, as argument lists. door/ quotes them.
 
 Each command is one round trip and needs a POSIX shell and the usual tools; its text lies in scripts/. Most answers are
 lines of a word, a blank and a value, which facts.py, status.py, gpus.py and logs.py read.

@@ -28,6 +28,8 @@ from . import audit
 from .commands import script
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
+# How long a deploy that may wait (--wait) does so for the lock of another one; every other command is refused at once.
+WAIT_S = 600.0
 _POLL_S, _RELEASE_S, _ANSWER_S, _MOST_LINES = 0.5, 5.0, 60.0, 100
 
 

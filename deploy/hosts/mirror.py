@@ -1,4 +1,4 @@
-"""Copy what one host reports about its node into the local run folder while the run is followed. watch.py reads it.
+"""Copy what one host reports about its node into the local run folder while the run is followed; follow.py reads it.
 
 We tell the host what we have already, and it continues from there. A warning names everything that is not copied.
 """
@@ -130,7 +130,7 @@ class Mirror(FolderCopy):
         if (stamp and stamp <= self._known) or self._count.is_count(words):
             return
         if not stamp and logs.is_of_dead_engine(words):
-            return  # watch.py says it, with the host and what follows from it
+            return  # run/follow.py says it, with the host and what follows from it
         self._stamp = max(self._stamp, stamp)
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)

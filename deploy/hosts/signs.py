@@ -1,4 +1,4 @@
-"""What shows that a host answers and its node lives, and when a run has lost a host. Pure; watch.py brings the times.
+"""What shows that a host answers and its node lives, and when a run has lost a host. Pure; backend.py brings the times.
 
 A container, and so the node, lives on when its host's Docker engine dies. So a silent engine is no silent host: SSH may
 still answer there, and the node's files may still grow.

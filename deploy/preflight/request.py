@@ -10,7 +10,7 @@ MUSTER, TORCHRUN, SLURM, MPI = "muster", "torchrun", "slurm", "mpi"
 STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
 # torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default.
 # Measured: a node 14 s behind trains, 16 s behind not. Muster's rendezvous compares no clocks
-# (trainer/node/membership/everybody.py), and the ranks that Slurm or MPI start keep no such watch on each other.
+# (trainer/node/membership/all_nodes.py), and the ranks that Slurm or MPI start keep no such watch on each other.
 KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 1e9, SLURM: 1e9, MPI: 1e9}
 
 

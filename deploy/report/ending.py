@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..causes.ends import Cause
+from ..causes.end_causes import Cause
 from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import read_again

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..causes.ends import Cause
+from ..causes.end_causes import Cause
 from ..core.errors import UsageError
 from ..core.printable import plain
 from ..core.text import several

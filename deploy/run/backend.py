@@ -17,7 +17,7 @@ from .progress import State
 
 
 class Backend(Protocol):
-    """The nodes of one run. The methods stand in the order in which a run calls them (launch.py, follow.py).
+    """The nodes of one run. The methods stand in the order in which a run calls them (start.py, follow.py).
 
     A method that is not abstract has a default, which a backend may keep. `look_s`: seconds between two looks at it.
     """

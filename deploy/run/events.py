@@ -36,7 +36,7 @@ _STEP = whole(0, 10**15)
 _MOST_NODES = 1024
 _MS = default(real(0.0, 1e15), 0.0)
 _RANK = whole(0, 65535)
-# One of causes/ends.py; a newer trainer may know more of them.
+# One of causes/end_causes.py; a newer trainer may know more of them.
 _CAUSE = default(text(40, r"[a-z-]*"), "")
 _NODE = default(node_name, "")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..causes.ends import Cause
+from ..causes.end_causes import Cause
 from ..causes.table import READ
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
@@ -47,7 +47,7 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes/ends.py; `by_inquest`: it and the message are the inquest's already.
+    `cause`: why it failed, one of causes/end_causes.py; `by_inquest`: it and the message are the inquest's already.
     `hosts_left`: those that the next start is to name, where one is lost.
     """
 

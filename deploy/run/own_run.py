@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..causes.ends import Cause
+from ..causes.end_causes import Cause
 from ..causes.table import end_of
 from ..core.text import several
 from ..explain.cause import Explanation, explain

@@ -23,7 +23,7 @@ from ..report.script_lines import shown_ranks
 from ..run.files import record
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
-from . import ends, follow, known, plan
+from . import follow, job_end, known, plan
 from .backend import SlurmBackend
 from .known import Known
 from .login import Login
@@ -146,7 +146,7 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
                 f"--resume {resumed.run}: job {number} has not ended ({job.state})",
                 f"follow it: muster attach --run {resumed.run}",
             )
-        if ends.is_over(job, time.monotonic() - began):
+        if job_end.is_over(job, time.monotonic() - began):
             return number
         time.sleep(_LOOK_S)
 

@@ -24,7 +24,7 @@ from ..run import environment, events, follow
 from ..run.files import own_files
 from ..run.outcome import Result, concluded
 from ..run.progress import WAIT_LOST_S, State
-from . import ends, known, plan, words
+from . import job_end, known, plan, words
 from .backend import SlurmBackend
 
 _POLL_S = 0.2
@@ -75,7 +75,7 @@ class Following:
 
     def _follow_starts(self) -> tuple[Result, State]:
         state = State((), script=self._script)
-        while not (job := self._look()) or not ends.is_over(job, self._backend.same_s):
+        while not (job := self._look()) or not job_end.is_over(job, self._backend.same_s):
             if job and job.state in jobs.WAITS:
                 self._tell(words.waiting(self._backend.number, job), "queue", job)
             elif job and job.hosts and job.state in jobs.LIVES:
@@ -97,7 +97,7 @@ class Following:
                 now = self._look()
                 assert now
                 waits = now.state in jobs.WAITS or now.restarts != job.restarts
-                over = ends.is_over(now, self._backend.same_s)
+                over = job_end.is_over(now, self._backend.same_s)
                 self._show(state, tell)
                 if over or waits:
                     break
@@ -141,7 +141,7 @@ class Following:
                     name: state.nodes.remains[first] if name == first else none for name in state.names
                 }
             if state.verdicts or time.monotonic() > until:
-                return ends.end_of(self._backend.number, job, state, output, bool(self._asked))
+                return job_end.end_of(self._backend.number, job, state, output, bool(self._asked))
             time.sleep(1.0)
 
     def _look(self) -> Job | None:

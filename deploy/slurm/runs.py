@@ -21,7 +21,7 @@ from ..report.script_lines import shown_ranks
 from ..run import events
 from ..run.files import folders, record
 from ..run.progress import State
-from . import ends, follow, words
+from . import follow, job_end, words
 from .backend import SlurmBackend
 from .known import Known, number_of
 from .login import Login
@@ -53,7 +53,7 @@ def stop(known: Known, now: bool, console: Console) -> int:
             login.stop(known.run, number, now)
         since, until = time.monotonic(), time.monotonic() + PATIENCE_S
         with console.waiting("stop") as say:
-            while job is None or not ends.is_over(job, time.monotonic() - since):
+            while job is None or not job_end.is_over(job, time.monotonic() - since):
                 if time.monotonic() > until:
                     standing = job.state if job else "there"
                     raise DeployError(
@@ -67,7 +67,7 @@ def stop(known: Known, now: bool, console: Console) -> int:
                 say(f"job {number}: {job.state if job else ''}")
         state = State(tuple(job.hosts), script=known.script)
         state.verdicts, output = follow.last_verdicts(backend)
-        result = ends.end_of(number, job, state, output, stop_asked=True)
+        result = job_end.end_of(number, job, state, output, stop_asked=True)
         if not (known.run_dir / "outcome.json").exists():
             record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
         console.note(f"{known.run}: {result.message or result.verdict}")

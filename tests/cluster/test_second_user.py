@@ -22,7 +22,7 @@ from deploy.commands import main as cli
 sys.exit(cli.run(sys.argv[1:]))
 """
 # Where both looked before either had started: the refusal does not see the other, the engine refuses the name.
-RACE = f"from deploy.hosts.start import plan as deploy_plan\ndeploy_plan.refuse_foreign = lambda *_: None\n{PROGRAM}"
+RACE = f"from deploy.hosts import which_run\nwhich_run.refuse_foreign = lambda *_: None\n{PROGRAM}"
 
 
 class User:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.trainer.node.ending.test_ends import node
+from tests.unit.trainer.node.ending.test_rank_lives import node
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]

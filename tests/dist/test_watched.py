@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from tests.unit.trainer.node.ending.test_ends import node
+from tests.unit.trainer.node.ending.test_rank_lives import node
 
 HEAD = """
 import json, hashlib, random, torch, torch.distributed as dist

@@ -18,7 +18,7 @@ from lab import waiting
 from lab.ports import free_port
 from muster import exchange
 from tests.dist.conftest import HOME, Nodes
-from trainer.node.membership import everybody, meeting, peers
+from trainer.node.membership import all_nodes, meeting, peers
 
 
 class Payload:
@@ -119,7 +119,7 @@ SAID = {"place": 1, "life": "a", "ranks": 2, "after": 3, "number": 3, "store": "
 @pytest.mark.parametrize("field", SAID)
 def test_the_first_agent_answers_the_others_whatever_one_says(field, odd):
     port = free_port()
-    first = everybody.Everybody(0, 3, "127.0.0.1", port, "key")
+    first = all_nodes.Everybody(0, 3, "127.0.0.1", port, "key")
     try:
         peers.ask("127.0.0.1", port, "key", {**SAID, field: odd})
         assert peers.ask("127.0.0.1", port, "key", {**SAID, "place": 2})["nodes"] == 3
@@ -138,7 +138,7 @@ def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
 @pytest.mark.holds("port-is-held")
 def test_the_port_is_held_from_the_first_look_on():
     port = free_port()
-    first = everybody.Everybody(0, 2, "127.0.0.1", port, "key")
+    first = all_nodes.Everybody(0, 2, "127.0.0.1", port, "key")
     try:
         for address in ("127.0.0.1", "0.0.0.0"):
             with pytest.raises(OSError, match="in use"):

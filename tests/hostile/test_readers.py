@@ -19,8 +19,8 @@ from muster.checkpoint import store
 from muster.checkpoint.manifest import parse_manifest, read_manifest
 from muster.errors import CheckpointError
 from tests.hostile.fuzz import near, readers, samples
-from trainer.node.ending.ends import Ends
-from trainer.node.hang import stacks, stillness
+from trainer.node.ending.rank_lives import Ends
+from trainer.node.hang import stacks, stuck_ranks
 from trainer.verdict import read_verdict
 
 # Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.
@@ -138,8 +138,8 @@ def test_an_odd_value_in_a_ranks_stacks_is_left_out(tmp_path, field, value) -> N
     assert [look.threads[0].frames[0].line for look in looks] == [4, 4, 4]
     assert stacks.last_collectives(tmp_path, 0, 7) == ()
     stacks.of_life(path, 0.0)
-    assert stillness.moves(looks, 0.0, 6.0) in (True, False)
-    json.dumps(stillness.describe(looks[-1], tmp_path)).encode()
+    assert stuck_ranks.moves(looks, 0.0, 6.0) in (True, False)
+    json.dumps(stuck_ranks.describe(looks[-1], tmp_path)).encode()
 
 
 def test_a_line_number_of_many_digits_is_no_line_of_a_stack(tmp_path) -> None:

@@ -15,7 +15,7 @@ from deploy.job.cluster import from_file
 from deploy.job.roles.role import read
 from lab.ports import free_port
 from muster.errors import Refused
-from trainer.node.ending.ends import Life
+from trainer.node.ending.rank_lives import Life
 from trainer.node.membership import peers
 from trainer.node.roles import ready
 from trainer.node.roles.part import Part

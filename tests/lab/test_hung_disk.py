@@ -7,8 +7,8 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node.ending.ends import Life
-from trainer.node.hang import disks, stillness
+from trainer.node.ending.rank_lives import Life
+from trainer.node.hang import disks, stuck_ranks
 
 
 @pytest.fixture
@@ -26,15 +26,15 @@ def hung(tmp_path, laboratory):
 
 
 def test_a_read_that_never_ends_is_told_of_with_its_file_and_its_file_system(hung, tmp_path, monkeypatch):
-    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     argv = [sys.executable, "-c", "import sys; open(sys.argv[1]).read()", hung / "shard-7"]
     rank = subprocess.Popen(argv, start_new_session=True)
     until(lambda: disks.waiting(rank.pid), "the read")
-    still, told = stillness.Stillness(tmp_path, None), []
+    still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     life = Life(rank=0, local_rank=0, attempt=0, world=1, pid=rank.pid, began=time.time() - 100)
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [about["doing"] for _, about in told] == ["disk"]
     assert told[0][1]["disk"] == f"{hung}/shard-7 on {hung} (fuse.hung hung)"
-    assert not still.standing([life])[0].asleep
+    assert not still.stuck([life])[0].asleep
     rank.kill()
     assert disks.waiting(rank.pid), "no signal ends it"

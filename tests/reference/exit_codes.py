@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from deploy.causes import ends
+from deploy.causes import end_causes
 from deploy.commands.command import MEANINGS
 from deploy.core import errors
 from deploy.run.outcome import CODES
@@ -13,8 +13,8 @@ from deploy.run.outcome import CODES
 HEAD = """\
 # Exit codes, and how a run can end
 
-Made from `deploy/core/errors.py`, the help of each command and `deploy/causes/ends.py` by `python -m tests.reference`;
-do not edit by hand.
+Made from `deploy/core/errors.py`, the help of each command and `deploy/causes/end_causes.py`
+by `python -m tests.reference`; do not edit by hand.
 
 Every command ends with one of these codes; [commands.md](commands.md) has what each means for a command. `make` ends
 with 2 where a command failed; the command's own code is in its last line (`Error 75`).
@@ -47,9 +47,9 @@ _CAUSE = (
 
 def _causes() -> list[str]:
     rows, comment = [], ""
-    for line in inspect.getsource(ends.Cause).splitlines():
+    for line in inspect.getsource(end_causes.Cause).splitlines():
         if found := _END.match(line):
-            entry = ends.Cause(found[1]).entry
+            entry = end_causes.Cause(found[1]).entry
             more = f"[{entry}](causes.md#{entry})" if entry else ""
             rows.append(f"| `{found[1]}` | {found[2] or comment} | {more} |")
         comment = line.strip().removeprefix("# ") if line.strip().startswith("# ") else ""

@@ -19,7 +19,7 @@ PROGRAMS = {
     "overlay": ".beside.overlay",
     "rehearsal": ".probe.rehearsal",
     "telemetry": ".beside.telemetry",
-    "why": ".ending.why",
+    "why": ".ending.doing_now",
     "within": ".agent.within",
 }
 

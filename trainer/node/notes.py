@@ -23,19 +23,19 @@ class Note(NamedTuple):
 
 
 _STOP, _NODE = "muster/stop.py", "trainer/node/agent/node.py"
-_ENDINGS, _STACKS = "trainer/node/ending/endings.py", "trainer/node/hang/stacks.py"
+_BELOW, _STACKS = "trainer/node/ending/trained_below.py", "trainer/node/hang/stacks.py"
 NOTES = (
     # Between the agent and torchrun's process.
     Note(
         "ends.jsonl",
-        ("trainer/node/ending/ends.py",),
-        ("trainer/node/ending/ends.py",),
+        ("trainer/node/ending/rank_lives.py",),
+        ("trainer/node/ending/rank_lives.py",),
         "each start and end of a rank, and what failed below one that ended with 0",
         "_NAME",
     ),
     Note(
         ".epoch",
-        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
+        ("trainer/node/membership/min_nodes.py", "trainer/node/membership/all_nodes.py"),
         ("trainer/node/launch/epochs.py",),
         "who trains, and where they meet",
         "EPOCH",
@@ -43,12 +43,12 @@ NOTES = (
     Note(
         ".says",
         ("trainer/node/launch/epochs.py",),
-        ("trainer/node/membership/group.py", "trainer/node/membership/everybody.py"),
+        ("trainer/node/membership/min_nodes.py", "trainer/node/membership/all_nodes.py"),
         "what torchrun waits for",
         "SAYS",
     ),
     # Between the agent and its ranks.
-    Note("unasked", (_NODE,), (_STOP, _ENDINGS), "nobody has asked this node to stop", "UNASKED"),
+    Note("unasked", (_NODE,), (_STOP, _BELOW), "nobody has asked this node to stop", "UNASKED"),
     Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
     Note("*.pid", (_STOP,), (_NODE,), "a rank can stop gracefully, or has stopped as asked"),
     Note(
@@ -87,15 +87,15 @@ NOTES = (
     ),
     Note(
         "end-*",
-        ("trainer/node/rank/ended.py", "trainer/node/ending/torch_processes.py"),
-        (_ENDINGS,),
+        ("trainer/node/rank/end_note.py", "trainer/node/ending/torch_processes.py"),
+        (_BELOW,),
         "how a process that trained ended",
     ),
-    Note("last-*", ("trainer/node/rank/ended.py",), (_ENDINGS,), "how the last other Python below a rank ended"),
+    Note("last-*", ("trainer/node/rank/end_note.py",), (_BELOW,), "how the last other Python below a rank ended"),
     Note(
         "killed-*",
-        ("trainer/node/rank/ended.py", "trainer/node/ending/torch_processes.py"),
-        (_ENDINGS,),
+        ("trainer/node/rank/end_note.py", "trainer/node/ending/torch_processes.py"),
+        (_BELOW,),
         "a Python ended it on purpose",
     ),
     Note(
@@ -121,5 +121,5 @@ NOTES = (
         "_NOTE",
     ),
     # Every process that writes here may need its bytes on a full disk.
-    Note(".ballast", ("muster/files.py",), ("muster/files.py",), "room for the last words", "_BALLAST"),
+    Note(".ballast", ("muster/reserve.py",), ("muster/reserve.py",), "room for the last words", "_NAME"),
 )

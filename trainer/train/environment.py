@@ -11,14 +11,14 @@ from muster.errors import Refused
 
 from .. import NAME
 from ..node.files import share
-from ..node.membership import group
+from ..node.membership import min_nodes
 
 
 @dataclass(frozen=True)
 class Ranks:
     """One process's place in the run. `disks`: how many get each checkpoint, where hosts have one each.
 
-    `file`: the number of its files, where it is another than the rank's (node/group.py).
+    `file`: the number of its files, where it is another than the rank's (node/membership/min_nodes.py).
     """
 
     rank: int
@@ -59,7 +59,7 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
         file=_file(environment),
     )
-    if environment.get("PET_RDZV_BACKEND") == group.BACKEND:  # whichever nodes remain, one of them has it
+    if environment.get("PET_RDZV_BACKEND") == min_nodes.BACKEND:  # whichever nodes remain, one of them has it
         place = replace(place, disks=place.world)
     if not place.rank < place.world:
         raise Refused(f"RANK={place.rank} is outside WORLD_SIZE={place.world}")
@@ -84,7 +84,7 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
         )
     ranks = environment.get("PET_NPROC_PER_NODE", "")
     if ranks.isdigit() and int(nodes) * int(ranks) != place.world:
-        raise Refused(  # `fab explain` recognises this sentence
+        raise Refused(  # `muster explain` recognises this sentence
             f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}",
             "start every node with the same PET_NPROC_PER_NODE",
         )

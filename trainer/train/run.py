@@ -21,7 +21,8 @@ import torch
 from muster import exchange
 from muster.checkpoint import randomness
 from muster.errors import FAILED, TrainError
-from muster.files import read_lines, replace, surely
+from muster.files import read_lines, replace
+from muster.reserve import write_surely
 from muster.stop import Stop
 
 from .. import recipe as recipes
@@ -100,7 +101,7 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         note = json.dumps({"pid": os.getpid(), "error": words, "victim": True})
-        surely(partial(replace, Path(agent) / f"{ranks.local_rank}.error", note), Path(agent))
+        write_surely(partial(replace, Path(agent) / f"{ranks.local_rank}.error", note), Path(agent))
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
     # it starts the ranks again.
     sys.stdout.flush()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..ends import Cause
+from ..end_causes import Cause
 from ..row import LAB, Row, Section
 
 SECTIONS = (

@@ -1,4 +1,4 @@
-"""The kinds of signs, and a function to write each: one row of the tables in signs_*.py. Pure."""
+"""The kinds of signs, and a function to write each: one row of the tables beside this file. Pure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from ...causes import docker_faults
 from ..words import compiled
 from .gpus import GPU
 from .kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
-from .nodes import HOST, NETWORK, NO_PROGRAM
+from .network_and_host import HOST, NETWORK, NO_PROGRAM
 from .scripts import SCRIPT, VICTIM
 
 __all__ = [

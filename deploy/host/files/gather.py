@@ -40,7 +40,7 @@ Tell = Callable[[str, int, int], None]
 
 
 class Listener(Protocol):
-    """Who hears what happens meanwhile: report/listener.py."""
+    """Who hears what happens meanwhile: the console."""
 
     def note(self, text: str) -> None:
         """What happens."""

@@ -29,10 +29,10 @@ from ...job.load import load_cluster, read_run
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from ...run.files import record as record_of_run
-from .. import nodes
+from .. import nodes, which_run
 from ..look import ended
 from ..node.container import container_name
-from ..start import observe, plan
+from ..start import observe
 from . import newcomer
 
 # A node that cannot agree with the others gives up after 15 s; then its ranks end within moments. It ends itself where
@@ -89,11 +89,11 @@ def join(options: Options, console: Console) -> int:
     with open_all(load_cluster(options).hosts) as opened:
         sessions = opened.all()
         wanted, containers = read_run(options.run), observe.containers(list(sessions.values())).all()
-        runs = plan.runs_of(containers)
-        plan.refuse_foreign(wanted, containers)
+        runs = which_run.runs_of(containers)
+        which_run.refuse_foreign(wanted, containers)
         if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
             ended.refuse(wanted, list(sessions.values()))
-        run = RunId(wanted) if wanted else plan.choose_run(runs, wanted)
+        run = RunId(wanted) if wanted else which_run.choose_run(runs, wanted)
         members = runs.get(run, {})  # none on a host that is new to it
         for host, session in sessions.items():
             if host in members:
@@ -227,7 +227,7 @@ def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
 
 
 def _node_on(session: Session, run: str) -> Container | None:
-    return plan.runs_of(observe.containers([session], run).all()).get(RunId(run), {}).get(session.host.name)
+    return which_run.runs_of(observe.containers([session], run).all()).get(RunId(run), {}).get(session.host.name)
 
 
 def _ended_well(session: Session, run: str) -> bool:

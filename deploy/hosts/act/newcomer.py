@@ -28,7 +28,7 @@ from ...run.files import record as record_of_run
 from ...send.folder.credentials import choice_of
 from ...send.folder.folder_look import FolderLook
 from ...send.image.model import tag_of
-from .. import nodes
+from .. import nodes, which_run
 from ..node import container, group, packages, sent_folders
 from ..node.container import Meeting, NodeContainer, Work
 from ..start import observe, plan, preflight, waits
@@ -78,7 +78,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
 
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
     new = hosts.sessions[-1]
-    members = plan.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
+    members = which_run.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
     running = [
         session for session in hosts.sessions[:-1] if (node := members.get(session.host.name)) and node.code is None
     ]

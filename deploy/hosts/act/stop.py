@@ -30,8 +30,9 @@ from ...run.outcome import Result
 from ...run.progress import State
 from ...run.state import times
 from .. import nodes as host_nodes
+from .. import which_run
 from ..look import ended as known_end
-from ..start import observe, plan, resume
+from ..start import observe, resume
 
 # Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
 PATIENCE_S = 120.0
@@ -164,7 +165,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
 
 
 def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
-    return plan.runs_of(observe.containers(members, run).all()).get(run, {})
+    return which_run.runs_of(observe.containers(members, run).all()).get(run, {})
 
 
 def _last_words(session: Session, run: str) -> list[Event]:

@@ -38,8 +38,9 @@ from ...run.state.story import CatchingUp, Happening
 from ...send.folder import named_paths
 from ...send.folder.credentials import Choice
 from .. import nodes as host_nodes
+from .. import which_run
 from ..backend import HostsBackend, Onlooker, RunHandle
-from ..start import observe, plan, resume
+from ..start import observe, resume
 from . import ended
 
 # A follower brings the nodes' logs here, and not the ranks'.
@@ -58,7 +59,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
     ):
         sessions, wanted = list(opened.values.values()), read_run(options.run)
         answers = observe.containers(sessions)
-        runs, away = plan.runs_of(answers.values), [*opened.faults, *answers.faults]
+        runs, away = which_run.runs_of(answers.values), [*opened.faults, *answers.faults]
         meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
         # A host that does not answer is a fault, but where the run's nodes go on without some.
         if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):

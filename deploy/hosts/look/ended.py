@@ -18,8 +18,8 @@ from ...report.text import fault_text
 from ...run import events, outcome
 from ...run.files import folders, record
 from ...run.progress import State
-from .. import recorded
-from ..start import observe, plan
+from .. import recorded, which_run
+from ..start import observe
 
 
 class Ended(DeployError):
@@ -42,11 +42,11 @@ def choose(
     wanted: str, containers: Mapping[str, Sequence[Container]], sessions: Sequence[Session]
 ) -> tuple[RunId, Mapping[str, Container]]:
     """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours."""
-    runs = plan.runs_of(containers)
+    runs = which_run.runs_of(containers)
     if wanted not in runs:
-        plan.refuse_foreign(wanted, containers)
+        which_run.refuse_foreign(wanted, containers)
         refuse(wanted, sessions)
-    run = plan.choose_run(runs, wanted, recorded.without_end())
+    run = which_run.choose_run(runs, wanted, recorded.without_end())
     return run, runs[run]
 
 

@@ -15,8 +15,8 @@ from ...job.options import FLAG
 from ...report.console import Console
 from ...report.page import run as page
 from ...run.files import folders, record
-from .. import recorded
-from ..start import observe, plan
+from .. import recorded, which_run
+from ..start import observe
 
 # The folder of a run that a script works in (contract.md).
 _WORK = "work"
@@ -51,4 +51,4 @@ def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
     if not run and len(runs) != 1 and (newest := recorded.newest_of(runs)):
         console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
         return newest
-    return plan.choose_run({each: {} for each in runs}, run)
+    return which_run.choose_run({each: {} for each in runs}, run)

@@ -30,8 +30,8 @@ from ...job.cluster import Cluster
 from ...job.load import read_run
 from ...job.values import is_text
 from ...report.console import Console
-from .. import recorded
-from ..start import observe, plan
+from .. import recorded, which_run
+from ..start import observe
 from .merge import Line, Merge
 
 # With --follow, a line waits this long for an earlier line of another host.
@@ -66,10 +66,10 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), observe.logs).all()
-        runs = plan.runs_of({host: of_host.members for host, of_host in hosts.items()})
+        runs = which_run.runs_of({host: of_host.members for host, of_host in hosts.items()})
         if wanted or not runs:  # one that has ended may have left its ranks' logs alone
             runs |= {run: {} for of_host in hosts.values() for run, _ in of_host.rank_logs if run not in runs}
-        run = plan.choose_run(runs, wanted, recorded.without_end())
+        run = which_run.choose_run(runs, wanted, recorded.without_end())
         readers, ranks = _readers(sessions, hosts, run, runs[run], choice)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
         matched = False

@@ -103,7 +103,7 @@ def _ask(session: Session, run: str) -> list[RankDoing]:
 
 
 def _parse(answer: str) -> list[RankDoing]:
-    """Read the lines of trainer/node/ending/why.py. Raises BadAnswer."""
+    """Read the lines of trainer/node/ending/doing_now.py. Raises BadAnswer."""
     return [hang.read(document(line, "what a rank does")) for line in answer.split("\n") if line.strip()]
 
 

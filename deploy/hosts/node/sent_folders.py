@@ -14,7 +14,7 @@ from . import container
 from .container import NodeContainer
 
 # By their places in a container: the label with the digest of what lies there, and the variable that the agent reads.
-# The labels keep a later push and `clean` from changing or removing it (image/scripts/folders_function.sh).
+# The labels keep a later push and `clean` from changing or removing it (send/folder/scripts/folders_function.sh).
 LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
 # Data has a label of its own for each digest.
 DATA_LABEL = "muster.data."

@@ -49,6 +49,7 @@ from ...send.folder.credentials import choice_of
 from ...send.folder.folder_look import FolderLook, looks_at_data
 from ...send.image.model import tag_of
 from ...send.image.push import Pushed
+from .. import which_run
 from ..backend import RunHandle
 from ..look import attach
 from ..node import bare, container, group, overlay, overlay_plan, packages, sent_folders
@@ -165,7 +166,7 @@ class _OnHosts(Start[NewRun]):
         for host, paths in made.items():
             for path in paths:
                 self._console.note(f"{host}: made {path}")
-        plan.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
+        which_run.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
         if self._continues:
             self.resumed = True
             return record.folder_of(folders.RUNS, self._continues)

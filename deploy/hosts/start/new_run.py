@@ -29,7 +29,6 @@ from . import meeting, observe, plan, preflight, waits
 from . import push as image_push
 from .places import GpusTaken, Places, planned
 
-LOCK_WAIT_S = 600.0
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
 
@@ -96,7 +95,7 @@ class NewRun(HostsBackend):
         """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
         request = self._request
-        with lock.take(request.sessions, self._id, LOCK_WAIT_S if request.wait else 0.0) as self._locks:
+        with lock.take(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
             self._interrupts.at("choosing GPUs")
             try:
                 self._places.take()

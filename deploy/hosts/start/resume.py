@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, asked, run_id
 from ...core.program import SCRIPT
@@ -29,7 +29,7 @@ from ...run import onward
 from ...run.files import folders, record, resumable
 from ...run.outcome import Result
 from ...send.folder.credentials import Choice
-from . import plan
+from .. import which_run
 
 
 def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
@@ -126,7 +126,7 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, Hos
 
 def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
     """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
-    plan.refuse_foreign(run, {host: fact.containers for host, fact in facts.items()})
+    which_run.refuse_foreign(run, {host: fact.containers for host, fact in facts.items()})
     nodes = {host: node for host, fact in facts.items() for node in fact.containers if node.run == run}
     running = [host for host, node in nodes.items() if node.code is None]
     if running:

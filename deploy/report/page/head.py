@@ -11,7 +11,7 @@ from statistics import median
 from textwrap import dedent
 from typing import Any
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...causes.table import READ
 from ...core import text as words
 from ...job.again import command_of

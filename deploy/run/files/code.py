@@ -1,6 +1,6 @@
 """Which code a run started with: code.json and code.diff in its folder, sealed as its record is (provenance.py).
 
-image/repository.py asks git. A container could replace both files: only what this machine's user wrote is shown.
+send/folder/repository.py asks git. A container could replace both files: only what this machine's user wrote is shown.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core import formats, provenance
 from ...core.errors import BadAnswer, DeployError, UsageError
 from ...core.facts import RunFacts

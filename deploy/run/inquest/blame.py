@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.errors import DONE
 from .causes import Finding
 from .collectives import MISMATCH_WORDS

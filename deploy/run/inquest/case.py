@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ..events import Event
 from ..state.evidence import Evidence
 from ..state.story import Story
 from .causes import Finding
 from .findings import findings
 
-# Ranks that stand still may move again, and stop again: the story has room for so many times.
+# Ranks that are stuck may move again, and stop again: the story has room for so many times.
 _MOST_TOLD = 3
 # ... and what only says that no step is made is no news before one was: an evaluation has many pauses.
 _OF_STEPS = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)

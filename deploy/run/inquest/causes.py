@@ -1,10 +1,10 @@
-"""What an inquest finds: a cause of the closed list (causes/ends.py), its culprit and a sentence about it. Pure."""
+"""What an inquest finds: a cause of the list in causes/end_causes.py, its culprit and a sentence about it. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
@@ -28,7 +28,7 @@ _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code i
 def findings(evidence: Evidence, now: float) -> list[Finding]:
     """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
-    ending += _stopped(evidence) or ([] if ending else _still(evidence, now))
+    ending += _stopped(evidence) or ([] if ending else _stuck(evidence, now))
     return [*sorted(ending, key=lambda finding: finding.t), *lasting.findings(evidence, now)]
 
 
@@ -158,8 +158,8 @@ def _stopped(evidence: Evidence) -> list[Finding]:
     return faults
 
 
-def _still(evidence: Evidence, now: float) -> list[Finding]:
-    """Ranks that stand still while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
+def _stuck(evidence: Evidence, now: float) -> list[Finding]:
+    """Ranks that are stuck while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
     living = evidence.living
     if not living or not living.keys() <= evidence.ranks.still.keys() or evidence.nodes.troubles:
         return []
@@ -170,7 +170,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
     if not any(_needs_nobody(rank) for rank in doing):
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
-    what, disagree = hang.judge_stand(doing)
+    what, disagree = hang.judge_stuck(doing)
     reached = max(rank.step for rank in doing)
     text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"
     if missing:
@@ -190,7 +190,7 @@ def _still(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _needs_nobody(rank: hang.RankDoing) -> bool:
-    """Whether a rank's standing still is a fault even where no other waits for it.
+    """Whether a rank's being stuck is a fault even where no other waits for it.
 
     A loop of its own may be work that no step counts, and so may a pause before the first step.
     """

@@ -1,6 +1,6 @@
-"""Who is missing while a run stands still: what each rank does, compared. Pure.
+"""Who is missing while a run is stuck: what each rank does, compared. Pure.
 
-The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/ending/why.py).
+The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/ending/doing_now.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..events import COLLECTIVES
 from . import collectives
 from .collectives import Call
 
-# docs/explanation/watching.md: a rank that stands still has made no step for longer than this.
+# docs/explanation/watching.md: a rank that is stuck has made no step for longer than this.
 _MOVES_S = 5.0
 # What a rank does that waits for others.
 _WAITS = ("collective", "backward")
@@ -97,7 +97,7 @@ def read(value: object) -> RankDoing:
     """What an agent says of a rank. Raises BadAnswer."""
     fields = _READ(value, "")
     known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
-    if fields.get("moves") is None:  # an older image does not say; no rank stands still so soon
+    if fields.get("moves") is None:  # an older image does not say; no rank is stuck so soon
         known["moves"] = "since_s" in fields and fields.get("doing") != "locked" and fields["since_s"] < _MOVES_S
     known |= {"doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))}
     return RankDoing(**{**known, "collectives": collectives.calls(fields.get("collectives", ()))})
@@ -105,10 +105,10 @@ def read(value: object) -> RankDoing:
 
 def verdict(ranks: Iterable[RankDoing]) -> str:
     """Who is missing, and who waits for it, in a sentence."""
-    return judge_stand(ranks)[0]
+    return judge_stuck(ranks)[0]
 
 
-def judge_stand(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
+def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
     """Who is missing, and who waits for it, in a sentence; and whether the ranks do not agree on what they call."""
     ranks = sorted(ranks, key=lambda rank: rank.rank)
     absent = [rank for rank in ranks if rank.doing not in _WAITS]
@@ -155,7 +155,7 @@ def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
     if rank.moves and (rank.doing in _IS_IN or waits(rank)):
         return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
-    if rank.doing == "unseen":  # it may have just begun, or never train: that it stands still, no look has shown
+    if rank.doing == "unseen":  # it may have just begun, or never train: that it is stuck, no look has shown
         return "answers no look"
     return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
 

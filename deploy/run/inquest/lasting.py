@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
 from . import slow

@@ -6,7 +6,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Sequence
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.text import in_seconds, ranks_in_words
 from ..state.evidence import Evidence
 from .causes import Finding

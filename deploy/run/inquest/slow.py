@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled

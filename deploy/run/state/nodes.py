@@ -55,7 +55,7 @@ class Nodes:
     members: tuple[str, ...] = ()
     # The node of each address.
     addresses: dict[str, str] = field(default_factory=dict)
-    # What its machine did last; which process of it stands still, since when; how far its clock is off.
+    # What its machine did last; which process of it is stuck, since when; how far its clock is off.
     telemetry: dict[str, Event] = field(default_factory=dict)
     cpus: dict[str, float] = field(default_factory=dict)
     halted: dict[str, tuple[str, float]] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.errors import DONE
 from ...core.facts import ended_how
 from ..events import Event
@@ -95,7 +95,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Still:
-    """A rank that stands still: since when, when its agent told of it, and what it does."""
+    """A rank that is stuck: since when, when its agent told of it, and what it does."""
 
     since: float
     reported: float
@@ -122,7 +122,7 @@ class Ranks:
     began_at: dict[int, float] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
-    # What the agents see of a rank that stands still, ended, or is held back.
+    # What the agents see of a rank that is stuck, ended, or is held back.
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
     links: dict[int, LinksOf] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...causes.ends import Cause
+from ...causes.end_causes import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
 from ...job.options import FLAG
@@ -28,7 +28,7 @@ _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED, _MOST_PATHS = 1000, 5
-# Ranks that stand still for one of these may move again.
+# Ranks that are stuck for one of these may move again.
 _STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
 # One loss alone that is no finite number may be of a step that the script skips.
 _IN_A_ROW = 2
@@ -41,7 +41,7 @@ class Happening:
     """One line of the run's story; `grave` marks a line that a reader must not miss.
 
     `trouble`: what of it ends a run, if something does. `restart`: it tells that all ranks start again. `moves`: that
-    who stood still goes on.
+    who was stuck goes on.
     """
 
     t: float

@@ -1,4 +1,4 @@
-"""The commands of a host that lists, builds and installs packages, as argument lists. ssh/ quotes them.
+"""The commands of a host that lists, builds and installs packages, as argument lists. door/ quotes them.
 
 What may write where is decided here: docs/decisions/0138-a-build-is-disposable.md has the reasons.
 """

@@ -28,7 +28,7 @@ from deploy.host import gpus as gpu_facts
 from deploy.host import lock as host_lock
 from deploy.host import status as host_status
 from deploy.host.files import folder_copy
-from deploy.hosts import bootstrap, bootstrap_run, mirror
+from deploy.hosts import bootstrap, bootstrap_run, mirror, which_run
 from deploy.hosts.act import members, newcomer_plan, stop
 from deploy.hosts.node import container as deploy_spec
 from deploy.hosts.node import overlay, overlay_plan
@@ -47,7 +47,7 @@ from deploy.run.follow import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push
 from deploy.send.image import model, push_plan
-from deploy.slurm import ends as job_ends
+from deploy.slurm import job_end as job_ends
 from deploy.slurm import words as job_words
 from deploy.slurm.mirror import JobCopy
 from tests.hostile.fuzz import samples
@@ -103,7 +103,7 @@ _OWN = facts.container_of(facts.parse_container(samples.container()))
 def container(text):
     """One container, of ours or of somebody else."""
     (parsed,) = facts.containers([facts.parse_container(text)], "/home/ops") or (_OWN,)
-    deploy_plan.choose_run(deploy_plan.runs_of({"a": [parsed]}) or {parsed.run: {"a": parsed}}, "")
+    which_run.choose_run(which_run.runs_of({"a": [parsed]}) or {parsed.run: {"a": parsed}}, "")
     _words([parsed.run, parsed.node, parsed.name, parsed.user])
 
 
@@ -136,7 +136,7 @@ def looked(text):
     """One container, as the engine describes it: of the logs, and of the run."""
     seen = engine.read_container(fields.document(text, "a container"))
     of_runs = facts.containers([seen], "/home/ops")
-    for run, nodes_of_run in deploy_plan.runs_of({"a": of_runs}).items():
+    for run, nodes_of_run in which_run.runs_of({"a": of_runs}).items():
         logs.ranks_of(nodes_of_run)
         logs.host_of_rank({"a": logs.parse(of_runs, samples.RANK_LOGS)}, nodes_of_run, run, 11)
 

@@ -36,7 +36,7 @@ from muster.errors import TrainError
 from muster.files import read_lines
 from tests.hostile.fuzz import crafted, crafted_projects, mutate, project_readers
 from tests.hostile.fuzz.entries import ENTRIES
-from trainer.node.hang import stacks, stillness
+from trainer.node.hang import stacks, stuck_ranks
 
 MOST_MB, MOST_CPU_S, CPU_S_A_MB, HANG_S = 64, 20.0, 2.0, 120
 # The clock goes on while a busy machine does something else: only what waits for ever comes to this end.
@@ -98,13 +98,13 @@ def checkpoint(folder, chance):
 def of_ranks(folder, chance):
     """A rank's stacks, as its node's agent reads them."""
     for look in (*stacks.of_life(folder / "0.stacks", 0.0), *stacks.read(folder / "0.stacks")):
-        stillness.describe(look, folder)
+        stuck_ranks.describe(look, folder)
     looks = stacks.read(folder / "0.stacks", 1000)
     stacks.stuck(looks)
-    stillness.moves(looks, 0.0, 1795238480.0)
+    stuck_ranks.moves(looks, 0.0, 1795238480.0)
     stacks.last_collectives(folder, 0, 4711)
     if look := stacks.at_crash(folder, 0):
-        stillness.describe(look, folder)
+        stuck_ranks.describe(look, folder)
 
 
 def report(folder, chance):

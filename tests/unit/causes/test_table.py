@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from deploy.causes import docker_faults, table
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS
 from deploy.commands.explain import tell
@@ -83,6 +83,9 @@ def test_each_kind_of_an_ssh_fault_has_its_row() -> None:
     assert {faults.SshFault(kind, "", "").slug for kind in get_args(faults.Kind)} <= ROWS.keys()
 
 
+SIGNS_IN_CODE = {f"deploy/{name}.py" for name in ("door/faults", "explain/refine", "explain/unreached_store")}
+
+
 def places() -> dict[str, set[str]]:
     """By slug, the places beside its row that name it: a file, or the tables of signs together."""
     named = defaultdict(set)
@@ -90,7 +93,7 @@ def places() -> dict[str, set[str]]:
         place = str(path.relative_to(HOME))
         if place.startswith("deploy/causes/"):
             continue
-        signs = path.parent.name == "signs" or place == "deploy/door/faults.py"
+        signs = path.parent.name == "signs" or place in SIGNS_IN_CODE
         place = "signs" if signs else place
         for node in nodes(path):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in ROWS:

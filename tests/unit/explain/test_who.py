@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.causes.table import end_of
 from deploy.commands.explain import next_of
 from deploy.explain.cause import explain

@@ -18,7 +18,7 @@ from deploy.preflight.answers import Link
 from deploy.run.environment import GROUP
 from lab.answers import answers
 from tests.hosts import FACTS
-from trainer.node.membership import group as agents
+from trainer.node.membership import min_nodes as agents
 
 pytestmark = pytest.mark.usefixtures("allowed")
 

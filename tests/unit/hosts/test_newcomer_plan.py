@@ -13,7 +13,7 @@ from deploy.job.options import Job, Options
 from deploy.run.environment import GROUP
 from deploy.send.folder.content import WORKSPACE
 from tests.hosts import FACTS
-from trainer.node.membership import group as agents
+from trainer.node.membership import min_nodes as agents
 
 AGREED = {"least": 2, "key": "secret-key", "nodes": {"a": ["10.0.0.1", 29600, 29601]}, "apart": True}
 

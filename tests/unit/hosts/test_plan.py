@@ -1,4 +1,4 @@
-"""Where hosts meet, which run is meant, and the plan as it is printed."""
+"""Where hosts meet, and the plan as it is printed."""
 
 import dataclasses
 import shlex
@@ -66,17 +66,6 @@ def test_the_port_is_one_nobody_listens_on_and_no_run_claimed():
     assert deploy_plan.choose_port(busy) == 29502
     ended = dataclasses.replace(FACTS, containers=(container(code=0),))
     assert deploy_plan.choose_port(ended) == 29500
-
-
-def test_the_run_that_is_meant():
-    going, ended = container("r1"), container("r0", code=0)
-    runs = deploy_plan.runs_of({"a": [going, ended], "b": [container("r1")]})
-    assert deploy_plan.choose_run(runs, "") == "r1"
-    assert deploy_plan.choose_run(runs, "r0") == "r0"
-    with pytest.raises(DeployError, match=r"r7.*r0, r1"):
-        deploy_plan.choose_run(runs, "r7")
-    with pytest.raises(DeployError, match="no runs"):
-        deploy_plan.choose_run({}, "")
 
 
 def test_the_plan_is_printed_step_by_step_without_secrets():

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.core.errors import USAGE, UsageError
 from deploy.hosts.node import container
 from deploy.hosts.start import resume

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console as RichConsole
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.report import text as lines

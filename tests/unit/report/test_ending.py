@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from rich.console import Console as RichConsole
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.report import ending
 from deploy.report.console import THEME, Console
 from deploy.run.files import record

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.report.page import data, head, run
 from deploy.run.files import code
 from tests.unit.report.test_page import HOSTILE, START, Page, recorded, write, write_lines

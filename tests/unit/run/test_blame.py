@@ -1,6 +1,6 @@
 """Who is to blame where ranks only lost each other: the first is named, the others by number."""
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.run.inquest.blame import End, blame
 
 LOST = "Connection closed by peer"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.run.events import of_rank
 from deploy.run.inquest import findings as inquest
 from deploy.run.inquest.blame import cause_of_error

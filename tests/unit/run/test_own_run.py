@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.commands.explain import lines_of, next_of, tell
 from deploy.explain.cause import explain
 from deploy.report.console import Console

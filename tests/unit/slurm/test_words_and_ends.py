@@ -6,7 +6,7 @@ from deploy.core.facts import NodeState
 from deploy.core.names import NodeName
 from deploy.host.jobs import ENDED, GONE, Job
 from deploy.run.progress import State
-from deploy.slurm import ends, words
+from deploy.slurm import job_end, words
 
 N1 = NodeName("n1")
 
@@ -47,36 +47,38 @@ def state(*verdicts, began=True):
     ],
 )
 def test_slurms_end_and_the_ranks_verdicts_give_one_end(slurm, verdicts, verdict, code):
-    result = ends.end_of("7", Job(slurm, code=1), state(*verdicts), "")
+    result = job_end.end_of("7", Job(slurm, code=1), state(*verdicts), "")
     assert (result.verdict, result.code) == (verdict, code)
 
 
 def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
     job = Job("CANCELLED", hosts=(N1,))
-    assert "not by this command" in ends.end_of("7", job, state(), "").message
-    assert "not by this command" not in ends.end_of("7", job, state(), "", stop_asked=True).message
-    assert "before it began" not in ends.end_of("7", job, state(began=False), "").message
-    assert "before it began" in ends.end_of("7", Job("CANCELLED"), state(began=False), "").message
+    assert "not by this command" in job_end.end_of("7", job, state(), "").message
+    assert "not by this command" not in job_end.end_of("7", job, state(), "", stop_asked=True).message
+    assert "before it began" not in job_end.end_of("7", job, state(began=False), "").message
+    assert "before it began" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
 def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():
     job = Job("FAILED", code=75, limit="04:00:00")
-    assert "04:00:00" in ends.end_of("7", job, state("stopped"), "").message
-    assert "04:00:00" not in ends.end_of("7", job, state("stopped"), "", stop_asked=True).message
+    assert "04:00:00" in job_end.end_of("7", job, state("stopped"), "").message
+    assert "04:00:00" not in job_end.end_of("7", job, state("stopped"), "", stop_asked=True).message
 
 
 def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():
-    message = ends.end_of("7", Job("FAILED", code=127), state(), "srun: error\n\x1b]0;x\x07muster: not found\n").message
+    message = job_end.end_of(
+        "7", Job("FAILED", code=127), state(), "srun: error\n\x1b]0;x\x07muster: not found\n"
+    ).message
     assert "muster: not found" in message
     assert "\x1b" not in message
 
 
 def test_a_job_that_may_be_requeued_is_not_over_at_once():
-    assert not ends.is_over(Job("PREEMPTED"), 3)
-    assert not ends.is_over(Job("NODE_FAIL"), 3)
-    assert not ends.is_over(Job("RUNNING"), 1e9)
-    assert not ends.is_over(Job("PENDING", restarts=3), 1e9)
-    assert all(ends.is_over(Job(name), 60) for name in ENDED)
+    assert not job_end.is_over(Job("PREEMPTED"), 3)
+    assert not job_end.is_over(Job("NODE_FAIL"), 3)
+    assert not job_end.is_over(Job("RUNNING"), 1e9)
+    assert not job_end.is_over(Job("PENDING", restarts=3), 1e9)
+    assert all(job_end.is_over(Job(name), 60) for name in ENDED)
 
 
 def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
@@ -92,4 +94,4 @@ def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
     [("slurmstepd: error: execve(): muster: No such file or directory", "--setup"), ("", "--shared")],
 )
 def test_a_job_that_began_nothing_says_what_to_look_at(output, hint):
-    assert hint in ends.end_of("7", Job("FAILED", code=2), state(began=False), output).hint
+    assert hint in job_end.end_of("7", Job("FAILED", code=2), state(began=False), output).hint

@@ -9,8 +9,9 @@ import traceback
 import pytest
 
 from muster.checkpoint.writer import BackgroundWriter
-from muster.files import Lines, keep_ballast, replace, surely
+from muster.files import Lines, replace
 from muster.metrics import Metrics
+from muster.reserve import reserve_room, write_surely
 from trainer import run_dir
 from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
@@ -62,7 +63,7 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     disk, fill = small_disk
     private = disk / "nodes/.gpu-b"
     private.mkdir(parents=True)
-    keep_ballast(private)
+    reserve_room(private)
     fill()
     with pytest.raises(OSError, match="No space"):
         replace(disk / "outcome/other.json", "x" * 5000)
@@ -70,7 +71,7 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     for place in (disk / "outcome", private):
         assert "gpu-b" in (place / "gpu-b-0.json").read_text()
     fill()
-    assert not surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
+    assert not write_surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
 
 
 def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):

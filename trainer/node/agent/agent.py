@@ -1,4 +1,4 @@
-"""`python -m muster.trainer.node agent ARGS`: one node of a run. Starts torchrun, and keeps what torchrun loses.
+"""`python -m muster.trainer.node agent ARGS`: one node of a run. node.py starts torchrun and watches it.
 
 torchrun (launch/torchrun.py) restarts ranks whose fault is final, waits for nodes that will never finish, and turns
 every exit code into 1. This process gives it addresses that sort as planned, ends it once the ranks' verdict is known,
@@ -33,20 +33,21 @@ from typing import Any
 
 import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
-from muster.files import keep_ballast, replace, surely
+from muster.files import replace
+from muster.reserve import reserve_room, write_surely
 
 from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
 from .. import torch_names
 from ..beside import telemetry, tie
-from ..ending import endings, outside, reached, training_alone
+from ..ending import outside, reached, trained_below, training_alone
 from ..files import caches, work
 from ..launch import style
-from ..membership import alive, arbiter, everybody, group, meeting
+from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
 from ..parent_death import die_with_parent
 from ..queue import claims, waits
 from ..roles import part as roles
-from . import handover, pods, program, script, slurm, stopping
+from . import command, handover, pods, script_verdict, slurm, stop_words
 from .diary import Diary
 from .limit import Limit
 from .node import Node
@@ -121,17 +122,17 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         conflicts = _enter_work(folder if is_script else None)
         part = roles.join(os.environ, name, folder, _first_rank())
         command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
-        own_library = script.own_library(arguments[1:]) if is_script and _place() == 0 else ""
+        own_library = script_verdict.own_library(arguments[1:]) if is_script and _place() == 0 else ""
         if folder:
             _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
         if part:
             part.begin()
-        plan = group.plan(os.environ)
+        plan = min_nodes.plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
-        everyone = None if plan else everybody.join(environment)
+        everyone = None if plan else all_nodes.join(environment)
     except waits.Ends as early:
         publish(early.verdict, folder, f"{name}-agent")
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
@@ -139,16 +140,16 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         return early.verdict.code
     except (TrainError, OSError) as fault:
         return _refused(fault, part, folder, name, end)
-    with _private_folder(folder, name) as outcome, everybody.speaking(everyone, outcome):
+    with _private_folder(folder, name) as outcome, all_nodes.speaking(everyone, outcome):
         per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
         hidden = handover.values(os.environ, secrets)
-        diary = Diary(folder, name, outcome, group.file_of(plan, name, per_node), hidden)
+        diary = Diary(folder, name, outcome, min_nodes.file_of(plan, name, per_node), hidden)
         if conflicts:
             diary.tell_conflicts(_first_rank(), conflicts)
         if own_library:
             diary.tell_own_library(_first_rank(), own_library)
         limit = Limit(folder, name, os.environ)
-        agreed = group.join(plan, name, folder, os.environ, outcome, is_script)
+        agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, everyone)
@@ -181,7 +182,7 @@ def _tell_up(folder: Path, name: str) -> None:
     replace(folder / "nodes" / f"{name}.json", json.dumps(here))
 
 
-def _vote(agreed: group.Group, end: FinalEnd) -> int:
+def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
     """Be the arbiter until the run is over."""
     code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
     if agreed.epoch.over is not None or code == STOPPED:
@@ -208,7 +209,7 @@ def _enter_work(folder: Path | None) -> list[str]:
 def _restart_words(folder: Path | None) -> list[str]:
     """The words that a script gets more wherever it starts again, if this run folder has seen a start of it."""
     again = folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists()
-    return shlex.split(os.environ.pop(program.AGAIN, "")) if again else []
+    return shlex.split(os.environ.pop(command.AGAIN, "")) if again else []
 
 
 def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
@@ -232,12 +233,12 @@ def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, bega
 
 def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
     first = _first_rank()
-    what = script.name_of(arguments)
+    what = script_verdict.name_of(arguments)
     if code == DONE:
         return _verdict_on_end(what, arguments, node, first, name)
     if code == STOPPED:
         why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
-        words = stopping.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
+        words = stop_words.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
         if after.unsaved:
             return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
         return Verdict(
@@ -249,11 +250,13 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
         well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
         verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
         return verdict if verdict and verdict.code != DONE else None
-    own_library = script.own_library(arguments)
-    return script.why_failed(culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause)
+    own_library = script_verdict.own_library(arguments)
+    return script_verdict.why_failed(
+        culprit.last_words, culprit.how, what, name, culprit.life, own_library, culprit.cause
+    )
 
 
-def _after_stop(node: Node) -> stopping.AfterStop:
+def _after_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
@@ -263,7 +266,7 @@ def _after_stop(node: Node) -> stopping.AfterStop:
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
             errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
     files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
-    return stopping.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
+    return stop_words.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
@@ -271,7 +274,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, nam
     nodes = os.environ.get("PET_NNODES", "1")
     why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        if script_below := endings.not_known(node.outcome):
+        if script_below := trained_below.not_known(node.outcome):
             unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
             hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
@@ -284,7 +287,7 @@ def _idle(what: str, node: Node) -> str:
     """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
     alone = all(life.world < 2 for life in node.diary.lives)
     unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
-    if alone or unseen or not endings.nobody_trained(node.outcome):
+    if alone or unseen or not trained_below.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
@@ -320,7 +323,7 @@ class FinalEnd:
     def leave(self, code: int) -> None:
         """The end is final."""
         if self._path is not None:
-            surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
+            write_surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
 
 
 def _refused(
@@ -346,7 +349,7 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
     words = list(arguments[1:])
     if words[:1] == ["--per-node"] and len(words) > 1:
         if not Path(words[1]).is_file() or not words[1].endswith(".py"):
-            program.refuse_missing(words[1:])
+            command.refuse_missing(words[1:])
         words = [str(Path(__file__).resolve().parents[1] / "launch" / "launcher.py"), *words[1:]]
     if not words:
         raise Refused("no script", "name it after --script: train.py --lr 3e-4")
@@ -368,7 +371,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
     folder = run_folder / "nodes" / f".{name}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    keep_ballast(folder)
+    reserve_room(folder)
     try:
         yield folder
     finally:
@@ -387,9 +390,9 @@ def torchrun_environment(
     (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.
     """
     made = {_DUMP_WAIT: _DUMP_WAIT_MS, **environment, "MUSTER_NODE": name}
-    if plan:  # the nodes agree on who is first (group.py)
+    if plan:  # the nodes agree on who is first (min_nodes.py)
         made.pop("PET_NODE_RANK", None)
-        return made | group.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))
+        return made | min_nodes.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))
     endpoint = environment.get("PET_RDZV_ENDPOINT", "")
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made

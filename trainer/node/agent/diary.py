@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from muster.files import read_object
 
 from ...run_dir import RankFolder
 from ..ending import outside
-from ..ending.ends import Ends, Life, Memory, ended_how, ended_why
+from ..ending.rank_lives import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
-from ..hang import stacks, stillness
+from ..hang import stacks, stuck_ranks
 from ..membership.members import Epoch
 from ..rank.mask import Mask
-from . import script
+from . import script_verdict
+from .culprit import Failure, first_to_fail
 
 _PATHS_MOST, _PATH_MOST = 20, 200
 # How a rank ends that a stop has ended, at once or because it still ran later.
@@ -28,21 +29,11 @@ _BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, s
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
-@dataclass(frozen=True)
-class Failure:
-    """A rank that failed: its life, its last words, how it ended, and the cause where its error does not tell it."""
-
-    life: Life
-    last_words: script.LastWords
-    how: str
-    cause: str = ""
-
-
 class Diary:
     """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
 
-    `file_of`: the number of the file for the events of a rank (group.py). `hidden`: the secrets; ranks write names of
-    files and functions, and a crash writes them past every mask of the rank's own.
+    `file_of`: the number of the file for the events of a rank (min_nodes.py). `hidden`: the secrets; ranks write names
+    of files and functions, and a crash writes them past every mask of the rank's own.
     """
 
     def __init__(
@@ -84,9 +75,8 @@ class Diary:
 
     @property
     def culprit(self) -> Failure | None:
-        """The rank that failed first and is not a victim; of a signal and an exit code at once, the signal's."""
-        own = [each for each in self._failures.values() if not each.last_words.victim]
-        return min(own, key=lambda each: (each.life.ended, (each.life.code or 0) > 0, each.life.rank), default=None)
+        """The rank that failed first and is not a victim."""
+        return first_to_fail(self._failures.values())
 
     def keep(self, words: Callable[[int], str]) -> None:
         """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
@@ -97,14 +87,14 @@ class Diary:
                     folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
                 continue
             if self.released and life.failed:
-                self._tell_end(life, DONE, "was stopped: the run is over", script.LastWords())
+                self._tell_end(life, DONE, "was stopped: the run is over", script_verdict.LastWords())
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
             how, about = expected or self._how(life, oom)
             # Who is killed from outside has not said why, and its last lines would hide what the kernel says.
             mute = oom is False and not expected and not self._launcher
-            last_words = self._last_words(words, life) if life.failed and not mute else script.LastWords()
+            last_words = self._last_words(words, life) if life.failed and not mute else script_verdict.LastWords()
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
                 self.died = f"{how}: {last_words.error}" if last_words.error else how
@@ -123,23 +113,28 @@ class Diary:
         return ended_how(*end) + in_it, {"cause": ended_why(*end), "place": place}
 
     def _tell_end(
-        self, life: Life, code: int, how: str, last_words: script.LastWords, more: Mapping[str, str] | None = None
+        self,
+        life: Life,
+        code: int,
+        how: str,
+        last_words: script_verdict.LastWords,
+        more: Mapping[str, str] | None = None,
     ) -> None:
         if folder := self._folder(life.rank):
             about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
-            about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script.LINE_MOST]}
+            about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script_verdict.LINE_MOST]}
             about |= {name: text for name, text in (more or {}).items() if text}
             if code and (rows := self._collectives(life)):
                 about["collectives"] = rows
             folder.event("ended", **about)
 
-    def tell_still(self, rank: int, about: Mapping[str, Any] | None) -> None:
-        """Tell that a rank stands still, and where; None: that it moves again."""
+    def tell_stuck(self, rank: int, about: Mapping[str, Any] | None) -> None:
+        """Tell that a rank is stuck, and where; None: that it moves again."""
         if folder := self._folder(rank):
             folder.event("stuck", **about) if about else folder.event("moves")
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
-        """The agent is about to end this rank, which stands still; `about` says where."""
+        """The agent is about to end this rank, which is stuck; `about` says where."""
         place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
         what, cause = "was stuck", "locked-up"
         if about["doing"] == "stopped":
@@ -228,30 +223,30 @@ class Diary:
         """Where in the script a rank was that crashed."""
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
-        about = stillness.describe(look, self.run_folder / work.WORK if self.run_folder else None)
+        about = stuck_ranks.describe(look, self.run_folder / work.WORK if self.run_folder else None)
         return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
-        return stillness.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
+        return stuck_ranks.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
 
-    def _last_words(self, words: Callable[[int], str], life: Life) -> script.LastWords:
+    def _last_words(self, words: Callable[[int], str], life: Life) -> script_verdict.LastWords:
         noted = self._noted(life)
         if noted.victim:
             return noted
-        heard = script.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
+        heard = script_verdict.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
         if life.crash and life.crash.error:
-            error = self.shown(life.crash.error)[: script.LINE_MOST]
-            return script.or_noted(replace(heard, error="", victim=False), error)
-        return heard if self._launcher else script.or_noted(heard, noted.error)
+            error = self.shown(life.crash.error)[: script_verdict.LINE_MOST]
+            return script_verdict.or_noted(replace(heard, error="", victim=False), error)
+        return heard if self._launcher else script_verdict.or_noted(heard, noted.error)
 
-    def _noted(self, life: Life) -> script.LastWords:
+    def _noted(self, life: Life) -> script_verdict.LastWords:
         """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
         note = read_object(self._outcome / f"{life.local_rank}.error")
         if note.get("pid") != life.pid:
-            return script.LastWords()
-        error = self.shown(" ".join(str(note.get("error", "")).split()))[: script.LINE_MOST]
-        return script.LastWords((), error, victim=note.get("victim") is True)
+            return script_verdict.LastWords()
+        error = self.shown(" ".join(str(note.get("error", "")).split()))[: script_verdict.LINE_MOST]
+        return script_verdict.LastWords((), error, victim=note.get("victim") is True)
 
     def _folder(self, rank: int) -> RankFolder | None:
         """Where a rank's events are; None without a run folder, or where its disk takes no more."""

@@ -27,13 +27,13 @@ from ..ending import training_alone
 from ..files import earlier, work
 from ..hang.links import Links
 from ..hang.mend import Mender
-from ..hang.stillness import Stillness
+from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
-from ..membership.everybody import Everybody
-from ..membership.group import Group
+from ..membership.all_nodes import Everybody
+from ..membership.min_nodes import Group
 from ..parent_death import die_with_parent
 from ..roles.part import Part
-from . import stopping
+from . import stop_words
 from .diary import Diary
 from .limit import REASON, Limit
 from .output import Output
@@ -81,7 +81,7 @@ class Node:
         self._signalled, self._heard = set[int](), list[int]()
         # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
         self.asked_at = float("inf")
-        self.grace = stopping.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
+        self.grace = stop_words.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
         self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
@@ -146,7 +146,7 @@ class Node:
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
-        still, links = Stillness(self.outcome, folder / work.WORK if folder else None), Links()
+        stuck, links = StuckRanks(self.outcome, folder / work.WORK if folder else None), Links()
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
         before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
         watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
@@ -157,9 +157,9 @@ class Node:
             self._tell_members()
             self.diary.keep(words)
             self._pass_on()
-            for rank, about in still.look(self.diary.lives):
-                self.diary.tell_still(rank, about)
-            self._mend(still)
+            for rank, about in stuck.look(self.diary.lives):
+                self.diary.tell_stuck(rank, about)
+            self._mend(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.tell_links(rank, ends)
@@ -222,11 +222,11 @@ class Node:
             self._killed = True
             torchrun.kill()
 
-    def _mend(self, still: Stillness) -> None:
-        """End the ranks that stand still for good: torchrun then starts all ranks again."""
+    def _mend(self, stuck: StuckRanks) -> None:
+        """End the ranks that are stuck for good: torchrun then starts all ranks again."""
         if self._asked or self._verdicts():
             return
-        for rank in self._mender.look(self.diary.lives, still.standing(self.diary.lives)):
+        for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
             with suppress(ProcessLookupError):
                 os.kill(rank.life.pid, signal.SIGKILL)

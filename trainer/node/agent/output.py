@@ -239,7 +239,7 @@ class _Torchrun(_Source):
 class _Rank(_Source):
     """One local rank's pipe, its log, and its lines. Another life of it may have another rank number.
 
-    `file`: the number of its log, where it is another than the rank's (group.py).
+    `file`: the number of its log, where it is another than the rank's (min_nodes.py).
     """
 
     file: int | None = None

@@ -86,7 +86,7 @@ class Witness:
 
 def main() -> int:
     """Wait for the run's end, then act on it unless a witness before this one has. Returns 0."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C of `fab up` is for its nodes
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C of `muster up` is for its nodes
     plan = json.loads(os.environ.pop(PLAN))
     secrets, witness = handover.take(os.environ), Witness(plan)
     hosts, place = plan["hosts"], plan["place"]

@@ -18,7 +18,7 @@ from muster.files import object_of
 
 from .. import torch_names
 from . import own_world
-from .ends import Life
+from .rank_lives import Life
 
 NAME = "together.jsonl"
 SITE = Path(__file__).parents[1] / "rank" / "site"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..ending.ends import Life
+from ..ending.rank_lives import Life
 from . import work
 
 EARLIER, ANEW = "earlier", ".anew.*"

@@ -43,7 +43,7 @@ _MOST_AT_ONCE = 1024
 class Sharing:
     """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks.
 
-    `file`: the number of the file of its first rank's events, where it is another than the rank's (group.py).
+    `file`: the number of the file of its first rank's events, where it is another than the rank's (min_nodes.py).
     """
 
     def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:

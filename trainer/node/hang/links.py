@@ -1,7 +1,7 @@
 """Connections of a node's ranks whose other end does not answer, from /proc/net. Standard library only.
 
 TCP sends again what is not acknowledged, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
-acknowledges also for processes that stand still, so a count that grows shows a link or a host that fails.
+acknowledges also for processes that are stuck, so a count that grows shows a link or a host that fails.
 
 While one fails, the node calls the machines at the other ends of its ranks' connections: who is cut off from several
 machines often has something to send to one of them only.
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..ending.ends import Life
+from ..ending.rank_lives import Life
 
 # The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
 _REPEATED, _REPEATED_CALL = 4, 3

@@ -1,9 +1,9 @@
-"""Which rank that stands still is ended, so that all ranks start again from what they have saved.
+"""Which rank that is stuck is ended, so that all ranks start again from what they have saved.
 
 The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nothing
 tells a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:
 
-- the rank stands still (stillness.py) at a line of its own, and neither it nor its children compute, read or write;
+- the rank is stuck (stuck_ranks.py) at a line of its own, and neither it nor its children compute, read or write;
 - its main thread does not wake up: a loop that looks for a file every few seconds may wait for good reason;
 - so do all ranks of all nodes, and one of them waits in a collective or in backward;
 - the rank has made a step before: what comes first may take its time, a download for example;
@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ..ending.ends import Life
-from .stillness import Standing
+from ..ending.rank_lives import Life
+from .stuck_ranks import Stuck
 
 WAIT_SECONDS = 30.0
 # A person who stops a rank for a moment resumes it earlier than this.
@@ -34,7 +34,7 @@ _MOST_WAKES = 1
 
 
 class Others(Protocol):
-    """The other nodes, as this one knows them (group.py, everybody.py)."""
+    """The other nodes, as this one knows them (min_nodes.py, all_nodes.py)."""
 
     stands: str
     """What is true of this node's ranks: the others are told."""
@@ -43,7 +43,7 @@ class Others(Protocol):
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again where no node was lost."""
 
-    def others_stand(self) -> str:
+    def others_stuck(self) -> str:
         """What is true of all ranks of the other nodes that train."""
 
 
@@ -57,28 +57,28 @@ class Mender:
         self._restarts, self._nodes, self._counts = restarts, others, counts
         self._since: dict[int, tuple[float, int]] = {}
 
-    def look(self, lives: Sequence[Life], standing: Sequence[Standing]) -> list[Standing]:
+    def look(self, lives: Sequence[Life], stuck: Sequence[Stuck]) -> list[Stuck]:
         """The ranks to end now. Tells the other nodes what is true of this one's."""
         living = [life for life in lives if life.code is None]
-        own = of_node(living, standing)
+        own = of_node(living, stuck)
         if self._nodes:
             self._nodes.stands = own
         now = time.monotonic()
-        others = self._nodes.others_stand() if self._nodes else STILL
-        missing = [each for each in standing if self._may_end(each, joined([own, others]))]
+        others = self._nodes.others_stuck() if self._nodes else STILL
+        missing = [each for each in stuck if self._may_end(each, joined([own, others]))]
         self._since = {each.life.pid: self._asleep_since(each, now) for each in missing}
         return [each for each in missing if now - self._since[each.life.pid][0] >= self._limit(each)]
 
-    def _limit(self, rank: Standing) -> float:
+    def _limit(self, rank: Stuck) -> float:
         return STOPPED_SECONDS if self._counts and _is_stopped(rank) else WAIT_SECONDS
 
-    def _asleep_since(self, rank: Standing, now: float) -> tuple[float, int]:
+    def _asleep_since(self, rank: Stuck, now: float) -> tuple[float, int]:
         """Since when the rank sleeps, and how often it had woken up by then."""
         since, wakes = self._since.get(rank.life.pid, (now, rank.wakes))
         slept = rank.wakes - wakes <= _WAKES.get(rank.about["doing"], _MOST_WAKES)
         return (since, wakes) if slept else (now, rank.wakes)
 
-    def _may_end(self, rank: Standing, everybody: str) -> bool:
+    def _may_end(self, rank: Stuck, everybody: str) -> bool:
         if self._nodes and not self._nodes.may_begin_again:
             return False
         if self._counts and _is_stopped(rank):
@@ -87,13 +87,13 @@ class Mender:
         return own and everybody == WAITS and rank.steps > 0 and rank.life.attempt < self._restarts
 
 
-def _is_stopped(rank: Standing) -> bool:
+def _is_stopped(rank: Stuck) -> bool:
     return bool(rank.about["doing"] == "stopped")
 
 
-def of_node(living: Sequence[Life], standing: Sequence[Standing]) -> str:
+def of_node(living: Sequence[Life], stuck: Sequence[Stuck]) -> str:
     """What is true of a node's ranks."""
-    asleep = [each for each in standing if each.asleep]
+    asleep = [each for each in stuck if each.asleep]
     if not living or len(asleep) < len(living):
         return MOVES
     return WAITS if any(each.about["doing"] in _WAIT_FOR_OTHERS for each in asleep) else STILL

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..ending.ends import Life
+from ..ending.rank_lives import Life
 
 _EVERY_SECONDS, _LOOKS, _LEAST_PERIODS = 2.0, 6, 20
 # Told of from the first share on, and until it is below the second one.

@@ -1,1 +1,1 @@
-"""torchrun with short pauses, forked ranks and a rendezvous at one address; it patches private names of torch."""
+"""torchrun with short pauses, forked ranks and a rendezvous at one address; by torchrun's public doors."""

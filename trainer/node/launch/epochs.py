@@ -1,7 +1,7 @@
 """How the ranks of this node begin together with those of the others: as the agents have agreed.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
-(membership/group.py, and everybody.py where all nodes have to be there); a run's only node agrees with itself. The
+(membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with itself. The
 first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch makes torchrun end its
 ranks and start them again.
 """
@@ -33,9 +33,9 @@ from muster.files import read_object, replace
 
 from ..files.share import Sharing
 from ..membership import meeting
-from ..membership.everybody import Roll
-from ..membership.group import BACKEND, EPOCH, SAYS
+from ..membership.all_nodes import Roll
 from ..membership.link import LinkLost
+from ..membership.min_nodes import BACKEND, EPOCH, SAYS
 from ..membership.spare_register import view_of
 from . import stores
 

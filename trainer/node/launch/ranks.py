@@ -1,7 +1,7 @@
 """The ranks of this node in one generation: started as torchrun starts them, looked at, and ended.
 
 Each is a fork where that is what a new process would be, and a new process else. The agent reads who began
-and who ended (ending/ends.py), and what they print, from the pipe of each rank.
+and who ended (ending/rank_lives.py), and what they print, from the pipe of each rank.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
 
 from ... import NAME
-from ..agent import program
-from ..ending import endings, ends
+from ..agent import command
+from ..ending import rank_lives, trained_below
 from . import bare, forks, rank_pipe, style
 from .epochs import Generation
 
@@ -47,19 +47,21 @@ class Ranks:
         for local, own in environments.items():
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
-            words = program.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
+            words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
             process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
-            self._processes[local] = endings.judged(process, given, stops=not is_own)
+            self._processes[local] = trained_below.judged(process, given, stops=not is_own)
             self._running.add(local)
-            ends.note_begin(local, process.pid, given)
+            rank_lives.note_begin(local, process.pid, given)
 
     def look(self) -> dict[int, ProcessFailure]:
         """Those that have failed, by their rank."""
         for local in sorted(self._running):
             process = self._processes[local]
             if (code := process.poll()) is not None:
-                ends.note_end(local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None))
+                rank_lives.note_end(
+                    local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None)
+                )
                 self._ended(local, code)
         if first := min(self._failures.values(), key=lambda each: each.timestamp, default=None):
             words = (first.exitcode, first.local_rank, first.pid, self._command[0])

@@ -11,7 +11,7 @@ from typing import Any
 
 from muster.errors import FAILED, SIGNALLED, STOPPED
 
-from .group import Group
+from .min_nodes import Group
 
 _LOOK_S = 0.1
 

@@ -44,7 +44,7 @@ class View:
     `done`: its ranks of that epoch have ended well. `share`: where it listens to share files before that epoch.
     `failed`: its ranks ended by a fault. `life`: of its agent. `ranks`: how many it has. `over`: it has ended for
     good, in a run that needs all nodes.
-    `stands`: whether all of its ranks stand still, and one of them waits for others, in a word of mend.py.
+    `stands`: whether all of its ranks are stuck, and one of them waits for others, in a word of mend.py.
     """
 
     answered: float = -1e9

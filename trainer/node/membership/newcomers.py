@@ -1,4 +1,4 @@
-"""Hosts that have joined a run that goes on (`fab join`): each is a spare that the plan of the others does not name.
+"""Hosts that have joined a run that goes on (`muster join`): each is a spare that the plan of the others does not name.
 
 A newcomer's own plan names it. Its questions to the other nodes say who it is and where, and nodes pass that on in
 their questions and answers, all of which prove that they know the run's key (peers.py). What a node knows of them is in

@@ -6,7 +6,7 @@ import os
 import sys
 from types import ModuleType
 
-from . import ended, failure, hooks, together
+from . import end_note, failure, hooks, together
 from .place import Place
 from .steps.doors import patches
 from .steps.watcher import Watcher
@@ -20,7 +20,7 @@ def watch() -> None:
     first = not child and place.claim(f"first-{place.local}")
     if first:
         failure.arm(place.outcome, place.local)
-    together.ends.append(ended.End(place.outcome, place.life))
+    together.ends.append(end_note.End(place.outcome, place.life))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
     for some in (together.patches(), patches(Watcher(place, first))):
         for name, patch in some.items():

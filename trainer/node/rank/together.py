@@ -16,7 +16,7 @@ from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
-from . import ended, hooks, worlds
+from . import end_note, hooks, worlds
 
 _NAME, _DISTRIBUTED = "together.jsonl", "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
@@ -34,8 +34,8 @@ def patches() -> dict[str, hooks.Patch]:
     return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
 
 
-# How this process ends (ended.py): begin.py puts it here.
-ends = list[ended.End]()
+# How this process ends (end_note.py): begin.py puts it here.
+ends = list[end_note.End]()
 
 
 def _note(**fields: Any) -> None:

@@ -21,7 +21,7 @@ from muster.errors import DONE, FAILED, STOPPED, Refused
 
 from ...run_dir import RankFolder
 from ...verdict import Verdict, done, publish
-from ..ending.ends import Life
+from ..ending.rank_lives import Life
 from ..hang import links
 from ..membership import peers
 from ..queue.waits import Ends

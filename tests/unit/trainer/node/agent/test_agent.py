@@ -13,7 +13,7 @@ from lab.ports import free_port
 from muster.errors import Refused, TrainError
 from trainer.node.agent import node
 from trainer.node.agent.agent import torchrun_command, torchrun_environment
-from trainer.node.membership import everybody, meeting
+from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
 
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -46,7 +46,7 @@ def test_a_scaled_workers_number_comes_from_its_name():
 def test_nodes_that_nobody_numbered_get_their_places_from_the_one_that_can_listen():
     shared = {"PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}", "PET_NNODES": "3", "PET_RDZV_ID": "job"}
     assert "PET_NODE_RANK" not in torchrun_environment(shared, "pod-1")
-    nodes = [everybody.join(shared) for _ in range(3)]
+    nodes = [all_nodes.join(shared) for _ in range(3)]
     try:
         assert [each._place for each in nodes] == [0, None, None]
     finally:
@@ -70,7 +70,7 @@ def test_a_busy_rendezvous_port_is_refused_by_the_master():
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(Refused, match=str(port)):
-            everybody.join({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}", "PET_NNODES": "2"})
+            all_nodes.join({**MASTER, "PET_RDZV_ENDPOINT": f"127.0.0.1:{port}", "PET_NNODES": "2"})
 
 
 def test_a_host_without_an_address_is_named():

@@ -9,9 +9,9 @@ import types
 
 import pytest
 
-from tests.unit.trainer.node.ending.test_ends import node
+from tests.unit.trainer.node.ending.test_rank_lives import node
 from trainer.node.ending import own_world, training_alone
-from trainer.node.ending.ends import Life
+from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.training_alone import trained_alone
 from trainer.node.rank import together, worlds
 

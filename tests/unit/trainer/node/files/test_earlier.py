@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import pytest
 
-from trainer.node.ending.ends import Life
+from trainer.node.ending.rank_lives import Life
 from trainer.node.files import earlier
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from lab.waiting import until
-from trainer.node.ending.ends import Life
-from trainer.node.hang import disks, stillness
+from trainer.node.ending.rank_lives import Life
+from trainer.node.hang import disks, stuck_ranks
 
 # What starts a process by vfork waits as for a disk until that one has begun a program: here it never does.
 WAITS = """
@@ -34,13 +34,13 @@ def waiter():
 
 
 def test_a_rank_in_a_call_that_no_signal_ends_waits_for_a_disk(waiter, tmp_path, monkeypatch):
-    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=waiter.pid, began=time.time() - 100)
-    still, told = stillness.Stillness(tmp_path, None), []
+    still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [(rank, about["doing"]) for rank, about in told] == [(0, "disk")]
     assert told[0][1]["disk"]
-    assert not still.standing([life])[0].asleep, "no signal would end it"
+    assert not still.stuck([life])[0].asleep, "no signal would end it"
 
 
 @pytest.fixture
@@ -66,14 +66,14 @@ def frozen():
 
 
 def test_a_rank_of_a_frozen_cgroup_is_told_of_as_frozen_and_waits_for_no_disk(frozen, tmp_path, monkeypatch):
-    monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     until(lambda: disks.is_frozen(frozen.pid), "the freezer")
     assert disks.waiting(frozen.pid) == {}
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=frozen.pid, began=time.time() - 100)
-    still, told = stillness.Stillness(tmp_path, None), []
+    still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [(rank, about["doing"]) for rank, about in told] == [(0, "frozen")]
-    assert not still.standing([life])[0].asleep, "no signal would end it"
+    assert not still.stuck([life])[0].asleep, "no signal would end it"
 
 
 def test_a_rank_that_only_sleeps_waits_for_no_disk():

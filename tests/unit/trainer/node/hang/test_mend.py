@@ -2,9 +2,9 @@
 
 import pytest
 
-from trainer.node.ending.ends import Life
+from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import mend
-from trainer.node.hang.stillness import Standing
+from trainer.node.hang.stuck_ranks import Stuck
 
 
 class Clock:
@@ -29,7 +29,7 @@ def life(rank, attempt=0):
 
 
 def standing(rank, doing, asleep=True, steps=30, wakes=0, attempt=0):
-    return Standing(life(rank, attempt), {"doing": doing}, asleep, steps, wakes)
+    return Stuck(life(rank, attempt), {"doing": doing}, asleep, steps, wakes)
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ class Group:
     def __init__(self, others=mend.MOVES, may_begin_again=True):
         self.stands, self.others, self.may_begin_again = "", others, may_begin_again
 
-    def others_stand(self):
+    def others_stuck(self):
         return self.others
 
 

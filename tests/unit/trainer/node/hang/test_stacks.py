@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from lab.waiting import until
-from trainer.node.ending.ends import Life
-from trainer.node.hang import stacks, stillness
+from trainer.node.ending.rank_lives import Life
+from trainer.node.hang import stacks, stuck_ranks
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "rank", "site")
 # The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
@@ -169,10 +169,10 @@ def test_only_looks_of_a_process_that_lives_and_belongs_to_this_start_say_what_a
 
 def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
     looks = [stacks.Look((), t=100.0 + 2 * count, step=14 * count, since_s=0.1) for count in range(1, 5)]
-    assert stillness.moves(looks, began=90.0, now=112.0)
-    assert not stillness.moves(looks, began=90.0, now=114.0)
-    assert stillness.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
-    assert not stillness.moves([], began=80.0, now=112.0)
+    assert stuck_ranks.moves(looks, began=90.0, now=112.0)
+    assert not stuck_ranks.moves(looks, began=90.0, now=114.0)
+    assert stuck_ranks.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
+    assert not stuck_ranks.moves([], began=80.0, now=112.0)
 
 
 @pytest.mark.parametrize("held", [2, 3])
@@ -183,10 +183,10 @@ def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_altho
     about = '{"t": 100.0, "pid": 14, "step": 3, "doing": "", "since_s": 0.1, "main": "0x0001"}'
     (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}" + f"Timeout (0:00:10)!\n{stack}" * held)
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
-    still, told = stillness.Stillness(tmp_path, None), []
+    still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     for second in (2, 4, 6):
-        monkeypatch.setattr(stillness, "_busy", lambda pids, cpu=second: {14: stillness.Busy(float(cpu), 0, False)})
-        monkeypatch.setattr(stillness.time, "time", lambda at=130.0 + second: at)
+        monkeypatch.setattr(stuck_ranks, "_busy", lambda pids, cpu=second: {14: stuck_ranks.Busy(float(cpu), 0, False)})
+        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=130.0 + second: at)
         told += still.look([life])
     assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
 
@@ -197,16 +197,16 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
     debugger = [sys.executable, "-c", hold, str(rank.pid)]
     with subprocess.Popen(debugger, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holds:
         holds.stdout.readline()
-        until(lambda: stillness._busy([rank.pid])[rank.pid].tracer, "the debugger")
+        until(lambda: stuck_ranks._busy([rank.pid])[rank.pid].tracer, "the debugger")
         life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=rank.pid, began=time.time())
-        still = stillness.Stillness(tmp_path, None)
-        monkeypatch.setattr(stillness, "LOOK_SECONDS", 0.0)
+        still = stuck_ranks.StuckRanks(tmp_path, None)
+        monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
         told = [*still.look([life]), *still.look([life])]
         assert [about["doing"] for _, about in told] == ["traced"]
         assert told[0][1]["tracer"].endswith(f", pid {holds.pid}")
-        assert not still.standing([life])[0].asleep  # so nobody ends it
+        assert not still.stuck([life])[0].asleep  # so nobody ends it
         holds.communicate("\n")
-    until(lambda: not stillness._busy([rank.pid])[rank.pid].tracer, "its end")
+    until(lambda: not stuck_ranks._busy([rank.pid])[rank.pid].tracer, "its end")
     # A debugger that ends without letting go leaves a process that SIGSTOP holds.
     until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
     rank.kill()
@@ -228,16 +228,16 @@ def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, mon
     """It is not stuck as it begins, however long the one before it trained, and its first steps are seen."""
     stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
-    still = stillness.Stillness(tmp_path, None)
-    monkeypatch.setattr(stillness, "_busy", lambda pids: {os.getpid(): stillness.Busy(0.0, 0, False)})
+    still = stuck_ranks.StuckRanks(tmp_path, None)
+    monkeypatch.setattr(stuck_ranks, "_busy", lambda pids: {os.getpid(): stuck_ranks.Busy(0.0, 0, False)})
     told = []
     for at, pid, step in ((100.0, 7, 900), (900.0, os.getpid(), 0), (902.0, os.getpid(), 3), (904.0, os.getpid(), 3)):
         about = json.dumps({"t": at, "pid": pid, "step": step, "doing": "", "since_s": 0.1, "main": "0x0001"})
         (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}")
-        monkeypatch.setattr(stillness.time, "time", lambda at=at: at)
+        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: at)
         told += still.look([life])
     assert told == []
-    monkeypatch.setattr(stillness.time, "time", lambda: 950.0)
+    monkeypatch.setattr(stuck_ranks.time, "time", lambda: 950.0)
     (tmp_path / "0.stacks").write_text(f"Look {about.replace('904.0', '949.0').replace('0.1', '47.0')}\n{stack}" * 3)
     assert [(rank, row["step"]) for rank, row in still.look([life])] == [(0, 3)]
 
@@ -246,11 +246,11 @@ def test_a_stuck_rank_whose_file_begins_again_is_not_said_to_move(tmp_path, monk
     """The looks of a long wait fill their file again and again: an hour of it is one wait."""
     stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line %d in <module>\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
-    still, told, file = stillness.Stillness(tmp_path, None), [], tmp_path / "0.stacks"
-    monkeypatch.setattr(stillness, "_busy", lambda pids: {os.getpid(): stillness.Busy(0.0, 0, False)})
+    still, told, file = stuck_ranks.StuckRanks(tmp_path, None), [], tmp_path / "0.stacks"
+    monkeypatch.setattr(stuck_ranks, "_busy", lambda pids: {os.getpid(): stuck_ranks.Busy(0.0, 0, False)})
     for at in range(130, 170, 2):
         about = {"t": at, "pid": os.getpid(), "step": 3, "doing": "", "since_s": at - 95, "main": "0x0001"}
-        monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
         with file.open("w" if at == 150 else "a") as looks:
             looks.write(f"Look {json.dumps(about)}\n{stack % (38 if at < 160 else at)}")
         told += [(at, about and about["line"]) for _, about in still.look([life])]
@@ -277,13 +277,13 @@ def test_a_rank_in_one_loop_computes_or_polls_or_may_get_somewhere(tmp_path, mon
     look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
     stack = f'Current thread 0x0001 (most recent call first):\n{library}  File "/x/train.py", line 38 in main\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
-    still, words = stillness.Stillness(tmp_path, None), []
+    still, words = stuck_ranks.StuckRanks(tmp_path, None), []
     for at in range(100, 140, 2):
         (tmp_path / "0.stacks").write_text(f"Look {look % at}\n{stack}")
         # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
-        busy = stillness.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
-        monkeypatch.setattr(stillness, "_busy", lambda pids, busy=busy: {14: busy})
-        monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+        busy = stuck_ranks.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
+        monkeypatch.setattr(stuck_ranks, "_busy", lambda pids, busy=busy: {14: busy})
+        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
         words += [about["doing"] for _, about in still.look([life]) if about]
     assert words == told
 
@@ -303,7 +303,7 @@ def test_a_sleep_is_told_from_a_wait_for_something(words, sleeps):
     ) as rank:
         rank.stdout.readline()
         until(lambda: _state(rank.pid) == "S", "it to wait")
-        assert stillness._busy([rank.pid])[rank.pid].sleeps == sleeps
+        assert stuck_ranks._busy([rank.pid])[rank.pid].sleeps == sleeps
         rank.kill()
 
 
@@ -319,10 +319,10 @@ def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monk
 
     def told(step):
         (tmp_path / "0.stacks").write_text(f"Look {look % step}\n{stack}")
-        still, words = stillness.Stillness(tmp_path, None), {}
+        still, words = stuck_ranks.StuckRanks(tmp_path, None), {}
         for at in range(130, 160, 2):
-            monkeypatch.setattr(stillness, "_busy", lambda pids: {14: stillness.Busy(1.0, 0, False)})
-            monkeypatch.setattr(stillness.time, "time", lambda at=at: float(at))
+            monkeypatch.setattr(stuck_ranks, "_busy", lambda pids: {14: stuck_ranks.Busy(1.0, 0, False)})
+            monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
             words.update((at, about["doing"]) for _, about in still.look([life]) if about)
         return words
 
@@ -338,7 +338,7 @@ def test_what_a_child_has_computed_counts_after_its_end():
     line = [sys.executable, "-c", words]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
         rank.stdout.readline()
-        assert stillness._busy([rank.pid])[rank.pid].cpu_s >= 0.3
+        assert stuck_ranks._busy([rank.pid])[rank.pid].cpu_s >= 0.3
         rank.communicate(b"\n")
 
 
@@ -350,6 +350,6 @@ def test_what_a_worker_in_a_session_of_its_own_computes_is_the_rank_s():
     line = [sys.executable, "-c", words]
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as rank:
         rank.stdout.readline()
-        used = stillness._busy([rank.pid, os.getpid()])
+        used = stuck_ranks._busy([rank.pid, os.getpid()])
         assert used[rank.pid].cpu_s >= 0.3
         rank.communicate(b"\n")

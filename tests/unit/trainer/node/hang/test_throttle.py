@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.ending.ends import Life
+from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import throttle
 
 LIFE = Life(rank=1, local_rank=0, attempt=0, world=3, pid=14, began=90.0)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from trainer.node.agent import script
-from trainer.node.ending.ends import Life
+from trainer.node.agent import script_verdict
+from trainer.node.ending.rank_lives import Life
 from trainer.node.rank.failure import MOST, words
 
 
@@ -65,16 +65,18 @@ def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
 
 
 def test_what_a_rank_printed_counts_before_its_note_and_a_lost_peer_stays_one() -> None:
-    heard = script.LastWords(("...",), "KeyError: 'label'")
-    assert script.or_noted(heard, "ValueError: noted") == heard
-    assert script.or_noted(script.LastWords(), "ValueError: noted") == script.LastWords((), "ValueError: noted")
+    heard = script_verdict.LastWords(("...",), "KeyError: 'label'")
+    assert script_verdict.or_noted(heard, "ValueError: noted") == heard
+    assert script_verdict.or_noted(script_verdict.LastWords(), "ValueError: noted") == script_verdict.LastWords(
+        (), "ValueError: noted"
+    )
     lost = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.1]:4242"
-    assert script.or_noted(script.LastWords(), lost).victim
+    assert script_verdict.or_noted(script_verdict.LastWords(), lost).victim
 
 
 def test_a_code_without_an_exception_is_said_to_be_one() -> None:
     life = Life(rank=1, local_rank=0, attempt=0, world=3, pid=7, began=1.0, ended=2.0, code=7)
-    said = script.why_failed(script.LastWords(), "ended with code 7", "train.py", "b", life)
+    said = script_verdict.why_failed(script_verdict.LastWords(), "ended with code 7", "train.py", "b", life)
     assert said.message == "train.py ended with code 7 without an exception"
 
 

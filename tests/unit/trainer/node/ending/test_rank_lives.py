@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from trainer.node.agent.diary import Diary
-from trainer.node.ending.ends import Ends, Memory, ended_how, ended_why
+from trainer.node.ending.rank_lives import Ends, Memory, ended_how, ended_why
 
 HOME = os.getcwd()
 
@@ -244,7 +244,7 @@ def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_
     # A process that has no variable with the secret any more masks nothing itself.
     (tmp_path / "0.error").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
-    diary.tell_still(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
+    diary.tell_stuck(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
     diary.keep(lambda local_rank: "")
     text = (tmp_path / "run/ranks/rank-0.jsonl").read_text()
     assert '"file": "key_***.py"' in text

@@ -1,6 +1,6 @@
-"""Which ranks of this node stand still, and where: told to the run folder while they do.
+"""Which ranks of this node are stuck, and where: told to the run folder while they do.
 
-A rank stands still when it has made no step for three times as long as usual and 5 s more, and in three looks its main
+A rank is stuck when it has made no step for three times as long as usual and 5 s more, and in three looks its main
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
 one of these, and is not told of. Told of besides is a rank
 - that a signal has stopped, or that a debugger holds (`traced`), at the second look;
@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..ending.ends import Life
+from ..ending.rank_lives import Life
 from . import disks, stacks
 
 LOOK_SECONDS = 2.0
@@ -65,8 +65,8 @@ class Busy:
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A rank that stands still. `asleep`: nothing of it moves; else it computes. `steps`: of this start of it.
+class Stuck:
+    """A rank that is stuck. `asleep`: nothing of it moves; else it computes. `steps`: of this start of it.
 
     `wakes`: how often its main thread has woken up so far.
     """
@@ -96,7 +96,7 @@ class _Rank:
     disks: dict[tuple[int, int], str] = field(default_factory=dict)
 
 
-class Stillness:
+class StuckRanks:
     """Looks at the ranks of a node, every 2 s. `work`: the folder that the script's paths are told from."""
 
     def __init__(self, outcome: Path, work: Path | None) -> None:
@@ -105,7 +105,7 @@ class Stillness:
         self._ranks: dict[int, _Rank] = {}
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
-        """Ranks that have come to stand still, each with what is known of it; with None those that move again."""
+        """Ranks that have become stuck, each with what is known of it; with None those that move again."""
         now = time.time()
         if now < self._next:
             return []
@@ -125,8 +125,8 @@ class Stillness:
             seen.about = about
         return news
 
-    def standing(self, lives: Sequence[Life]) -> list[Standing]:
-        """The ranks that stood still at the last look."""
+    def stuck(self, lives: Sequence[Life]) -> list[Stuck]:
+        """The ranks that were stuck at the last look."""
         ranks = []
         for life in lives:
             seen = self._ranks.get(life.rank)
@@ -134,11 +134,11 @@ class Stillness:
                 last = seen.samples[-1][1]
                 held = last.held or seen.about["doing"] in ("disk", "frozen")
                 asleep = not held and (last.stopped or _idle(seen.samples))
-                ranks.append(Standing(life, seen.about, asleep, seen.step, last.wakes))
+                ranks.append(Stuck(life, seen.about, asleep, seen.step, last.wakes))
         return ranks
 
     def _about(self, seen: _Rank, life: Life, busy: Busy, now: float) -> dict[str, Any] | None:
-        """What a rank that stands still is doing; None if it moves, or if this is unknown."""
+        """What a rank that is stuck is doing; None if it moves, or if this is unknown."""
         seen.samples.append((now, busy))
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
         _take_process(seen, looks, now)

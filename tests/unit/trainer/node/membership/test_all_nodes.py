@@ -11,9 +11,9 @@ from lab.ports import free_port
 from lab.waiting import until
 from muster.files import read_object, replace
 from trainer.node.hang import mend
-from trainer.node.membership import everybody
-from trainer.node.membership.everybody import Roll
-from trainer.node.membership.group import EPOCH, SAYS
+from trainer.node.membership import all_nodes
+from trainer.node.membership.all_nodes import Roll
+from trainer.node.membership.min_nodes import EPOCH, SAYS
 from trainer.node.membership.spare_register import view_of
 
 
@@ -141,7 +141,7 @@ def test_all_stand_still_only_where_all_train_and_say_so(nodes):
 def two(tmp_path):
     """Two nodes that ask each other, and the notes of each: what its torchrun says, and what it gets to know."""
     port = free_port()
-    made = [everybody.Everybody(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
+    made = [all_nodes.Everybody(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
     folders = [tmp_path / str(place) for place in range(2)]
     for each, folder in zip(made, folders, strict=True):
         folder.mkdir()
@@ -165,7 +165,7 @@ def test_two_agents_bring_what_their_torchruns_say_to_each_other(two):
     until(lambda: read_object(folders[1] / EPOCH).get("store") == "127.0.0.1 77", "the store")
     say(folders[1], None, 1)
     first.stands = mend.WAITS
-    until(lambda: second.others_stand() == mend.WAITS, "word of the other's ranks")
+    until(lambda: second.others_stuck() == mend.WAITS, "word of the other's ranks")
     say(folders[1], None, 1, over=True)
     second.close()
     until(lambda: read_object(folders[0] / EPOCH)["over"] is True, "the last word")
@@ -186,15 +186,15 @@ def test_a_node_asks_ten_times_a_second_at_most_while_its_ranks_train(two, monke
     for folder in folders:
         say(folder, 0)
     until(lambda: read_object(folders[1] / EPOCH).get("place") == 1, "its place")
-    times, ask = [], everybody.peers.ask
-    monkeypatch.setattr(everybody.peers, "ask", lambda *words: (times.append(monotonic()), ask(*words))[1])
+    times, ask = [], all_nodes.peers.ask
+    monkeypatch.setattr(all_nodes.peers, "ask", lambda *words: (times.append(monotonic()), ask(*words))[1])
     say(folders[1], None, 1)
     until(lambda: len(times) > 8, "its questions")
     assert median(map(sub, times[2:], times[1:])) > 0.07
 
 
 def test_a_node_knows_when_the_first_one_is_gone(two, monkeypatch):
-    monkeypatch.setattr(everybody, "_GONE_S", 0.1)
+    monkeypatch.setattr(all_nodes, "_GONE_S", 0.1)
     (first, _), folders = two
     for folder in folders:
         say(folder, 0)

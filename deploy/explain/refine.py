@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import libraries
-from ..words import compiled
-from .kinds import ALONE, PREFLIGHT, Sign, several, sign
+from . import libraries
+from .signs.kinds import ALONE, PREFLIGHT, Sign, several, sign
+from .words import compiled
 
 # Pickled data come from a file, or from another process.
 _PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")

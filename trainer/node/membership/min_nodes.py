@@ -127,7 +127,7 @@ class Group:
         """Whether the ranks may begin again where no node was lost."""
         return may_repeat(self._epoch.repeats, self._restarts)
 
-    def others_stand(self) -> str:
+    def others_stuck(self) -> str:
         """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]

@@ -17,7 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.files import is_number, parse, surely
+from muster.files import is_number, parse
+from muster.reserve import write_surely
 
 _NAME = "ends.jsonl"
 _CGROUP = Path("/sys/fs/cgroup")
@@ -36,7 +37,8 @@ class Crash:
 class Life:
     """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen.
 
-    `crash`: who failed below one that ended with 0 itself (endings.py). `observed`: something looks at it from inside.
+    `crash`: who failed below one that ended with 0 itself (trained_below.py). `observed`: something looks at it from
+    inside.
     """
 
     rank: int
@@ -71,7 +73,7 @@ def note_end(local_rank: int, pid: int, code: int, crash: Crash | None = None) -
 def _note(about: Mapping[str, Any]) -> None:
     if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
         line = json.dumps({**about, "t": time.time()}) + "\n"
-        surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
+        write_surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
 
 
 def _append(path: Path, text: str) -> None:

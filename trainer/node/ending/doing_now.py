@@ -18,8 +18,8 @@ from muster.errors import FAILED
 
 from ...run_dir import in_run
 from ..files import work
-from ..hang import stacks, stillness
-from .ends import Ends, Life
+from ..hang import stacks, stuck_ranks
+from .rank_lives import Ends, Life
 
 _FRAMES = 40
 
@@ -50,9 +50,9 @@ def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
         return {"doing": "unseen" if life.observed else "unobserved"}
     look, now = looks[-1], time.time()
     age = now - look.t if look.t else None
-    about: dict[str, Any] = {"moves": stillness.moves(looks, life.began, now)}
+    about: dict[str, Any] = {"moves": stuck_ranks.moves(looks, life.began, now)}
     about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
-    about |= stillness.describe(look, folder / work.WORK)
+    about |= stuck_ranks.describe(look, folder / work.WORK)
     frames = look.main.frames if look.main else ()
     about["stack"] = [f"{frame.file}:{frame.line} {frame.function}"[-300:] for frame in frames[:_FRAMES]]
     return about

@@ -23,8 +23,8 @@ from .. import torch_names
 from ..files.share import KEY
 from ..hang.mend import MOVES, joined
 from . import peers
-from .group import EPOCH, SAYS
 from .members import View, may_repeat
+from .min_nodes import EPOCH, SAYS
 from .spare_register import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
@@ -139,7 +139,7 @@ class Everybody:
         """Whether the ranks may begin again for a fault of their own."""
         return may_repeat(int(self._shown.get("repeats", 0)), self._restarts)
 
-    def others_stand(self) -> str:
+    def others_stuck(self) -> str:
         """What is true of the ranks of all other nodes (mend.py)."""
         return str(self._shown.get("stands", MOVES))
 

@@ -4,9 +4,9 @@ import time
 from pathlib import Path
 
 from trainer.node.hang.mend import MOVES, STILL, WAITS
-from trainer.node.membership.group import _ALONE_S, _STUCK_S, Group
 from trainer.node.membership.leave import Leaving
 from trainer.node.membership.members import ENDED_S, ENDS_S, Epoch, View
+from trainer.node.membership.min_nodes import _ALONE_S, _STUCK_S, Group
 from trainer.node.membership.newcomers import Newcomers
 
 ALL = ("a", "b", "c")
@@ -133,7 +133,7 @@ def test_the_other_nodes_stand_still_only_if_each_that_trains_says_so_of_the_pre
 
     def stand(**of_c):
         node._views = {"b": View(now, number=3, stands=STILL), "c": View(**{"answered": now, "number": 3, **of_c})}
-        return node.others_stand()
+        return node.others_stuck()
 
     assert stand(stands=WAITS) == WAITS
     assert stand(stands=STILL) == STILL

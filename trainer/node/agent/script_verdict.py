@@ -17,8 +17,8 @@ from muster.errors import FAILED
 
 from ...run_dir import in_run
 from ...verdict import Verdict
-from ..ending.ends import Life
 from ..ending.peer_errors import lost_a_peer, speaks_of_peers
+from ..ending.rank_lives import Life
 from ..launch import bare, style
 
 _LAST_LINES, _RAY = 12, "muster.ray"

@@ -9,9 +9,9 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node.ending import ends, why
-from trainer.node.ending.ends import Life
-from trainer.node.hang import stillness
+from trainer.node.ending import doing_now, rank_lives
+from trainer.node.ending.rank_lives import Life
+from trainer.node.hang import stuck_ranks
 
 
 def said(folder, capsys, monkeypatch, **variables):
@@ -19,10 +19,10 @@ def said(folder, capsys, monkeypatch, **variables):
     outcome = folder / "nodes/.n0"
     outcome.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(outcome))
-    ends.note_begin(0, 7, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0", **variables})
+    rank_lives.note_begin(0, 7, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0", **variables})
     monkeypatch.setenv("MUSTER_RUN_DIR", str(folder))
     monkeypatch.setenv("MUSTER_NODE", "n0")
-    assert why.main() == 0
+    assert doing_now.main() == 0
     return json.loads(capsys.readouterr().out)["doing"]
 
 
@@ -37,12 +37,12 @@ def test_a_rank_that_is_not_observed_is_told_apart_from_one_that_does_not_answer
 def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     now = [1000.0]
-    monkeypatch.setattr(stillness.time, "time", lambda: now[0])
+    monkeypatch.setattr(stuck_ranks.time, "time", lambda: now[0])
     try:
-        until(lambda: stillness._busy([process.pid]), "the process")
-        still, life = stillness.Stillness(tmp_path, None), Life(0, 0, 0, 1, process.pid, 1.0)
+        until(lambda: stuck_ranks._busy([process.pid]), "the process")
+        still, life = stuck_ranks.StuckRanks(tmp_path, None), Life(0, 0, 0, 1, process.pid, 1.0)
         for _ in range(60):
-            now[0] += stillness.LOOK_SECONDS
+            now[0] += stuck_ranks.LOOK_SECONDS
             assert still.look([life]) == []
     finally:
         process.kill()
@@ -58,7 +58,7 @@ def test_each_rank_that_a_command_started_is_told_under_its_own_number(tmp_path,
         for local, process in enumerate(processes):
             about = {**look, "pid": process.pid, "step": 5 + local, "rank": 2 + local}
             (tmp_path / f"nodes/.n0/{local}.stacks").write_text(f"Look {json.dumps(about)}\n")
-        assert why.main() == 0
+        assert doing_now.main() == 0
         told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
         assert [(each["rank"], each["step"]) for each in told] == [(2, 5), (3, 6)]
     finally:
@@ -77,11 +77,11 @@ def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_w
 ):
     said(tmp_path, capsys, monkeypatch)
     look_of(tmp_path, 7)
-    assert why.main() == 0
+    assert doing_now.main() == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rank"], told["node"], told["step"], told["stack"]) == (0, "n0", 7, [])
-    ends.note_end(0, 7, 3)
-    assert why.main() == 0
+    rank_lives.note_end(0, 7, 3)
+    assert doing_now.main() == 0
     assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
 
 
@@ -90,12 +90,12 @@ def test_a_rank_of_a_command_that_has_ended_is_not_told_of(tmp_path, capsys, mon
     with subprocess.Popen(["true"]) as process:
         process.wait()
     look_of(tmp_path, process.pid, rank=5)
-    assert why.main() == 0
+    assert doing_now.main() == 0
     assert json.loads(capsys.readouterr().out)["rank"] == 0
 
 
 def test_where_no_node_is_that_is_said(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_NODE", "n0")
-    assert why.main() == 1
+    assert doing_now.main() == 1
     assert "no node of a run is here" in capsys.readouterr().err

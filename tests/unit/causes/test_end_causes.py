@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from deploy.causes.ends import Cause
+from deploy.causes.end_causes import Cause
 from deploy.causes.table import ROWS, end_of
 
 

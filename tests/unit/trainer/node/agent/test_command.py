@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.errors import Refused
-from trainer.node.agent import program
+from trainer.node.agent import command
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_pa
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").touch()
     with pytest.raises(Refused) as refused:
-        program.refuse_missing(typed.split())
+        command.refuse_missing(typed.split())
     assert typed.split()[0] in refused.value.message
     assert works in refused.value.hint
 
@@ -30,8 +30,8 @@ def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_pa
 def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").touch()
-    program.refuse_missing(["sh", "-c", "true"])
-    program.refuse_missing(["./run.sh"])  # what keeps it from running is said when it is started
+    command.refuse_missing(["sh", "-c", "true"])
+    command.refuse_missing(["./run.sh"])  # what keeps it from running is said when it is started
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
 )
 def test_a_later_start_gets_the_words_for_it(more, attempt, again, words):
     environment = {"TORCHELASTIC_RESTART_COUNT": attempt, **({"MUSTER_RESTART_WITH": more} if more else {})}
-    assert program.words_of_start(["python", "train.py"], environment, again) == ["python", "train.py", *words]
+    assert command.words_of_start(["python", "train.py"], environment, again) == ["python", "train.py", *words]

@@ -1,7 +1,7 @@
 """How those who trained below a rank have ended, where the rank's own code says nothing of it: a pipe ends with 0.
 
 A process trains if it made a step, or joined a group of two and more (trainer/node/rank/together.py); it leaves its end
-behind (node/rank/ended.py). What one of them failed at is made good by another that began after it and ended well:
+behind (node/rank/end_note.py). What one of them failed at is made good by another that began after it and ended well:
 a shell tries again, a launcher restarts, a search goes on. Where nothing trained, the last program of Python's counts.
 """
 
@@ -21,8 +21,8 @@ from muster.stop import UNASKED
 
 from ..launch import rank_pipe
 from . import own_world, training_alone
-from .ends import Crash, Memory
 from .peer_errors import lost_a_peer
+from .rank_lives import Crash, Memory
 from .torch_processes import Unseen
 
 _NEVER = float("inf")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..reading import Line, Reading
-from ..words import compiled
-from .table import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
+from .reading import Line, Reading
+from .signs.table import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
+from .words import compiled
 
 _LITERAL = compiled(r"[\d.]+|.*:.*")
 _NAME = compiled(r"[A-Za-z0-9][\w.:-]{0,252}")

@@ -1,0 +1,49 @@
+"""Which run of those on the hosts is meant, and whose it is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from ..core.errors import DeployError, UsageError
+from ..core.names import RunId
+from ..host.facts import Container
+
+
+def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
+    """Our runs by id, each with its container by host."""
+    runs: dict[RunId, dict[str, Container]] = {}
+    for host, on_host in containers.items():
+        for container in on_host:
+            if container.node and container.ours:
+                runs.setdefault(container.run, {})[host] = container
+    return dict(sorted(runs.items()))
+
+
+def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:
+    """Raise DeployError if another user of a host's engine has a run of that id: a host can have only one."""
+    for host, on_host in containers.items():
+        for container in on_host:
+            if container.run == run and not container.ours:
+                what = f"{run}: a run of that name on {host} belongs to {container.user}"
+                raise DeployError(what, f"only {container.user} can stop or remove it")
+
+
+def choose_run(
+    runs: Mapping[RunId, Mapping[str, Container]], wanted: str, here: Collection[str] = frozenset()
+) -> RunId:
+    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
+
+    Of several that run, the only one of `here` is meant: the runs of this folder.
+    """
+    if wanted in runs:
+        return RunId(wanted)
+    running = [run for run, nodes in runs.items() if any(node.code is None for node in nodes.values())]
+    for choice in (running, [run for run in running if run in here], list(runs)):
+        if not wanted and len(choice) == 1:
+            return choice[0]
+    shown = list(runs if wanted else running or runs)
+    available = f"they have {', '.join(shown)}" if runs else "they have no runs"
+    what = f"{wanted} is not on these hosts" if wanted else "which run?"
+    example = shown[-1] if runs and not wanted else "ID"
+    hint = f"name the run: --run {example}" if runs else "muster runs lists the runs on this machine"
+    raise UsageError(f"{what}: {available}", hint)
