@@ -70,6 +70,7 @@ def test_real_output_of_any_launcher_is_explained_as_well_as_before():
     assert verdicts.count("wrong") == 0
 
 
+@pytest.mark.long
 def test_each_row_has_a_thread_or_a_recorded_run_with_a_line_that_it_is_the_first_to_match():
     """A row that nothing recorded has is a guess: find a thread for it (lab/threads.py), or take it out."""
     texts = [thread.text for thread in threads.load()]

@@ -4,12 +4,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HOME = Path(__file__).resolve().parents[2]
 COUNTS = "def test_it(): open({!r}, 'a').write('x')\n"
 FAILS = "def test_it():\n    print('these words')\n    assert 1 == 2\n"
 DIES = "import os\ndef test_first(): os.kill(os.getpid(), 9)\ndef test_second(): pass\n"
 
 
+@pytest.mark.long
 def test_every_test_runs_once_and_a_fork_that_dies_is_a_failure_of_its_test_and_of_those_that_it_did_not_run(tmp_path):
     files = {f"n{number}": COUNTS.format(str(tmp_path / "count")) for number in range(9)}
     for name, text in {**files, "fails": FAILS, "z_dies": DIES}.items():

@@ -7,6 +7,7 @@ import pytest
 
 from tests import once_more
 
+pytestmark = pytest.mark.long
 ONCE = """
 import pathlib
 def test_{name}():

@@ -35,12 +35,14 @@ muster.Nothing
 """
 
 
+@pytest.mark.long
 def test_import_muster_loads_nothing_and_its_api_neither_fabric_nor_torch():
     done = python(LOADED)
     assert done.stdout == "[]\n[]\nTrue\n"
     assert "AttributeError" in done.stderr
 
 
+@pytest.mark.long
 def test_the_control_side_is_found_beside_a_users_package_of_that_name(tmp_path):
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "__init__.py").write_text("OWNER = 'the user'")

@@ -51,6 +51,7 @@ def test_what_is_renewed_is_pinned_by_digest():
         assert len(renew._IMAGE.findall((HOME / name).read_text())) >= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("uv", ["echo click==9.0; exit 2", None], ids=["fails", "is not there"])
 def test_a_lock_that_cannot_be_made_leaves_the_one_before(tmp_path, uv):
     """An empty lock would be taken: all hashes would be gone, without a word."""
@@ -66,6 +67,7 @@ def test_a_lock_that_cannot_be_made_leaves_the_one_before(tmp_path, uv):
     assert not list(requirements.glob("*.new"))
 
 
+@pytest.mark.long
 def test_pins_that_cannot_be_renewed_are_as_before_and_the_command_says_so(monkeypatch, capsys, tmp_path):
     for name in ("requirements", "deploy/send/packages"):
         shutil.copytree(HOME / name, tmp_path / name)

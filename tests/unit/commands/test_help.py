@@ -66,6 +66,7 @@ def test_a_letter_means_the_same_to_every_command_and_is_typed_as_its_option():
     assert len(letters) == len({*letters}), pairs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("deploy", "--help-all"), ("--help", "deploy"), ("-h", "deploy")])
 @pytest.mark.parametrize("name", ["muster", "fab"])
 def test_the_help_breaks_no_line_at_a_hyphen(name, words, capsys, monkeypatch):

@@ -60,6 +60,7 @@ def test_muster_hints_at_the_name(muster):
     assert "status" in error.partition("hint:")[2]
 
 
+@pytest.mark.long
 def test_fab_hints_at_the_name():
     line = [sys.executable, "-m", "fabric", "status", "--host", "a"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)

@@ -68,6 +68,7 @@ def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_pa
     assert heard == ["unexpected EOF"], "a script may print it"
 
 
+@pytest.mark.long
 def test_two_commands_that_follow_a_run_from_one_folder_keep_each_line_once(tmp_path):
     """`muster attach` twice, or beside a board; when the first one ends, the other goes on."""
     (tmp_path / "r").mkdir()

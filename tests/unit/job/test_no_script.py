@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
 HOME = Path(__file__).resolve().parents[3]
 # The installed command: a folder of somebody's, not the checkout.
 TYPED = """

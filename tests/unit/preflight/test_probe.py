@@ -70,6 +70,7 @@ def test_all_threads_start_where_no_limit_is_odd(probe):
     assert probe.facts["resources"]["threads"] == [16, 16]
 
 
+@pytest.mark.long
 def test_cores_that_are_wanted_now_are_counted_before_the_load_of_the_last_minute_follows():
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
     try:

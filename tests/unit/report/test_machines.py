@@ -56,6 +56,7 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert all(len(each["points"]) <= 240 for each in series)
 
 
+@pytest.mark.long
 def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     """64 hosts are 64 rows, darker the busier; a page of theirs still opens fast, and nothing of a host is lost."""
     plain_run(tmp_path)

@@ -388,6 +388,7 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
     assert Page(run.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
 
 
+@pytest.mark.long
 def test_a_long_run_stays_small(tmp_path):
     sample(tmp_path, steps=1000, every=1, checkpoint_every=4)
     row = '{"t": %f, "step": %d, "epoch": %f, "loss": %f, "lr": 0.001, "grad_norm": 1.0, "samples_per_s": %d}\n'

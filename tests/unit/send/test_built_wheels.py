@@ -89,6 +89,7 @@ def test_a_file_outside_of_a_wheel_is_refused(tmp_path, path):
     assert not list((tmp_path / "out").glob("*/*"))
 
 
+@pytest.mark.long
 @pytest.mark.holds("built-made-anew")
 def test_what_readers_take_differently_is_refused(tmp_path, monkeypatch):
     def refused(path):

@@ -33,6 +33,7 @@ def test_a_rank_that_is_not_observed_is_told_apart_from_one_that_does_not_answer
     assert said(tmp_path, capsys, monkeypatch, **variables) == doing
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
 def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)

@@ -142,6 +142,7 @@ def hooked(request: pytest.FixtureRequest, folder: Path) -> dict[str, list[str]]
     return found(folder, HOOKED.format(does=request.param))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_a_script_is_the_same_with_hooks_and_without(
     by_hand: dict[str, list[str]], hooked: dict[str, list[str]], name: str
