@@ -40,14 +40,14 @@ from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
 from .. import torch_names
 from ..beside import telemetry, tie
-from ..ending import outside, reached, trained_below, training_alone
+from ..ending import outside, reached, script_verdict, trained_below, training_alone
 from ..files import caches, work
 from ..launch import style
 from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
 from ..parent_death import die_with_parent
 from ..queue import claims, waits
 from ..roles import part as roles
-from . import command, handover, pods, script_verdict, slurm, stop_words
+from . import command, handover, pods, slurm, stop_words
 from .diary import Diary
 from .limit import Limit
 from .node import Node

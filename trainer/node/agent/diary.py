@@ -14,14 +14,13 @@ from muster.errors import DONE, FAILED
 from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ..ending import outside
+from ..ending import outside, script_verdict
+from ..ending.culprit import Failure, first_to_fail
 from ..ending.rank_lives import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
 from ..hang import stacks, stuck_ranks
 from ..membership.members import Epoch
 from ..rank.mask import Mask
-from . import script_verdict
-from .culprit import Failure, first_to_fail
 
 _PATHS_MOST, _PATH_MOST = 20, 200
 # How a rank ends that a stop has ended, at once or because it still ran later.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer.node.agent import script_verdict
+from trainer.node.ending import script_verdict
 from trainer.node.ending.rank_lives import Life
 from trainer.node.rank.failure import MOST, words
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..ending.rank_lives import Life
+from .rank_lives import Life
 from .script_verdict import LastWords
 
 

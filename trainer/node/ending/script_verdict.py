@@ -17,9 +17,9 @@ from muster.errors import FAILED
 
 from ...run_dir import in_run
 from ...verdict import Verdict
-from ..ending.peer_errors import lost_a_peer, speaks_of_peers
-from ..ending.rank_lives import Life
 from ..launch import bare, style
+from .peer_errors import lost_a_peer, speaks_of_peers
+from .rank_lives import Life
 
 _LAST_LINES, _RAY = 12, "muster.ray"
 # An abort of NCCL's watchdog is followed by a stack of C++ frames.

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from trainer.node.agent.script_verdict import LastWords, listen, own_library, why_failed
 from trainer.node.ending.rank_lives import Life
+from trainer.node.ending.script_verdict import LastWords, listen, own_library, why_failed
 
 SCRIPT = """
 import os, signal, sys, time
