@@ -185,3 +185,10 @@ def test_a_home_below_a_path_that_containers_have_too_is_found(engine, tmp_path)
     mounted = ("--mount", f"type=bind,source={tmp_path},target=/{inside.split('/')[1]}")
     words = ("--entrypoint", "python", "muster-bare:python", "-c", "import sys; print(sys.executable)")
     assert engine("run", "--rm", *mounted, *words).stdout.startswith(inside)
+
+
+def test_a_container_works_on_though_its_images_name_has_another_content_by_now(engine):
+    """As where another project's folder has the same name, or the host another Python."""
+    start(engine, "import time; time.sleep(600)")
+    engine("image", "add", "muster-bare:python", f"sha256:{'1' * 64}", "")
+    assert engine("exec", "c1", "python", "-c", "import os; print(os.environ['PYTHONUNBUFFERED'])").stdout == "1\n"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, image, pairs, read
+from .store import Container, Refused, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -50,7 +50,6 @@ def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
     config, user = container.config, pwd.getpwuid(os.getuid())
     own = {name: value for name, value in os.environ.items() if _OF_HOST.fullmatch(name)}
-    own |= pairs(image(config["ImageId"])["Config"].get("Env") or [])
     own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: str(container.scratch)}
     # What was sent stays as it was sent.
