@@ -22,14 +22,16 @@ def engine(tmp_path):
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
 
+    begun = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE)]
+    given = {"HOME": str(home), "PATH": os.environ["PATH"]}
+
     def run(*words, text=None, check=True):
-        line = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE), *words]
-        given = {"HOME": str(home), "PATH": os.environ["PATH"]}
-        done = subprocess.run(line, env=given, input=text, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*begun, *words], env=given, input=text, capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, done.stderr
         return done
 
     run.home, run.root = home, home / ".muster/bare" / os.uname().nodename
+    run.popen = lambda *words, **how: subprocess.Popen([*begun, *words], env=given, **how)
     run("image", "add", "muster-bare:python", "", "")
     yield run
     for id in run("ps", "--all", "--quiet").stdout.split():
@@ -192,3 +194,17 @@ def test_a_container_works_on_though_its_images_name_has_another_content_by_now(
     start(engine, "import time; time.sleep(600)")
     engine("image", "add", "muster-bare:python", f"sha256:{'1' * 64}", "")
     assert engine("exec", "c1", "python", "-c", "import os; print(os.environ['PYTHONUNBUFFERED'])").stdout == "1\n"
+
+
+def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engine, tmp_path):
+    """A log has two files of 50 MB: a long run fills both again and again."""
+    lines, wide = 6_000, 10_000
+    pause = f"while i == 9 and not os.path.exists('{tmp_path}/go'): time.sleep(0.1)"
+    start(engine, f"import os, time\nfor i in range({lines}):\n print(i, 'x' * {wide}, flush=True)\n {pause}")
+    with open(tmp_path / "seen", "wb") as seen:
+        follower = engine.popen("logs", "--follow", "c1", stdout=seen)
+        until(lambda: (tmp_path / "seen").stat().st_size > wide, "the follower to be there", 30)
+        (tmp_path / "go").touch()
+        follower.wait(120)
+    numbers = [int(line.split()[0]) for line in (tmp_path / "seen").read_bytes().splitlines()]
+    assert numbers == [*range(lines)]

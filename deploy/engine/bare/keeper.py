@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import processes
 from .store import RUNS, Container, Refused, ended, now, read, remove, write
@@ -122,21 +122,15 @@ def _last(container: Container) -> dict[str, Any]:
     return dict(read(container.folder / "state.json") or {"Status": "created"})
 
 
-def _wait_for(pid: int) -> int:
-    """Wait for a child, and collect whatever else ends here. Its code."""
-    while True:
-        try:
-            ended_pid, status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            return 137
-        if ended_pid == pid:
-            return _code(status)
-
-
-def _code(status: int) -> int:
-    """How a process ended, as a shell says it."""
-    code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
+def _wait_for(pid: int, how: int = 0) -> int:
+    """Wait for a child, and collect whatever else ends here. Its code as a shell says it; -1: it goes on (WNOHANG)."""
+    with suppress(ChildProcessError):
+        while (done := os.waitpid(-1, how))[0]:
+            if done[0] == pid:
+                code = os.waitstatus_to_exitcode(done[1])
+                return 128 - code if code < 0 else code
+        return -1
+    return 137
 
 
 class Watcher:
@@ -203,22 +197,20 @@ class Watcher:
 
     def _carry(self, pid: int, readers: dict[int, int]) -> int:
         """Carry the output into the log until the first process has ended, and a moment longer."""
-        code, end = None, 0.0
+        code, end = -1, 0.0
         with selectors.DefaultSelector() as ready:
             for reading in readers:
                 os.set_blocking(reading, False)
                 ready.register(reading, selectors.EVENT_READ)
-            while code is None or (ready.get_map() and time.monotonic() < end):
+            while code < 0 or (ready.get_map() and time.monotonic() < end):
                 self._note()
-                for key, _ in ready.select(0.05 if code is None else 0.01):
+                for key, _ in ready.select(0.05 if code < 0 else 0.01):
                     with suppress(BlockingIOError):
                         if data := os.read(key.fd, _PIECE):
                             self._log.feed(readers[key.fd], data)
                         else:
                             ready.unregister(key.fd)
-                if not ready.get_map() and code is None:
-                    time.sleep(0.02)
-                if code is None and (code := _collect(pid)) is not None:
+                if code < 0 and (code := _wait_for(pid, os.WNOHANG)) >= 0:
                     # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
                     with suppress(Refused):
                         processes.sweep(self._container, os.getpid())
@@ -226,16 +218,6 @@ class Watcher:
         for reading in readers:
             os.close(reading)
         return code
-
-
-def _collect(pid: int) -> int | None:
-    """Collect what has ended; the code of `pid`, if it is among them."""
-    code = None
-    with suppress(ChildProcessError):
-        while (done := os.waitpid(-1, os.WNOHANG))[0]:
-            if done[0] == pid:
-                code = _code(done[1])
-    return code
 
 
 def run_here(container: Container, interactive: bool) -> int:
@@ -303,20 +285,31 @@ def lines(
 
 
 def _read_log(container: Container, follow: bool, since: str) -> Iterator[tuple[str, int, bytes]]:
-    for name in ("log.1", "log"):
-        with suppress(FileNotFoundError), open(container.folder / name, "rb") as file:
-            rest = b""
-            while True:
-                lasts = follow and name == "log" and container.state["Status"] in RUNS
-                data = file.read(_PIECE)
-                *whole, rest = (rest + data).split(b"\n")
-                for match in (re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL) for line in whole):
-                    if match and (at := match[1].decode()) >= since:
-                        yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
-                if not data and not lasts:
-                    break
-                if not data:
-                    time.sleep(0.05)
+    file, rest = _behind(container, None), b""
+    while file:
+        # Known before the rest is read: nothing more comes into a file that has another behind it.
+        after, lasts = _behind(container, file), follow and container.state["Status"] in RUNS
+        while data := file.read(_PIECE):
+            *whole, rest = (rest + data).split(b"\n")
+            for match in (re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL) for line in whole):
+                if match and (at := match[1].decode()) >= since:
+                    yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
+        if not after and not lasts:
+            return
+        file = after or file
+        time.sleep(0.05)
+
+
+def _behind(container: Container, file: BinaryIO | None) -> BinaryIO | None:
+    """What a log has behind this file of it: of two the older one."""
+    after = None
+    for name in ("log", "log.1"):
+        with suppress(FileNotFoundError):
+            other = open(container.folder / name, "rb")  # noqa: SIM115 (for who asks)
+            if file and os.path.sameopenfile(file.fileno(), other.fileno()):
+                break
+            after = other
+    return after
 
 
 def end(container: Container) -> None:
