@@ -20,8 +20,7 @@ SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '7778'], start_new
 def engine(tmp_path):
     """engine(WORD, ...): a command of the engine in a home of its own; nothing of it is left afterwards."""
     home = tmp_path / "home"
-    home.mkdir(mode=0o700)
-
+    home.mkdir(mode=0o700, exist_ok=True)
     begun = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE)]
     given = {"HOME": str(home), "PATH": os.environ["PATH"]}
 
@@ -208,3 +207,30 @@ def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engin
         follower.wait(120)
     numbers = [int(line.split()[0]) for line in (tmp_path / "seen").read_bytes().splitlines()]
     assert numbers == [*range(lines)]
+
+
+@pytest.fixture
+def small_home(tmp_path):
+    """A home on a disk of 2 MB, and a way to fill it to the last byte."""
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", home], check=True)
+    yield home
+    subprocess.run(["umount", "--lazy", home], check=True)
+
+
+def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_home, engine):
+    """Whatever the engine would write down meanwhile: a process that hides, and the container's code."""
+    waits = f"while open({str(small_home / 'go')!r}).read() != 'go': time.sleep(0.1)"
+    hides = "subprocess.Popen(['sleep', '7785'], env={}, start_new_session=True)"
+    (small_home / "go").write_text("no")
+    start(engine, f"import subprocess, sys, time\n{waits}\n{hides}\ntime.sleep(4)\nsys.exit(3)")
+    until(lambda: state(engine)["Status"] == "running", "it to run", 20)
+    free = os.statvfs(small_home)
+    (small_home / "checkpoint").write_bytes(bytes(free.f_bfree * free.f_bsize))
+    (small_home / "go").open("r+").write("go")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 30)
+    assert state(engine)["ExitCode"] == 3
+    (small_home / "checkpoint").unlink()

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 from . import processes
-from .store import RUNS, Container, Refused, ended, now, read, remove, write
+from .store import RUNS, Container, Refused, ended, now, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
 _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
@@ -110,16 +110,12 @@ def guard(container: Container, writing: int) -> None:
     _wait_for(watcher)
     with suppress(Refused):
         processes.sweep(container, os.getpid())
-    state = _last(container)
+    state = container.noted()
     if state["Status"] in RUNS:
         container.keep(ended(state, 137))
     if container.config["AutoRemove"]:
         remove(container)
     os._exit(0)
-
-
-def _last(container: Container) -> dict[str, Any]:
-    return dict(read(container.folder / "state.json") or {"Status": "created"})
 
 
 def _wait_for(pid: int, how: int = 0) -> int:
@@ -145,10 +141,10 @@ class Watcher:
         """Run it until it ends for good."""
         processes.adopt()
         processes.end_with_parent()
-        state: dict[str, Any] = {**_last(self._container), "Restarts": 0}
+        state: dict[str, Any] = {**self._container.noted(), "Restarts": 0}
         while True:
             code, lasted_s = self._live(state)
-            state = {**_last(self._container), "Restarts": state["Restarts"]}
+            state = {**self._container.noted(), "Restarts": state["Restarts"]}
             with suppress(Refused):
                 processes.sweep(self._container, os.getpid())
             self._log.end()
@@ -192,8 +188,9 @@ class Watcher:
             self._noted = time.monotonic()
             hidden = processes.hidden(self._container.id, os.getpid())
             if hidden != self._hidden:
-                self._hidden = hidden
-                write(self._container.folder / "hidden.json", hidden)
+                with suppress(OSError):  # on a full disk it is tried again
+                    write(self._container.folder / "hidden.json", hidden)
+                    self._hidden = hidden
 
     def _carry(self, pid: int, readers: dict[int, int]) -> int:
         """Carry the output into the log until the first process has ended, and a moment longer."""
@@ -230,7 +227,7 @@ def run_here(container: Container, interactive: bool) -> int:
     _pass_on(pid)
     code = _wait_for(pid)
     processes.sweep(container, os.getpid())
-    container.keep(ended(_last(container), code))
+    container.keep(ended(container.noted(), code))
     if container.config["AutoRemove"]:
         remove(container)
     if held is not None:

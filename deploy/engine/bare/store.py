@@ -97,22 +97,32 @@ class Container:
     @property
     def state(self) -> dict[str, Any]:
         """How it is now. A container whose keeper was killed has ended with it."""
-        seen = read(self.folder / "state.json") or {"Status": "created"}
+        seen = self.noted()
         if seen["Status"] in RUNS and not self.is_kept():
             # It may have ended between these two looks.
-            seen = read(self.folder / "state.json") or seen
+            seen = self.noted()
             if seen["Status"] in RUNS:
                 from . import processes
 
                 processes.sweep(self)
                 seen = ended(seen, 137)
                 self.keep(seen)
-        return dict(seen)
+        return seen
+
+    def noted(self) -> dict[str, Any]:
+        """Its state as it was last written down."""
+        return dict(read(self.folder / "state.json") or {"Status": "created"})
 
     def keep(self, state: dict[str, Any]) -> None:
         """Write its state down. A folder that was removed meanwhile has none."""
+        path = self.folder / "state.json"
         with suppress(OSError):
-            write(self.folder / "state.json", state)
+            try:
+                write(path, state)
+            except OSError:
+                # A full disk has room where the state before is.
+                with path.open("rb+", buffering=0) as file:
+                    file.write(json.dumps(state).ljust(path.stat().st_size).encode())
 
     def hold(self) -> int | None:
         """Take its lock, which ends with this process and its copies; None if another one has it."""
