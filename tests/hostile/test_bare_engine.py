@@ -234,3 +234,15 @@ def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_h
     until(lambda: state(engine)["Status"] == "exited", "its end", 30)
     assert state(engine)["ExitCode"] == 3
     (small_home / "checkpoint").unlink()
+
+
+def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
+    """`muster stop` asks with SIGINT, and a node that has stopped ends with 75."""
+    lives = tmp_path / "lives"
+    ends = "signal.signal(signal.SIGINT, lambda *_: sys.exit(75))"
+    code = f"import signal, sys, time; {ends}; open({str(lives)!r}, 'a').write('x'); time.sleep(600)"
+    start(engine, code, "--restart", "on-failure:3")
+    until(lambda: lives.exists() and lives.read_text(), "it to run", 20)
+    engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGINT HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    assert (state(engine)["ExitCode"], lives.read_text()) == (75, "x")

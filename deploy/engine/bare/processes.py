@@ -221,7 +221,7 @@ def send(container: Container, number: int) -> None:
     pid = state.get("Pid", 0)
     if state["Status"] not in ("running", "restarting"):
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
-    if number in (signal.SIGTERM, signal.SIGKILL):
+    if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         # Whoever stops a container does not want it to start again.
         (container.folder / "stopped").touch()
     if pid and began(pid) == state.get("Began"):
