@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -228,8 +230,8 @@ def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_h
     (small_home / "go").write_text("no")
     start(engine, f"import subprocess, sys, time\n{waits}\n{hides}\ntime.sleep(4)\nsys.exit(3)")
     until(lambda: state(engine)["Status"] == "running", "it to run", 20)
-    free = os.statvfs(small_home)
-    (small_home / "checkpoint").write_bytes(bytes(free.f_bfree * free.f_bsize))
+    with suppress(OSError):
+        (small_home / "checkpoint").write_bytes(bytes(2 << 20))
     (small_home / "go").open("r+").write("go")
     until(lambda: state(engine)["Status"] == "exited", "its end", 30)
     assert state(engine)["ExitCode"] == 3
@@ -246,3 +248,17 @@ def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
     engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGINT HTTP/1.1\r\nHost: x\r\n\r\n")
     until(lambda: state(engine)["Status"] == "exited", "its end", 20)
     assert (state(engine)["ExitCode"], lives.read_text()) == (75, "x")
+
+
+def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(engine, tmp_path):
+    """The pause before each of its lives is twice as long: up to a minute, after ten lives."""
+    lives = tmp_path / "lives"
+    start(engine, f"open({str(lives)!r}, 'a').write('x'); exit(1)", "--restart", "on-failure:20")
+    until(lambda: lives.exists() and len(lives.read_text()) == 7, "a pause of 13 s", 60)
+    until(lambda: state(engine)["Status"] == "restarting", "its pause", 10)
+    keepers = living("keep " + engine("ps", "--quiet", "--no-trunc").stdout.strip())
+    began = time.monotonic()
+    engine("rm", "--force", "c1")
+    assert time.monotonic() - began < 8
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in keepers), "its keepers' end", 20)
+    assert len(lives.read_text()) == 7

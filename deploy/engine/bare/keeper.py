@@ -142,26 +142,26 @@ class Watcher:
         processes.adopt()
         processes.end_with_parent()
         state: dict[str, Any] = {**self._container.noted(), "Restarts": 0}
-        while True:
+        while self._is_wanted():
             code, lasted_s = self._live(state)
             state = {**self._container.noted(), "Restarts": state["Restarts"]}
             with suppress(Refused):
                 processes.sweep(self._container, os.getpid())
             self._log.end()
-            if not self._goes_on(code, state["Restarts"]):
+            if not code or state["Restarts"] >= self._container.config["Restarts"] or not self._is_wanted():
                 self._container.keep(ended(state, code))
                 return
             self._pause_s = _PAUSE_S if lasted_s > 10 else min(2 * self._pause_s, _MOST_PAUSE_S)
             state = {**ended(state, code), "Status": "restarting", "Restarts": state["Restarts"] + 1}
             self._container.keep(state)
-            time.sleep(self._pause_s)
-            if (self._container.folder / "stopped").exists():
-                self._container.keep({**state, "Status": "exited"})
-                return
+            until = time.monotonic() + self._pause_s
+            while self._is_wanted() and time.monotonic() < until:
+                time.sleep(0.1)
+        self._container.keep({**state, "Status": "exited"})
 
-    def _goes_on(self, code: int, restarts: int) -> bool:
-        most = self._container.config["Restarts"]
-        return bool(code) and restarts < most and not (self._container.folder / "stopped").exists()
+    def _is_wanted(self) -> bool:
+        """Whether nobody has stopped or removed it."""
+        return self._container.folder.exists() and not (self._container.folder / "stopped").exists()
 
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""
