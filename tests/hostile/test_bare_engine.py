@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.engine import bringing
 from lab.waiting import until
 
 ENGINE = Path(__file__).resolve().parents[2] / "deploy/engine"
@@ -262,3 +263,23 @@ def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(en
     assert time.monotonic() - began < 8
     until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in keepers), "its keepers' end", 20)
     assert len(lives.read_text()) == 7
+
+
+def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its_login(engine):
+    """It starts itself again from its own folder, for each command in a container. What is old goes."""
+    place, archive = engine.home / ".muster/bin", bringing._packed()[1]
+    (place / "old").mkdir(parents=True)
+    os.utime(place / "old", (0, 0))
+    for digest in ("first", "second"):
+        brought = subprocess.run(
+            bringing._SCRIPT("bring-bare", digest, ""),
+            env={"HOME": str(engine.home), "PATH": os.environ["PATH"]},
+            input=archive,
+            capture_output=True,
+        )
+        assert brought.stdout == b"ready\n"
+    assert {path.name for path in place.iterdir()} == {"docker", "first", "second"}
+    start(engine, "import time; time.sleep(600)")
+    at_work = [sys.executable, "-I", "-S", "-c", CODE, place / "first", "exec", "c1", "echo", "well"]
+    given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
+    assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
