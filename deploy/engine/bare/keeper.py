@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
@@ -275,22 +275,24 @@ def _pass_on(pid: int) -> None:
 
 def lines(
     container: Container, follow: bool = False, since: str = "", tail: str = "all"
-) -> Iterable[tuple[str, int, bytes]]:
+) -> Iterator[tuple[str, int, bytes]]:
     """What it has written since that time: times, streams and texts; with `follow` until it ends."""
-    seen = _read_log(container, follow, since)
-    return seen if tail == "all" else deque(seen, maxlen=int(tail))
+    seen = _read_log(container, follow)
+    # Of 100 MB few may be wanted: only those are read as what they are.
+    for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
+        match = re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL)
+        if match and (at := match[1].decode()) >= since:
+            yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
 
 
-def _read_log(container: Container, follow: bool, since: str) -> Iterator[tuple[str, int, bytes]]:
+def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
     file, rest = _behind(container, None), b""
     while file:
         # Known before the rest is read: nothing more comes into a file that has another behind it.
         after, lasts = _behind(container, file), follow and container.state["Status"] in RUNS
         while data := file.read(_PIECE):
             *whole, rest = (rest + data).split(b"\n")
-            for match in (re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL) for line in whole):
-                if match and (at := match[1].decode()) >= since:
-                    yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
+            yield from whole
         if not after and not lasts:
             return
         file = after or file
