@@ -283,3 +283,21 @@ def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its
     at_work = [sys.executable, "-I", "-S", "-c", CODE, place / "first", "exec", "c1", "echo", "well"]
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
     assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
+
+
+def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(engine):
+    """An environment has ten thousands of files: their removal takes a while."""
+    for name in ("v1", "v2"):
+        engine("volume", "create", name)
+    data = engine.root / "volumes/v1/data"
+    for number in range(20_000):
+        (data / str(number)).touch()
+    removing = engine.popen("volume", "rm", "v1")
+    until(lambda: not data.exists(), "the removal to begin", 20)
+    removing.kill()
+    removing.wait()
+    left = list((engine.root / "volumes").glob(".v1.*"))
+    assert left, "the removal was over before it was killed"
+    assert engine("volume", "ls").stdout.split() == ["muster-python-" + sys.version.split()[0], "v2"]
+    engine("volume", "rm", "v2")
+    assert not left[0].exists()

@@ -313,7 +313,7 @@ def volume(name: str, labels: dict[str, str] | None = None) -> Path:
 
 def volumes() -> list[dict[str, Any]]:
     """All volumes."""
-    return [about for path in sorted((root() / "volumes").glob("*/volume.json")) if (about := read(path))]
+    return [about for path in sorted((root() / "volumes").glob("[!.]*/volume.json")) if (about := read(path))]
 
 
 def has_volume(name: str) -> bool:
@@ -332,6 +332,7 @@ def drop_volume(name: str) -> None:
         raise Refused(f"remove {name}: volume is in use", 409)
     import shutil
 
-    aside = place.with_name(f".{name}.{os.getpid()}")
-    place.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    place.rename(place.with_name(f".{name}.{os.getpid()}"))
+    # What a removal has left that was killed goes too.
+    for aside in place.parent.glob(".*"):
+        shutil.rmtree(aside, ignore_errors=True)
