@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -301,3 +302,12 @@ def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(e
     assert engine("volume", "ls").stdout.split() == ["muster-python-" + sys.version.split()[0], "v2"]
     engine("volume", "rm", "v2")
     assert not left[0].exists()
+
+
+@pytest.mark.parametrize("made", ["", "containers", "images"])
+def test_a_first_start_that_a_full_disk_or_a_kill_cut_is_made_up_for(engine, made):
+    """As two first starts at once, too: one has made only some of the folders."""
+    shutil.rmtree(engine.root)
+    (engine.root / made).mkdir(parents=True)
+    engine("image", "add", "muster-bare:python", "", "")
+    assert start(engine, "pass")

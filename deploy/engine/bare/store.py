@@ -28,7 +28,7 @@ class Refused(Exception):
 def root() -> Path:
     """The folder of this host: several may share a home."""
     folder = Path(os.path.expanduser("~"), ".muster", "bare", os.uname().nodename)
-    if not folder.is_dir():
+    if not (folder / "commands").is_dir():
         os.umask(0o077)
         for part in ("containers", "images", "volumes", "commands"):
             (folder / part).mkdir(parents=True, exist_ok=True)
