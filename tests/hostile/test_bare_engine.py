@@ -311,3 +311,12 @@ def test_a_first_start_that_a_full_disk_or_a_kill_cut_is_made_up_for(engine, mad
     (engine.root / made).mkdir(parents=True)
     engine("image", "add", "muster-bare:python", "", "")
     assert start(engine, "pass")
+
+
+def test_one_that_should_go_with_its_end_goes_though_a_kill_kept_it_from_starting(engine):
+    id = engine("create", "--rm", "--name", "c1", "muster-bare:python", "true").stdout.strip()
+    config = engine.root / "containers" / id / "config.json"
+    assert engine("ps", "--all", "--quiet").stdout, "somebody may be about to start it"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "Created": "2026-01-01T00:00:00.000000000Z"}))
+    assert not engine("ps", "--all", "--quiet").stdout
+    assert not config.exists()

@@ -30,7 +30,7 @@ class Log:
 
     def __init__(self, container: Container) -> None:
         self._path = container.folder / "log"
-        self._file = self._opened()
+        self._file = io.FileIO(self._path, "ab")
         self._rest = {1: b"", 2: b""}
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -52,14 +52,11 @@ class Log:
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, lines are lost, and nothing else
-            self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text.replace(b"\n", b" ")))
+            self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
                 self._path.replace(self._path.with_name("log.1"))
                 self._file.close()
-                self._file = self._opened()
-
-    def _opened(self) -> io.FileIO:
-        return io.FileIO(self._path, "ab")
+                self._file = io.FileIO(self._path, "ab")
 
 
 def words_of(container: Container) -> list[str]:
@@ -93,8 +90,7 @@ def itself() -> list[str]:
 
 def guard(container: Container, writing: int) -> None:
     """Let a watcher work, and end what is left if it is killed. Does not return."""
-    held = container.hold()
-    if held is None:
+    if container.hold() is None:
         os._exit(1)
     os.set_inheritable(writing, False)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -219,7 +215,7 @@ class Watcher:
 
 def run_here(container: Container, interactive: bool) -> int:
     """Run a container whose input and output are this process's own; its code."""
-    held = container.hold()
+    container.hold()
     processes.make_root(container)
     processes.adopt()
     pid = _spawn(container, words_of(container), interactive)
@@ -230,8 +226,6 @@ def run_here(container: Container, interactive: bool) -> int:
     container.keep(ended(container.noted(), code))
     if container.config["AutoRemove"]:
         remove(container)
-    if held is not None:
-        os.close(held)
     return code
 
 

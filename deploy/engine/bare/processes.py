@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, pairs, read
+from .store import RUNS, Container, Refused, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -219,7 +219,7 @@ def send(container: Container, number: int) -> None:
     """Send a signal to the first process of a container. Raises Refused if it does not run."""
     state = container.state
     pid = state.get("Pid", 0)
-    if state["Status"] not in ("running", "restarting"):
+    if state["Status"] not in RUNS:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         # Whoever stops a container does not want it to start again.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
-RUNS = ("running", "restarting", "paused")
+RUNS = ("running", "restarting")
 
 
 class Refused(Exception):
@@ -59,9 +59,9 @@ def about_engine() -> dict[str, Any]:
     }
 
 
-def now() -> str:
+def now(ago_s: int = 0) -> str:
     """The time as engines write it: of two such texts the later one is the greater one."""
-    moment = time.time_ns()
+    moment = time.time_ns() - ago_s * 10**9
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
 
 
@@ -179,9 +179,15 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 def containers() -> list[Container]:
-    """All containers of this host, the newest first. Those that nobody was left to remove at their end go now."""
+    """All containers of this host, the newest first. Those that nobody was left to start or to remove go now."""
     made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
-    over = [each for each in made if each.config.get("AutoRemove") and each.state["Status"] == "exited"]
+    # Who makes one that goes with its end starts it within a minute.
+    ends = {"exited": now(), "created": now(60)}
+    over = [
+        each
+        for each in made
+        if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], "")
+    ]
     for each in over:
         remove(each)
     stay = (each for each in made if each.config and each not in over)
