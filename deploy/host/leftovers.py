@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ..core import fields
@@ -88,6 +88,15 @@ def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterabl
         if seen.name in pushed and "muster.image" in seen.labels:
             add("images", seen, pushed[seen.name])
     return things
+
+
+def together(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftover]]:
+    """The same, where a run that goes on at one host is used on all: they may share a home."""
+    going = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs" and thing.used}
+    return {
+        host: [replace(thing, used=thing.used or (thing.kind == "runs" and thing.name in going)) for thing in things]
+        for host, things in by_host.items()
+    }
 
 
 def age(text: str) -> int:

@@ -2,13 +2,17 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from deploy.engine import bringing
 from lab.waiting import until
 
 ENGINE = Path(__file__).resolve().parents[2] / "deploy/engine"
@@ -20,16 +24,17 @@ SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '7778'], start_new
 def engine(tmp_path):
     """engine(WORD, ...): a command of the engine in a home of its own; nothing of it is left afterwards."""
     home = tmp_path / "home"
-    home.mkdir(mode=0o700)
+    home.mkdir(mode=0o700, exist_ok=True)
+    begun = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE)]
+    given = {"HOME": str(home), "PATH": os.environ["PATH"]}
 
     def run(*words, text=None, check=True):
-        line = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE), *words]
-        given = {"HOME": str(home), "PATH": os.environ["PATH"]}
-        done = subprocess.run(line, env=given, input=text, capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*begun, *words], env=given, input=text, capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, done.stderr
         return done
 
     run.home, run.root = home, home / ".muster/bare" / os.uname().nodename
+    run.popen = lambda *words, **how: subprocess.Popen([*begun, *words], env=given, **how)
     run("image", "add", "muster-bare:python", "", "")
     yield run
     for id in run("ps", "--all", "--quiet").stdout.split():
@@ -185,3 +190,133 @@ def test_a_home_below_a_path_that_containers_have_too_is_found(engine, tmp_path)
     mounted = ("--mount", f"type=bind,source={tmp_path},target=/{inside.split('/')[1]}")
     words = ("--entrypoint", "python", "muster-bare:python", "-c", "import sys; print(sys.executable)")
     assert engine("run", "--rm", *mounted, *words).stdout.startswith(inside)
+
+
+def test_a_container_works_on_though_its_images_name_has_another_content_by_now(engine):
+    """As where another project's folder has the same name, or the host another Python."""
+    start(engine, "import time; time.sleep(600)")
+    engine("image", "add", "muster-bare:python", f"sha256:{'1' * 64}", "")
+    assert engine("exec", "c1", "python", "-c", "import os; print(os.environ['PYTHONUNBUFFERED'])").stdout == "1\n"
+
+
+def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engine, tmp_path):
+    """A log has two files of 50 MB: a long run fills both again and again."""
+    lines, wide = 6_000, 10_000
+    pause = f"while i == 9 and not os.path.exists('{tmp_path}/go'): time.sleep(0.1)"
+    start(engine, f"import os, time\nfor i in range({lines}):\n print(i, 'x' * {wide}, flush=True)\n {pause}")
+    with open(tmp_path / "seen", "wb") as seen:
+        follower = engine.popen("logs", "--follow", "c1", stdout=seen)
+        until(lambda: (tmp_path / "seen").stat().st_size > wide, "the follower to be there", 30)
+        (tmp_path / "go").touch()
+        follower.wait(120)
+    numbers = [int(line.split()[0]) for line in (tmp_path / "seen").read_bytes().splitlines()]
+    assert numbers == [*range(lines)]
+
+
+@pytest.fixture
+def small_home(tmp_path):
+    """A home on a disk of 2 MB, and a way to fill it to the last byte."""
+    if os.getuid() != 0:
+        pytest.skip("mounting a small disk needs root")
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=700", "tmpfs", home], check=True)
+    yield home
+    subprocess.run(["umount", "--lazy", home], check=True)
+
+
+def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_home, engine):
+    """Whatever the engine would write down meanwhile: a process that hides, and the container's code."""
+    waits = f"while open({str(small_home / 'go')!r}).read() != 'go': time.sleep(0.1)"
+    hides = "subprocess.Popen(['sleep', '7785'], env={}, start_new_session=True)"
+    (small_home / "go").write_text("no")
+    start(engine, f"import subprocess, sys, time\n{waits}\n{hides}\ntime.sleep(4)\nsys.exit(3)")
+    until(lambda: state(engine)["Status"] == "running", "it to run", 20)
+    with suppress(OSError):
+        (small_home / "checkpoint").write_bytes(bytes(2 << 20))
+    (small_home / "go").open("r+").write("go")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 30)
+    assert state(engine)["ExitCode"] == 3
+    (small_home / "checkpoint").unlink()
+
+
+def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
+    """`muster stop` asks with SIGINT, and a node that has stopped ends with 75."""
+    lives = tmp_path / "lives"
+    ends = "signal.signal(signal.SIGINT, lambda *_: sys.exit(75))"
+    code = f"import signal, sys, time; {ends}; open({str(lives)!r}, 'a').write('x'); time.sleep(600)"
+    start(engine, code, "--restart", "on-failure:3")
+    until(lambda: lives.exists() and lives.read_text(), "it to run", 20)
+    engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGINT HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    assert (state(engine)["ExitCode"], lives.read_text()) == (75, "x")
+
+
+def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(engine, tmp_path):
+    """The pause before each of its lives is twice as long: up to a minute, after ten lives."""
+    lives = tmp_path / "lives"
+    start(engine, f"open({str(lives)!r}, 'a').write('x'); exit(1)", "--restart", "on-failure:20")
+    until(lambda: lives.exists() and len(lives.read_text()) == 7, "a pause of 13 s", 60)
+    until(lambda: state(engine)["Status"] == "restarting", "its pause", 10)
+    keepers = living("keep " + engine("ps", "--quiet", "--no-trunc").stdout.strip())
+    began = time.monotonic()
+    engine("rm", "--force", "c1")
+    assert time.monotonic() - began < 8
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in keepers), "its keepers' end", 20)
+    assert len(lives.read_text()) == 7
+
+
+def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its_login(engine):
+    """It starts itself again from its own folder, for each command in a container. What is old goes."""
+    place, archive = engine.home / ".muster/bin", bringing._packed()[1]
+    (place / "old").mkdir(parents=True)
+    os.utime(place / "old", (0, 0))
+    for digest in ("first", "second"):
+        brought = subprocess.run(
+            bringing._SCRIPT("bring-bare", digest, ""),
+            env={"HOME": str(engine.home), "PATH": os.environ["PATH"]},
+            input=archive,
+            capture_output=True,
+        )
+        assert brought.stdout == b"ready\n"
+    assert {path.name for path in place.iterdir()} == {"docker", "first", "second"}
+    start(engine, "import time; time.sleep(600)")
+    at_work = [sys.executable, "-I", "-S", "-c", CODE, place / "first", "exec", "c1", "echo", "well"]
+    given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
+    assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
+
+
+def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(engine):
+    """An environment has ten thousands of files: their removal takes a while."""
+    for name in ("v1", "v2"):
+        engine("volume", "create", name)
+    data = engine.root / "volumes/v1/data"
+    for number in range(20_000):
+        (data / str(number)).touch()
+    removing = engine.popen("volume", "rm", "v1")
+    until(lambda: not data.exists(), "the removal to begin", 20)
+    removing.kill()
+    removing.wait()
+    left = list((engine.root / "volumes").glob(".v1.*"))
+    assert left, "the removal was over before it was killed"
+    assert engine("volume", "ls").stdout.split() == ["muster-python-" + sys.version.split()[0], "v2"]
+    engine("volume", "rm", "v2")
+    assert not left[0].exists()
+
+
+@pytest.mark.parametrize("made", ["", "containers", "images"])
+def test_a_first_start_that_a_full_disk_or_a_kill_cut_is_made_up_for(engine, made):
+    """As two first starts at once, too: one has made only some of the folders."""
+    shutil.rmtree(engine.root)
+    (engine.root / made).mkdir(parents=True)
+    engine("image", "add", "muster-bare:python", "", "")
+    assert start(engine, "pass")
+
+
+def test_one_that_should_go_with_its_end_goes_though_a_kill_kept_it_from_starting(engine):
+    id = engine("create", "--rm", "--name", "c1", "muster-bare:python", "true").stdout.strip()
+    config = engine.root / "containers" / id / "config.json"
+    assert engine("ps", "--all", "--quiet").stdout, "somebody may be about to start it"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "Created": "2026-01-01T00:00:00.000000000Z"}))
+    assert not engine("ps", "--all", "--quiet").stdout
+    assert not config.exists()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.scripts import Scripts
-from deploy.host import commands
+from deploy.host import commands, leftovers
 from deploy.run.files import apart
 
 RUN = "r1"
@@ -437,3 +437,13 @@ def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
         assert re.findall(rb"^MARK disk (.*)$", host.sh(argv).stdout, re.M) == [b"full"]
     finally:
         subprocess.run(["umount", "--lazy", host.run], check=True)
+
+
+def test_a_run_that_has_just_written_is_not_old_though_its_folder_is(host):
+    """A run of many weeks made its folders when it began: `muster clean --runs all --older 30d` takes no such run."""
+    began = time.time() - 40 * 86400
+    (host.run / "ranks/rank-0.jsonl").write_text("{}")
+    for path in (host.run, *(path for path in host.run.iterdir() if path.is_dir())):
+        os.utime(path, (began, began))
+    (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    assert kept.age_s < 3600

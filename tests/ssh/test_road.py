@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from deploy.door import session
-from deploy.send.road import routes
+from deploy.send.road import line, routes
 from deploy.send.road.cargo import Cargo, Part, of_bytes
 from deploy.send.road.road import Road
 from deploy.send.road.routes import HERE
@@ -390,3 +390,14 @@ def test_a_push_shows_from_whom_each_host_gets_it(hosts):
     assert sorted(source == HERE for _, source in done.told.values()) == [False, False, True]
     assert json.dumps(sorted(done.told))
     assert routes.HERE == "this machine"
+
+
+def test_a_host_that_is_reached_at_a_link_local_address_serves_at_its_others(tmp_path):
+    listing, key = f"{'a' * 64} 5\n", "ssh-ed25519 " + "A" * 68
+    words = line._SCRIPT("road", "token", str(len(listing)), "5", "7", " ".join(map(str, line.PORTS)))
+    reached = "fe80::1%eth0 50000 fe80::1%eth0 22"
+    given = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "SSH_CONNECTION": reached}
+    orders = f"{listing}serve 1 {key}\nover\n"
+    answer = subprocess.run(words, env=given, input=orders, capture_output=True, text=True, timeout=30).stdout
+    serving = next(row for row in answer.splitlines() if row.startswith("serving 1 "))
+    assert line.SERVING.fullmatch(serving.removeprefix("serving 1 "))

@@ -119,9 +119,8 @@ def _run_command(_: Any, __: Any, id: str) -> None:
     """Run it over this connection, which then has nothing else."""
     about = _command(id)
     words = [*keeper.itself(), "exec", *(["-i"] if about["Input"] else []), about["Container"], *about["Words"]]
-    pipe = subprocess.PIPE
-    end = processes.end_with_parent
-    child = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=end)  # who leaves, ends it
+    pipe, end = subprocess.PIPE, processes.end_with_parent  # who leaves, ends it
+    child = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=end)
     assert child.stdin
     assert child.stdout
     assert child.stderr

@@ -14,12 +14,12 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import processes
-from .store import RUNS, Container, Refused, ended, now, read, remove, write
+from .store import RUNS, Container, Refused, ended, now, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
 _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
@@ -30,7 +30,7 @@ class Log:
 
     def __init__(self, container: Container) -> None:
         self._path = container.folder / "log"
-        self._file = self._opened()
+        self._file = io.FileIO(self._path, "ab")
         self._rest = {1: b"", 2: b""}
 
     def feed(self, stream: int, data: bytes) -> None:
@@ -52,14 +52,11 @@ class Log:
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, lines are lost, and nothing else
-            self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text.replace(b"\n", b" ")))
+            self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
                 self._path.replace(self._path.with_name("log.1"))
                 self._file.close()
-                self._file = self._opened()
-
-    def _opened(self) -> io.FileIO:
-        return io.FileIO(self._path, "ab")
+                self._file = io.FileIO(self._path, "ab")
 
 
 def words_of(container: Container) -> list[str]:
@@ -93,8 +90,7 @@ def itself() -> list[str]:
 
 def guard(container: Container, writing: int) -> None:
     """Let a watcher work, and end what is left if it is killed. Does not return."""
-    held = container.hold()
-    if held is None:
+    if container.hold() is None:
         os._exit(1)
     os.set_inheritable(writing, False)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
@@ -110,7 +106,7 @@ def guard(container: Container, writing: int) -> None:
     _wait_for(watcher)
     with suppress(Refused):
         processes.sweep(container, os.getpid())
-    state = _last(container)
+    state = container.noted()
     if state["Status"] in RUNS:
         container.keep(ended(state, 137))
     if container.config["AutoRemove"]:
@@ -118,25 +114,15 @@ def guard(container: Container, writing: int) -> None:
     os._exit(0)
 
 
-def _last(container: Container) -> dict[str, Any]:
-    return dict(read(container.folder / "state.json") or {"Status": "created"})
-
-
-def _wait_for(pid: int) -> int:
-    """Wait for a child, and collect whatever else ends here. Its code."""
-    while True:
-        try:
-            ended_pid, status = os.waitpid(-1, 0)
-        except ChildProcessError:
-            return 137
-        if ended_pid == pid:
-            return _code(status)
-
-
-def _code(status: int) -> int:
-    """How a process ended, as a shell says it."""
-    code = os.waitstatus_to_exitcode(status)
-    return 128 - code if code < 0 else code
+def _wait_for(pid: int, how: int = 0) -> int:
+    """Wait for a child, and collect whatever else ends here. Its code as a shell says it; -1: it goes on (WNOHANG)."""
+    with suppress(ChildProcessError):
+        while (done := os.waitpid(-1, how))[0]:
+            if done[0] == pid:
+                code = os.waitstatus_to_exitcode(done[1])
+                return 128 - code if code < 0 else code
+        return -1
+    return 137
 
 
 class Watcher:
@@ -151,27 +137,27 @@ class Watcher:
         """Run it until it ends for good."""
         processes.adopt()
         processes.end_with_parent()
-        state: dict[str, Any] = {**_last(self._container), "Restarts": 0}
-        while True:
+        state: dict[str, Any] = {**self._container.noted(), "Restarts": 0}
+        while self._is_wanted():
             code, lasted_s = self._live(state)
-            state = {**_last(self._container), "Restarts": state["Restarts"]}
+            state = {**self._container.noted(), "Restarts": state["Restarts"]}
             with suppress(Refused):
                 processes.sweep(self._container, os.getpid())
             self._log.end()
-            if not self._goes_on(code, state["Restarts"]):
+            if not code or state["Restarts"] >= self._container.config["Restarts"] or not self._is_wanted():
                 self._container.keep(ended(state, code))
                 return
             self._pause_s = _PAUSE_S if lasted_s > 10 else min(2 * self._pause_s, _MOST_PAUSE_S)
             state = {**ended(state, code), "Status": "restarting", "Restarts": state["Restarts"] + 1}
             self._container.keep(state)
-            time.sleep(self._pause_s)
-            if (self._container.folder / "stopped").exists():
-                self._container.keep({**state, "Status": "exited"})
-                return
+            until = time.monotonic() + self._pause_s
+            while self._is_wanted() and time.monotonic() < until:
+                time.sleep(0.1)
+        self._container.keep({**state, "Status": "exited"})
 
-    def _goes_on(self, code: int, restarts: int) -> bool:
-        most = self._container.config["Restarts"]
-        return bool(code) and restarts < most and not (self._container.folder / "stopped").exists()
+    def _is_wanted(self) -> bool:
+        """Whether nobody has stopped or removed it."""
+        return self._container.folder.exists() and not (self._container.folder / "stopped").exists()
 
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""
@@ -198,27 +184,26 @@ class Watcher:
             self._noted = time.monotonic()
             hidden = processes.hidden(self._container.id, os.getpid())
             if hidden != self._hidden:
-                self._hidden = hidden
-                write(self._container.folder / "hidden.json", hidden)
+                with suppress(OSError):  # on a full disk it is tried again
+                    write(self._container.folder / "hidden.json", hidden)
+                    self._hidden = hidden
 
     def _carry(self, pid: int, readers: dict[int, int]) -> int:
         """Carry the output into the log until the first process has ended, and a moment longer."""
-        code, end = None, 0.0
+        code, end = -1, 0.0
         with selectors.DefaultSelector() as ready:
             for reading in readers:
                 os.set_blocking(reading, False)
                 ready.register(reading, selectors.EVENT_READ)
-            while code is None or (ready.get_map() and time.monotonic() < end):
+            while code < 0 or (ready.get_map() and time.monotonic() < end):
                 self._note()
-                for key, _ in ready.select(0.05 if code is None else 0.01):
+                for key, _ in ready.select(0.05 if code < 0 else 0.01):
                     with suppress(BlockingIOError):
                         if data := os.read(key.fd, _PIECE):
                             self._log.feed(readers[key.fd], data)
                         else:
                             ready.unregister(key.fd)
-                if not ready.get_map() and code is None:
-                    time.sleep(0.02)
-                if code is None and (code := _collect(pid)) is not None:
+                if code < 0 and (code := _wait_for(pid, os.WNOHANG)) >= 0:
                     # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
                     with suppress(Refused):
                         processes.sweep(self._container, os.getpid())
@@ -228,19 +213,9 @@ class Watcher:
         return code
 
 
-def _collect(pid: int) -> int | None:
-    """Collect what has ended; the code of `pid`, if it is among them."""
-    code = None
-    with suppress(ChildProcessError):
-        while (done := os.waitpid(-1, os.WNOHANG))[0]:
-            if done[0] == pid:
-                code = _code(done[1])
-    return code
-
-
 def run_here(container: Container, interactive: bool) -> int:
     """Run a container whose input and output are this process's own; its code."""
-    held = container.hold()
+    container.hold()
     processes.make_root(container)
     processes.adopt()
     pid = _spawn(container, words_of(container), interactive)
@@ -248,11 +223,9 @@ def run_here(container: Container, interactive: bool) -> int:
     _pass_on(pid)
     code = _wait_for(pid)
     processes.sweep(container, os.getpid())
-    container.keep(ended(_last(container), code))
+    container.keep(ended(container.noted(), code))
     if container.config["AutoRemove"]:
         remove(container)
-    if held is not None:
-        os.close(held)
     return code
 
 
@@ -296,27 +269,40 @@ def _pass_on(pid: int) -> None:
 
 def lines(
     container: Container, follow: bool = False, since: str = "", tail: str = "all"
-) -> Iterable[tuple[str, int, bytes]]:
+) -> Iterator[tuple[str, int, bytes]]:
     """What it has written since that time: times, streams and texts; with `follow` until it ends."""
-    seen = _read_log(container, follow, since)
-    return seen if tail == "all" else deque(seen, maxlen=int(tail))
+    seen = _read_log(container, follow)
+    # Of 100 MB few may be wanted: only those are read as what they are.
+    for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
+        match = re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL)
+        if match and (at := match[1].decode()) >= since:
+            yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
 
 
-def _read_log(container: Container, follow: bool, since: str) -> Iterator[tuple[str, int, bytes]]:
-    for name in ("log.1", "log"):
-        with suppress(FileNotFoundError), open(container.folder / name, "rb") as file:
-            rest = b""
-            while True:
-                lasts = follow and name == "log" and container.state["Status"] in RUNS
-                data = file.read(_PIECE)
-                *whole, rest = (rest + data).split(b"\n")
-                for match in (re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL) for line in whole):
-                    if match and (at := match[1].decode()) >= since:
-                        yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
-                if not data and not lasts:
-                    break
-                if not data:
-                    time.sleep(0.05)
+def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
+    file, rest = _behind(container, None), b""
+    while file:
+        # Known before the rest is read: nothing more comes into a file that has another behind it.
+        after, lasts = _behind(container, file), follow and container.state["Status"] in RUNS
+        while data := file.read(_PIECE):
+            *whole, rest = (rest + data).split(b"\n")
+            yield from whole
+        if not after and not lasts:
+            return
+        file = after or file
+        time.sleep(0.05)
+
+
+def _behind(container: Container, file: BinaryIO | None) -> BinaryIO | None:
+    """What a log has behind this file of it: of two the older one."""
+    after = None
+    for name in ("log", "log.1"):
+        with suppress(FileNotFoundError):
+            other = open(container.folder / name, "rb")  # noqa: SIM115 (for who asks)
+            if file and os.path.sameopenfile(file.fileno(), other.fileno()):
+                break
+            after = other
+    return after
 
 
 def end(container: Container) -> None:

@@ -92,8 +92,7 @@ def _logs(options: Options, names: list[str]) -> None:
 def _events(options: Options, _: list[str]) -> None:
     """The ends of one container between two times: all that Muster asks for."""
     named = store.pairs(options.get("filter", []))
-    state = store.read(store.find(named.get("container", "")).folder / "state.json") or {}
-    for at, code in state.get("Ends", []):
+    for at, code in store.find(named.get("container", "")).noted().get("Ends", []):
         if options["since"][0] <= at <= options["until"][0]:
             print(filled(options["format"][0], {"Actor": {"Attributes": {"exitCode": str(code)}}}))
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from .store import Container, Refused, image, pairs, read
+from .store import RUNS, Container, Refused, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
@@ -50,7 +50,6 @@ def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
     config, user = container.config, pwd.getpwuid(os.getuid())
     own = {name: value for name, value in os.environ.items() if _OF_HOST.fullmatch(name)}
-    own |= pairs(image(config["ImageId"])["Config"].get("Env") or [])
     own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: str(container.scratch)}
     # What was sent stays as it was sent.
@@ -220,9 +219,9 @@ def send(container: Container, number: int) -> None:
     """Send a signal to the first process of a container. Raises Refused if it does not run."""
     state = container.state
     pid = state.get("Pid", 0)
-    if state["Status"] not in ("running", "restarting"):
+    if state["Status"] not in RUNS:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
-    if number in (signal.SIGTERM, signal.SIGKILL):
+    if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         # Whoever stops a container does not want it to start again.
         (container.folder / "stopped").touch()
     if pid and began(pid) == state.get("Began"):

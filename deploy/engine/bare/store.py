@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
-RUNS = ("running", "restarting", "paused")
+RUNS = ("running", "restarting")
 
 
 class Refused(Exception):
@@ -28,7 +28,7 @@ class Refused(Exception):
 def root() -> Path:
     """The folder of this host: several may share a home."""
     folder = Path(os.path.expanduser("~"), ".muster", "bare", os.uname().nodename)
-    if not folder.is_dir():
+    if not (folder / "commands").is_dir():
         os.umask(0o077)
         for part in ("containers", "images", "volumes", "commands"):
             (folder / part).mkdir(parents=True, exist_ok=True)
@@ -59,9 +59,9 @@ def about_engine() -> dict[str, Any]:
     }
 
 
-def now() -> str:
+def now(ago_s: int = 0) -> str:
     """The time as engines write it: of two such texts the later one is the greater one."""
-    moment = time.time_ns()
+    moment = time.time_ns() - ago_s * 10**9
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
 
 
@@ -97,22 +97,32 @@ class Container:
     @property
     def state(self) -> dict[str, Any]:
         """How it is now. A container whose keeper was killed has ended with it."""
-        seen = read(self.folder / "state.json") or {"Status": "created"}
+        seen = self.noted()
         if seen["Status"] in RUNS and not self.is_kept():
             # It may have ended between these two looks.
-            seen = read(self.folder / "state.json") or seen
+            seen = self.noted()
             if seen["Status"] in RUNS:
                 from . import processes
 
                 processes.sweep(self)
                 seen = ended(seen, 137)
                 self.keep(seen)
-        return dict(seen)
+        return seen
+
+    def noted(self) -> dict[str, Any]:
+        """Its state as it was last written down."""
+        return dict(read(self.folder / "state.json") or {"Status": "created"})
 
     def keep(self, state: dict[str, Any]) -> None:
         """Write its state down. A folder that was removed meanwhile has none."""
+        path = self.folder / "state.json"
         with suppress(OSError):
-            write(self.folder / "state.json", state)
+            try:
+                write(path, state)
+            except OSError:
+                # A full disk has room where the state before is.
+                with path.open("rb+", buffering=0) as file:
+                    file.write(json.dumps(state).ljust(path.stat().st_size).encode())
 
     def hold(self) -> int | None:
         """Take its lock, which ends with this process and its copies; None if another one has it."""
@@ -169,9 +179,15 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 def containers() -> list[Container]:
-    """All containers of this host, the newest first. Those that nobody was left to remove at their end go now."""
+    """All containers of this host, the newest first. Those that nobody was left to start or to remove go now."""
     made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
-    over = [each for each in made if each.config.get("AutoRemove") and each.state["Status"] == "exited"]
+    # Who makes one that goes with its end starts it within a minute.
+    ends = {"exited": now(), "created": now(60)}
+    over = [
+        each
+        for each in made
+        if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], "")
+    ]
     for each in over:
         remove(each)
     stay = (each for each in made if each.config and each not in over)
@@ -303,7 +319,7 @@ def volume(name: str, labels: dict[str, str] | None = None) -> Path:
 
 def volumes() -> list[dict[str, Any]]:
     """All volumes."""
-    return [about for path in sorted((root() / "volumes").glob("*/volume.json")) if (about := read(path))]
+    return [about for path in sorted((root() / "volumes").glob("[!.]*/volume.json")) if (about := read(path))]
 
 
 def has_volume(name: str) -> bool:
@@ -322,6 +338,7 @@ def drop_volume(name: str) -> None:
         raise Refused(f"remove {name}: volume is in use", 409)
     import shutil
 
-    aside = place.with_name(f".{name}.{os.getpid()}")
-    place.rename(aside)
-    shutil.rmtree(aside, ignore_errors=True)
+    place.rename(place.with_name(f".{name}.{os.getpid()}"))
+    # What a removal has left that was killed goes too.
+    for aside in place.parent.glob(".*"):
+        shutil.rmtree(aside, ignore_errors=True)

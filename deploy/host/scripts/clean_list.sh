@@ -8,7 +8,10 @@ size() { $limit du -sk -- "$1" 2>/dev/null | cut -f 1; }
 echo "now $(date +%s)"; echo "user $(id -un)"
 [ -z "$runs" ] || for run in "$runs"/*; do
     run=${run##*/}
-    plain "$run" && enter "$run" && echo "runs $run $(stat -c %Y .) $(size .)"
+    plain "$run" && enter "$run" || continue
+    # A folder's own time says nothing of what is written below it.
+    changed=$($limit find -P . -maxdepth 2 -exec stat -c %Y -- {} + 2>/dev/null | sort -n | tail -n 1)
+    echo "runs $run ${changed:-0} $(size .)"
 done
 if cache=$(cd -P -- "$HOME/.muster/cache" 2>/dev/null && env pwd -P); then
     for place in "$cache"/*/*; do

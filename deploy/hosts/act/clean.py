@@ -36,7 +36,7 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
     # What --data names here is no folder of this machine.
     with open_all(load_cluster(replace(options, data=())).hosts) as opened:
         sessions = list(opened.all().values())
-        by_host = on_all(sessions, look).all()
+        by_host = leftovers.together(on_all(sessions, look).all())
         if not wanted.anything:
             _show(by_host, console)
             return DONE

@@ -92,3 +92,10 @@ def test_an_odd_line_is_that_hosts_fault(line):
         leftovers.parse(f"now 5\n{line}\n", Had())
     with pytest.raises(BadAnswer):
         leftovers.parse("", Had())
+
+
+def test_a_run_that_goes_on_at_one_host_stays_on_all_which_may_share_a_home():
+    shared = leftovers.together({"a": kept(Had()), "b": kept()})
+    goes, stays = leftovers.chosen(shared["a"], Selection(runs=("all",), kinds=frozenset({"caches"})))
+    assert {thing.name for thing in stays} == {"alive", "muster-cache-tools-1000"}
+    assert "1000/triton" in {thing.name for thing in goes}

@@ -69,11 +69,12 @@ feed() {
     done 4<"$own/list"
     : >"$own/fed"
 }
+# One with a zone (fe80::1%eth0) is of this host's own interface.
 addresses() {
     {
         echo "$SSH_CONNECTION" | cut -d ' ' -f 3
         ip -o addr show scope global | awk '$2 !~ /^(docker|br-|veth|cni|virbr|flannel|podman)/ { sub("/.*", "", $4); print $4 }'
-    } | awk 'NF && !seen[$0]++' | head -n 8 | tr '\n' ' '
+    } | awk 'NF && !/%/ && !seen[$0]++' | head -n 8 | tr '\n' ' '
 }
 # What another host is given: the pieces of this push, by name.
 cat >"$own/give" <<EOF
