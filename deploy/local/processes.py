@@ -175,6 +175,25 @@ def heads(run_dir: Path) -> list[Head]:
     return nodes
 
 
+def drivers(run_dir: Path) -> list[psutil.Process]:
+    """The command that drives a run: it holds the lock of the run's folder open, and is no process of the run."""
+    lock, members = str(run_dir / ".lock"), {process.pid for process in labelled(run_dir)}
+    holding = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid not in (os.getpid(), *members) and process.uids().real == os.getuid():
+                holding += [process] * any(file.path == lock for file in process.open_files())
+    return holding
+
+
+def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal, also to a process that a shell has suspended."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
+            process.resume()
+
+
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed.
 
