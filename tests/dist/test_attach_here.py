@@ -36,10 +36,10 @@ def typed(project, *words):
     return command.returncode, out
 
 
-def begin(project, *words):
+def begin(project, *words, run="r1"):
     """A run of one node that prints its steps, and its id."""
-    command = start(project, *(words or ("up", "--backend", "processes", "train.py")))
-    until(lambda: "step 3" in typed(project, "logs")[1], "the script", 60)
+    command = start(project, *(words or ("up", "--backend", "processes", "--run", run, "train.py")))
+    until(lambda: "step 3" in typed(project, "logs", "--run", run)[1], "the script", 60)
     return command, os.readlink(project / "runs/latest")
 
 
@@ -86,7 +86,7 @@ def test_whoever_follows_learns_that_the_run_s_own_command_was_killed(project):
 
 
 def test_of_two_runs_at_once_stop_guesses_none(project):
-    commands = [begin(project) for _ in range(2)]
+    commands = [begin(project, run=run) for run in ("r1", "r2")]
     runs = [run for _, run in commands]
     assert len({*runs}) == 2
     code, out = typed(project, "stop")
