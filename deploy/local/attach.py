@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,9 +111,9 @@ def going_on() -> frozenset[str]:
     return backends.running(folders.RUNS, client.find_engine())
 
 
-def is_over(run_dir: Path) -> bool:
-    """Whether neither a node of the run lives nor the command that drives it."""
-    return not processes.drivers(run_dir) and not _goes_on(run_dir)
+def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
+    """Whether neither a node of the run lives nor the command that drives it. `drivers`: those that are known."""
+    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _goes_on(run_dir)
 
 
 def lives(run_dir: Path) -> bool:
@@ -173,9 +174,9 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     here, ask = CatchingUp(state.story, "muster attach follows the run from here on", time.time()), _Asking(run_dir)
     lives = [NodeState(name, "running", None, 0) for name in state.names]
     with console.following(state, what, str(known.get("why", "")), ranks) as tell:
-        over = False
+        over, drivers = False, processes.drivers(run_dir)
         while not over:
-            over = is_over(run_dir)
+            over = is_over(run_dir, drivers)
             events = [*follower.read(), *([] if over else follow.changes(lives, state))]
             for event in events:
                 state.apply(event, time.time())
@@ -188,10 +189,10 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
 
 
 def _await_stop(run_dir: Path, now: bool, interrupts: Interrupts, console: Console) -> None:
-    ask = _Asking(run_dir)
+    ask, drivers = _Asking(run_dir), processes.drivers(run_dir)
     with console.waiting("stop") as say:
         say(run_dir.name)
-        while not is_over(run_dir):
+        while not is_over(run_dir, drivers):
             ask.at(interrupts.requests() + int(now))
             time.sleep(_LOOK_S)
 
