@@ -32,9 +32,12 @@ def attach(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import attach as hosts_attach
+    from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
+    if run_dir := recorded.here(options):
+        return local_attach.attach(run_dir, options.rank, console)
     if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
         return slurm_runs.attach(known, options.rank, console)
     return hosts_attach.attach(recorded.filled(options, console), console)
@@ -48,12 +51,17 @@ def stop(options: Options, console: Console) -> int:
     """Stop a run gracefully, with time to save, and say how it ended. Ctrl-C kills."""
     from ..hosts import recorded
     from ..hosts.act import stop as hosts_stop
+    from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    is_here = recorded.here(options)
+    if not is_here and (known := on_slurm.of_run(options.hosts, options.cluster, options.run)):
         return slurm_runs.stop(known, options.now, console)
-    return hosts_stop.stop(recorded.to_stop(options, console), options.now, console)
+    asked = options if is_here and options.run else recorded.to_stop(options, console, local_attach.going_on)
+    if run_dir := recorded.here(asked):
+        return local_attach.stop(run_dir, options.now, console)
+    return hosts_stop.stop(asked, options.now, console)
 
 
 @command(
@@ -70,6 +78,7 @@ def fetch(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import fetch as hosts_fetch
+    from ..local import attach as local_attach
     from ..local import one_file
     from ..run.files import folders
     from ..slurm import runs as slurm_runs
@@ -77,7 +86,9 @@ def fetch(options: Options, console: Console) -> int:
 
     if options.state:
         one_file.refuse(options.state)
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    if run_dir := recorded.here(options):
+        folder = local_attach.fetch(run_dir, console)
+    elif known := on_slurm.of_run(options.hosts, options.cluster, options.run):
         folder = slurm_runs.fetch(known, options.only, console)
     else:
         asked = recorded.filled(options, console)
@@ -105,20 +116,21 @@ def down(options: Options, console: Console) -> int:
     from ..hosts import recorded
     from ..hosts.act import delete as hosts_delete
     from ..hosts.look import attach as hosts_attach
+    from ..local import attach as local_attach
     from ..local import delete as local_delete
-    from ..local import up as launch
 
     if options.delete and not options.run:
         again = f"muster down ... {FLAG.run} ID {FLAG.delete}"
         raise UsageError(f"{FLAG.delete}: no run is named; nothing was deleted", again)
     # Without --run it is about this machine, and what --delete removes must be named.
-    asked = recorded.or_here(options, console) if options.run and not options.delete else options
+    is_here = not options.run or options.delete or recorded.here(options)
+    asked = options if is_here else recorded.filled(options, console)
     if asked.hosts or asked.cluster:
         return hosts_delete.delete(asked, console) if asked.delete else hosts_attach.down(asked, console)
     if options.delete:
         local_delete.delete(options.run, console)
     else:
-        launch.stop_all(console, read_run(options.run))
+        local_attach.stop_all(console, read_run(options.run))
     return DONE
 
 

@@ -26,6 +26,7 @@ from ..explain import sources
 from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, record
 from ..run.own_run import OwnRun, of_run
@@ -55,7 +56,7 @@ def tell(whats: Sequence[str], console: Console) -> int:
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
     budget = Budget()
     explanation = judge(readings_of(places, console, budget), left_out)
-    if run := _own_run(whats):
+    if run := _own_run(whats, console):
         of_logs = explanation
         explanation = _at_its_line(of_run(of_logs, run), files, budget)
         explanation = replace(explanation, unread=of_logs.unread, left_out=of_logs.left_out)
@@ -194,13 +195,17 @@ def _first_of(pattern: re.Pattern[str], text: str) -> str:
     return next((group for group in match.groups() if group), "") if match else ""
 
 
-def _own_run(whats: Sequence[str]) -> OwnRun | None:
+def _own_run(whats: Sequence[str], console: Console) -> OwnRun | None:
     """What the folder of the run that is explained says of it; None if it is no run of Muster's here."""
+    from ..local import attach
+
     with suppress(DeployError, ValueError):
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
             folder = record.find(folders.RUNS, whats[0])
             if (folder / "record.json").is_file():
-                outcome = record.read_json(folder / "outcome.json")
+                outcome = attach.settle(folder) or record.read_json(folder / "outcome.json")
+                if not outcome and attach.lives(folder):
+                    console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
                 return OwnRun(folder.name, outcome, record.story_since(folder))
     return None
 

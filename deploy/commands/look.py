@@ -24,16 +24,16 @@ def status(options: Options, console: Console) -> int:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
     from ..hosts import recorded
     from ..hosts.look import status as hosts_status
-    from ..local import up as launch
+    from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
-        return slurm_runs.status(known, console)
-    if run_dir := recorded.on_this_machine(options):
-        launch.list_all(console, run_dir.name)
+    if run_dir := recorded.here(options):
+        local_attach.list_all(console, run_dir.name)
         console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
         return DONE
+    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+        return slurm_runs.status(known, console)
     asked = recorded.filled(options, console)
     return hosts_status.status(load_cluster(asked), asked.run if options.run else "", console)
 
@@ -47,10 +47,18 @@ def status(options: Options, console: Console) -> int:
     },
 )
 def gpus(options: Options, console: Console) -> int:
-    """Show who holds which GPU on each host: memory, process, user, container."""
-    from ..hosts.look import status as hosts_status
+    """Show who holds which GPU on each host: memory, process, user, container.
 
-    return hosts_status.gpus(load_cluster(options), console)
+    Without hosts, and after a run on this machine: on this machine.
+    """
+    from ..hosts import recorded
+    from ..hosts.look import status as hosts_status
+    from ..local import gpus as local_gpus
+
+    asked = options if recorded.here(options) else recorded.filled(options, console)
+    if recorded.names_hosts(asked):
+        return hosts_status.gpus(load_cluster(asked), console)
+    return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
 
 
 @command(
@@ -72,11 +80,12 @@ def logs(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import slurm as on_slurm
 
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    is_here = recorded.here(options)
+    if not is_here and (known := on_slurm.of_run(options.hosts, options.cluster, options.run)):
         return slurm_runs.logs(known, options.rank, options.follow, options.since, options.grep, console)
     # If somebody followed a run to its end, what it printed is on this machine.
-    asked = options if recorded.ended_here(options, options.rank) else recorded.or_here(options, console)
-    if recorded.names_hosts(asked):
+    if not is_here and not recorded.ended_here(options, options.rank):
+        asked = recorded.filled(options, console)
         choice = hosts_logs.Choice(asked.run, options.rank, options.since, options.follow, options.grep)
         return hosts_logs.logs(load_cluster(asked), choice, console)
     if options.since:
@@ -95,11 +104,13 @@ def why(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import why as hosts_why
+    from ..local import attach as local_attach
 
-    asked = recorded.or_here(options, console)
-    if asked.hosts or asked.cluster:
-        return hosts_why.why_on_hosts(load_cluster(asked), asked.run, options.stacks, console)
-    return hosts_why.why_here(options.run, options.stacks, console)
+    if run_dir := recorded.here(options):
+        local_attach.settle(run_dir)
+        return hosts_why.why_here(options.run, options.stacks, console)
+    asked = recorded.filled(options, console)
+    return hosts_why.why_on_hosts(load_cluster(asked), asked.run, options.stacks, console)
 
 
 @command(
@@ -109,11 +120,11 @@ def why(options: Options, console: Console) -> int:
 def runs(options: Options, console: Console) -> int:
     """List the runs of this folder, or those on some hosts, newest last."""
     from ..hosts.look import status as hosts_status
-    from ..local import up as launch
+    from ..local import attach as local_attach
 
     if options.hosts or options.cluster:
         return hosts_status.runs(load_cluster(options), console)
-    launch.list_all(console)
+    local_attach.list_all(console)
     return DONE
 
 

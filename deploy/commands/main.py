@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import UsageError
+from ..core.errors import STOPPED, UsageError
 from ..job.again import command_of
 from . import typos
 from .command import Command, Context
@@ -148,7 +148,10 @@ def main() -> None:
     """The console command `muster`; ends the process with the command's exit code."""
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
-    sys.exit(run(sys.argv[1:]))
+    try:
+        sys.exit(run(sys.argv[1:]))
+    except KeyboardInterrupt:  # while a command's modules are loaded, which takes up to a second
+        sys.exit(STOPPED)
 
 
 def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:

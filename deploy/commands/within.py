@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.errors import DONE, FAILED, STOPPED
+from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
 from ..job.load import load_cluster
 from ..job.options import Options
@@ -39,10 +39,10 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     from ..hosts.act import within
     from ..local import within as local_within
 
-    asked = recorded.or_here(options, console)
-    if recorded.names_hosts(asked):
-        return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, words, console)
-    return local_within.exec_here(options.run, options.rank, words, console)
+    if recorded.here(options):
+        return local_within.exec_here(options.run, options.rank, words, console)
+    asked = recorded.filled(options, console)
+    return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, words, console)
 
 
 @command(
@@ -60,10 +60,10 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     from ..hosts.act import within
     from ..local import within as local_within
 
-    asked = recorded.or_here(options, console)
-    if recorded.names_hosts(asked):
-        return within.shell(load_cluster(asked), asked.run, options.rank, words)
-    return local_within.shell_here(options.run, options.rank, words)
+    if recorded.here(options):
+        return local_within.shell_here(options.run, options.rank, words)
+    asked = recorded.filled(options, console)
+    return within.shell(load_cluster(asked), asked.run, options.rank, words)
 
 
 @command(
@@ -82,6 +82,10 @@ def port(options: Options, console: Console, number: str) -> int:
     from ..hosts import recorded
     from ..hosts.look import port as hosts_port
 
+    if run_dir := recorded.here(options):
+        raise UsageError(
+            f"port: {run_dir.name} runs on this machine: its ports need no forwarding", f"open 127.0.0.1:{number}"
+        )
     asked = recorded.filled(options, console)
     return hosts_port.port(load_cluster(asked), asked.run, options.rank, number, console)
 
@@ -105,8 +109,8 @@ def tensorboard(options: Options, console: Console) -> int:
     from ..run.files import folders, record
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
-    asked = options if recorded.ended_here(options) else recorded.or_here(options, console)
-    if asked.hosts or asked.cluster:
+    if not recorded.here(options) and not recorded.ended_here(options):
+        asked = recorded.filled(options, console)
         return hosts_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
     folder = record.find(folders.RUNS, options.run or "latest")
     return hosts_port.tensorboard_here(str(folder), options.port)

@@ -5,7 +5,7 @@ Only a record that this user's seal proves counts (record.own). The folder's clu
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Collection, Container
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +30,8 @@ def filled(options: Options, console: Console) -> Options:
     Without --run it is the newest run that was deployed to hosts. Raises UsageError if `latest` means none.
     """
     newest = record.newest(record.HOSTS)
+    if not options.run:
+        _refuse_slurm(_here(options), options)
     if options.run == "latest":
         if newest is None:
             raise UsageError(
@@ -49,37 +51,32 @@ def filled(options: Options, console: Console) -> Options:
     return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
 
 
-def to_stop(options: Options, console: Console) -> Options:
-    """Fill the options of a command that ends a run. Without --run, it means the only run here that has no end.
+def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]] = tuple) -> Options:
+    """Fill the options of a command that ends a run. Without --run, it means the only run that has no end.
 
-    Raises UsageError if several have none: an end that no command here has seen is unknown, so Muster would guess.
+    `going_on`: the runs of this machine that have none. Raises UsageError if there are several: an end that no command
+    here has seen is unknown, so Muster would guess.
     """
     if options.run or names_hosts(options):
         return filled(options, console)
-    names = [path.name for path in record.without_end(record.HOSTS)]
+    names = [*sorted(going_on()), *(path.name for path in record.without_end(record.HOSTS))]
     if len(names) > 1:
         shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
         raise UsageError(f"which run? of {shown} no end is known here", f"name the run: {FLAG.run} {names[0]}")
     return filled(replace(options, run=names[0]) if names else options, console)
 
 
-def or_here(options: Options, console: Console) -> Options:
-    """Fill the options of a command that also takes runs of this machine; for such a run they name no hosts."""
-    if names_hosts(options):
-        return filled(options, console)
-    run_dir = _here(options)
-    _refuse_slurm(run_dir, options)
-    if record.own(run_dir).get("backend") != record.HOSTS:
-        return options
-    return filled(replace(options, run=run_dir.name), console)
+def here(options: Options) -> Path | None:
+    """The run of this machine that a command means: the one that it names, or else the latest, wherever runs run.
 
-
-def on_this_machine(options: Options) -> Path | None:
-    """The run of this machine that a command means which names no hosts: its own, or the latest if hosts have none."""
-    if names_hosts(options) or (options.run in ("", "latest") and record.newest(record.HOSTS)):
+    None: hosts are typed, cluster.toml names those of a command without a run, or the run is not of this machine.
+    """
+    named = options.run not in ("", "latest")
+    if options.hosts or options.cluster or (names_hosts(options) and not named):
         return None
     run_dir = _here(options)
-    return run_dir if run_dir.is_dir() and record.facts(run_dir).get("backend") != record.HOSTS else None
+    elsewhere = record.facts(run_dir).get("backend") in (record.HOSTS, record.SLURM)
+    return run_dir if run_dir.is_dir() and not elsewhere else None
 
 
 def newest_of(runs: Container[str]) -> RunId | None:

@@ -109,7 +109,7 @@ class LocalBackend(Backend):
         return frozenset()
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
         """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine."""
 
 
@@ -206,12 +206,12 @@ class ProcessBackend(LocalBackend):
         return frozenset(processes.runs_alive(runs))
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
         """SIGTERM to the agents, SIGKILL after a while."""
         members = processes.labelled(run_dir)
         say(f"stopping {run_dir.name}: {len(members)} processes")
-        if not processes.stop(members, STOP_PATIENCE_S):
-            say(f"{run_dir.name}: killed what had not stopped after {in_seconds(STOP_PATIENCE_S)}")
+        if not processes.stop(members, patience_s):
+            say(f"{run_dir.name}: killed what had not stopped after {in_seconds(patience_s)}")
 
 
 class ComposeBackend(LocalBackend):
@@ -393,10 +393,10 @@ class ComposeBackend(LocalBackend):
         return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None]) -> None:
+    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
         """Stop the containers, and remove them and their network."""
         say(f"stopping {run_dir.name}: its containers")
-        client.stop(run_dir.name, STOP_PATIENCE_S)
+        client.stop(run_dir.name, patience_s)
         client.down(run_dir.name)
 
 

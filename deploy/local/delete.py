@@ -52,6 +52,6 @@ def delete(name: str, console: Console) -> None:
         lock.release()
     latest = folders.RUNS.joinpath("latest")
     if latest.is_symlink() and os.readlink(latest) == run:
-        latest.unlink()
+        record.point_to_newest(folders.RUNS)
     console.note(f"deleted {run}: {several(files, 'file')}, {amount(size)}")
     console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})

@@ -24,6 +24,7 @@ from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRES
 from ..run.files import own_files
 from ..run.files.folders import with_muster
 
+Process = psutil.Process
 MOST_RESTARTS = 3
 _AFTER_GRACE_S = 10.0
 # A shell inside another run or torchrun has these variables; a node must get only its own.
@@ -175,6 +176,27 @@ def heads(run_dir: Path) -> list[Head]:
     return nodes
 
 
+def drivers(run_dir: Path) -> list[psutil.Process]:
+    """The command that drives a run: it holds the lock of the run's folder open, and is no process of the run."""
+    holding, lock = list[psutil.Process](), str(run_dir / ".lock")
+    if not os.path.lexists(lock):
+        return holding
+    members = {process.pid for process in labelled(run_dir)}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if process.pid not in (os.getpid(), *members) and process.uids().real == os.getuid():
+                holding += [process] * any(file.path == lock for file in process.open_files())
+    return holding
+
+
+def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Send a signal, also to a process that a shell has suspended."""
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
+            process.resume()
+
+
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed.
 
@@ -209,12 +231,13 @@ def kill(processes: Iterable[psutil.Process]) -> None:
 def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[psutil.Process]:
     """The processes that still run after `patience_s`. A zombie does not run: it waits for its parent."""
     end = time.monotonic() + patience_s
-    while (left := [process for process in processes if _runs(process)]) and time.monotonic() < end:
+    while (left := [process for process in processes if runs(process)]) and time.monotonic() < end:
         time.sleep(0.01)
     return left
 
 
-def _runs(process: psutil.Process) -> bool:
+def runs(process: psutil.Process) -> bool:
+    """Whether a process runs: a zombie does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -157,9 +157,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             self._held.callback(taken.release)
         if taken is None or run_dir.name in backends.running(folders.RUNS, self._engine):
             again = f"`muster up {FLAG.resume} {display_path(run_dir)}`"
-            raise DeployError(
-                f"{run_dir.name} is still running", f"wait until it ends, or `muster down` first; then {again}"
-            )
+            stop = f"`muster stop {FLAG.run} {run_dir.name}`"
+            raise DeployError(f"{run_dir.name} is still running", f"wait until it ends, or {stop} first; then {again}")
         return run_dir
 
     def _make_folder(self) -> Path:
@@ -354,6 +353,8 @@ def _read(options: Options) -> tuple[Options, _Request]:
     options = read_what_runs(with_roles_of_file(options), demo=folders.IN_CHECKOUT and not options.folder)
     command = typed.read(options.script, Path(options.folder or "."))
     choice = _choice(options, command)
+    if choice.run_dir and not options.backend:  # what it wrote fits where it ran
+        options = replace(options, backend=record.own(choice.run_dir).get("backend", ""))
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
     if choice.run_dir and choice.script and not options.role:
@@ -418,28 +419,6 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
     return resumable.choose(folders.RUNS, resume, wanted, command.bare)
-
-
-def stop_all(console: Console, run: str = "") -> int:
-    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
-
-    Raises UsageError if nothing here knows a run of that name.
-    """
-    engine, count = client.find_engine(), 0
-    for backend in backends.BACKENDS.values():
-        for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
-            backend.end(record.path_of(RunId(run_id)), console.note)
-            count += 1
-    if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
-    what = run or "this checkout's runs"
-    console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
-    return count
-
-
-def list_all(console: Console, named: str = "*") -> None:
-    """`make runs`, or the runs that are `named` so."""
-    console.runs(record.listing(folders.RUNS, backends.running(folders.RUNS, client.find_engine()), named))
 
 
 def _split(arguments: str) -> list[str]:

@@ -100,7 +100,7 @@ class Interrupts:
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count
-            first = "stopping on all hosts" if self._detaches else "stopping: waiting for a checkpoint"
+            first = "stopping" if self._detaches else "stopping: waiting for a checkpoint"
             self._console.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
         return count
 
@@ -112,7 +112,7 @@ class Interrupts:
                 self._console.warn(self._way_back())
                 if not self._console.asks:
                     raise Detached
-                self._console.warn(f"Ctrl-C again within {in_seconds(_AGAIN_S)} to stop the run on all hosts")
+                self._console.warn(f"Ctrl-C again within {in_seconds(_AGAIN_S)} to stop the run")
             self._leaves_at = time.monotonic() + _AGAIN_S
             if self._count > 1:
                 self._ask_to_stop()
@@ -122,7 +122,7 @@ class Interrupts:
     def _ask_to_stop(self) -> None:
         self._raises = True
         try:
-            yes = self._console.ask("stop the run on all hosts?")
+            yes = self._console.ask("stop the run?")
         except KeyboardInterrupt:
             yes = False
         self._raises = False

@@ -70,7 +70,7 @@ def bring(
         if own.left:
             console.warn(left)
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
-        for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed)):
+        for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed) and cause.words):
             console.note(words)
         raise
     if own.left and installed.size:

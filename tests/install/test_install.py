@@ -387,7 +387,7 @@ def test_of_two_hosts_that_differ_neither_is_believed(bring):
 def test_uvs_own_words_are_the_error(bring):
     with pytest.raises(ToolFailed, match=r"this machine: uv could not resolve .*No solution found.*plain==9") as fault:
         bring("plain==9", Place("a"))
-    assert "plain==9" in fault.value.words
+    assert not fault.value.words, "the error has all of them: they are shown once"
 
 
 def test_an_answer_that_never_comes_is_a_fault(bring):

@@ -6,7 +6,7 @@ A host that does not answer gets a line with the cause; the others are shown.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ...core.errors import DONE, FAILED, DeployError, UsageError
@@ -50,12 +50,17 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 def gpus(cluster: Cluster, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
     answers = ask(cluster, _gpus_of)
+    shown = show_gpus(answers.values, console)
+    return max(_show_faults(answers, console), shown)
+
+
+def show_gpus(by_host: Mapping[str, Gpus], console: Console) -> int:
+    """Show who holds which GPU. Returns 1 if a host could not say."""
     if console.as_json:
-        console.values([{"host": host, **tables.gpu_value(value)} for host, value in answers.values.items()])
-    elif answers.values:
-        console.table(tables.GPUS_HEAD, tables.gpu_rows(answers.values))
-    incomplete = any(value.fault for value in answers.values.values())
-    return max(_show_faults(answers, console), FAILED if incomplete else DONE)
+        console.values([{"host": host, **tables.gpu_value(value)} for host, value in by_host.items()])
+    elif by_host:
+        console.table(tables.GPUS_HEAD, tables.gpu_rows(by_host))
+    return FAILED if any(value.fault for value in by_host.values()) else DONE
 
 
 def _gpus_of(session: Session) -> Gpus:

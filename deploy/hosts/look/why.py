@@ -21,7 +21,7 @@ from ...job.cluster import Cluster
 from ...job.load import read_run
 from ...report.console import Console
 from ...run import follow
-from ...run.files import folders, record
+from ...run.files import ends, folders, record
 from ...run.inquest import hang, slow
 from ...run.inquest.hang import RankDoing
 from ...run.state.evidence import Evidence
@@ -65,12 +65,14 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
         environment = folders.with_muster({**environment, "PATH": "/usr/bin:/bin"})
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=_LOOK_S, check=False)
         ranks += _parse(done.stdout)
-    if not ranks and (end := record.read_json(run_dir / "outcome.json")):
+    if not ranks and (end := ends.end_of(run_dir)):
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"why: muster explain {run_dir.name}", console)
         return DONE
     if not ranks:
-        raise DeployError(f"{run_dir.name}: no rank of it runs on this machine", "on hosts: name them with --hosts")
+        raise DeployError(
+            f"{run_dir.name}: no rank of it runs on this machine", f"how it ended: muster attach --run {run_dir.name}"
+        )
     _show(ranks, stacks, console, _slow(run_dir, ranks))
     return DONE
 

@@ -17,8 +17,18 @@ from typing import Any
 from ...causes.end_causes import Cause
 from ...core import formats, provenance
 from ...core.errors import BadAnswer, DeployError, UsageError
-from ...core.facts import RunFacts
-from ...core.fields import MOST_DOCUMENT, array, digits, document, flag, optional, real, table, text, tree, whole
+from ...core.fields import (
+    MOST_DOCUMENT,
+    array,
+    document,
+    flag,
+    optional,
+    real,
+    table,
+    text,
+    tree,
+    whole,
+)
 from ...core.fields import record as shaped
 from ...core.names import RunId, asked, node_name, run_id
 from ...job.options import FLAG
@@ -69,10 +79,6 @@ _TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_
 _LINE = shaped(
     {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
     {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
-)
-_NUMBER = optional(real())
-_OUTCOME = shaped(
-    {}, {"verdict": optional(text(20)), "step": optional(whole()), "accuracy": _NUMBER, "seconds": _NUMBER}
 )
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
@@ -216,16 +222,21 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
             own_files.write(run_dir, name, content)
         return
     shutil.rmtree(run_dir)
-    others = [path for path in run_dir.parent.glob("*") if path.is_dir() and not path.is_symlink()]
-    if others:
-        point_latest(max(others, key=started))
-    else:
-        (run_dir.parent / "latest").unlink(missing_ok=True)
+    if not point_to_newest(run_dir.parent):
         with suppress(OSError, UnicodeDecodeError):  # it holds other files
             ignore = run_dir.parent / ".gitignore"
             if [*run_dir.parent.iterdir()] == [ignore] and ignore.read_text() == _IGNORED:
                 ignore.unlink()
             run_dir.parent.rmdir()
+
+
+def point_to_newest(runs: Path) -> bool:
+    """Make runs/latest point to the newest run that is left; false if none is."""
+    if left := [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]:
+        point_latest(max(left, key=started))
+    else:
+        (runs / "latest").unlink(missing_ok=True)
+    return bool(left)
 
 
 def give_to_image_user(run_dir: Path) -> None:
@@ -243,7 +254,8 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "verdict": result.verdict,
         "code": result.code,
         **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
-        "step": result.step or state.step,
+        # A stop's words have the step of the ranks' verdict; elsewhere people see that of the slowest rank.
+        "step": (result.verdict == "stopped" and result.step) or state.step or result.step,
         "seconds": round(seconds, 1),
         "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
         "accuracy": values.get("accuracy"),
@@ -279,9 +291,9 @@ def story_since(run_dir: Path, since: float | None = None) -> list[Happening]:
         content, before = own_files.read_end(run_dir, "timeline.jsonl", MOST_DOCUMENT)
         rows, is_cut = content.rsplit(b"\n", _MOST_STORY), before > 0
     is_cut |= b"\n" in rows[0]
-    for row in rows[is_cut:]:
+    for part in rows[is_cut:]:
         with suppress(BadAnswer):
-            line = _LINE(document(row, "timeline.jsonl"), "timeline.jsonl")
+            line = _LINE(document(part, "timeline.jsonl"), "timeline.jsonl")
             if (trouble := line.get("trouble")) is not None:
                 line["trouble"] = Finding(**{**trouble, "cause": Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN})
             lines.append(Happening(**line))
@@ -289,12 +301,6 @@ def story_since(run_dir: Path, since: float | None = None) -> list[Happening]:
         lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
     last = [0.0, *(start.get("t", 0.0) for start in starts[1:])][-1]
     return [line for line in lines if line.t >= (last if since is None else since)]
-
-
-def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
-    """All runs that are `named` so, newest last."""
-    run_dirs = [path for path in runs.glob(named) if path.is_dir() and not path.is_symlink()]
-    return [_listed(path, going_on) for path in sorted(run_dirs, key=started)]
 
 
 def find(runs: Path, name: str) -> Path:
@@ -419,17 +425,6 @@ def started(run_dir: Path) -> tuple[float, str]:
     """When the run was started last (0: nobody recorded it), and its id: a key that sorts runs."""
     starts = facts(run_dir).get("starts") or [{}]
     return starts[-1].get("t", 0.0), run_dir.name
-
-
-def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
-    outcome = _OUTCOME(read_json(run_dir / "outcome.json"), "")
-    verdict = "running" if run_dir.name in going_on else outcome.get("verdict") or "unfinished"
-    if (facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
-        verdict = "of a newer Muster"
-    names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))
-    steps = [number for name in names if (number := optional(digits())(name, "")) is not None]
-    step = outcome.get("step") or max(steps, default=None)
-    return RunFacts(run_dir.name, verdict, outcome.get("accuracy"), step, outcome.get("seconds"), contents(run_dir)[1])
 
 
 def contents(folder: Path) -> tuple[int, int]:

@@ -32,14 +32,14 @@ class Unreached(DeployError):
 
 
 class ToolFailed(DeployError):
-    """uv failed at a place; `words`: all that it says."""
+    """uv failed at a place; `words`: all that it says, if that is more than the message has."""
 
     def __init__(self, place: str, what: str, words: str, hint: str) -> None:
         first, *others = [line.strip() for line in words.splitlines() if line.strip()] or ["no words"]
         cause = next((line for line in others if line.startswith("cause:")), "")
         shown = "; ".join(filter(None, (first.removeprefix("error: "), cause.removeprefix("cause: "))))
         super().__init__(f"{place}: {what}: {shown}", hint)
-        self.words = words
+        self.words = words if len(others) > bool(cause) else ""
 
 
 class Exchange:

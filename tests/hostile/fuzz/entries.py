@@ -42,7 +42,7 @@ from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
 from deploy.run import events, outcome
-from deploy.run.files import record
+from deploy.run.files import ends, record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push
@@ -409,7 +409,7 @@ def records(text):
     run_dir = _fresh("r1")
     for name in ("record.json", "outcome.json"):
         (run_dir / name).write_text(text, errors="replace")
-    for row in record.listing(_FOLDER, ()):
+    for row in ends.listing(_FOLDER, ()):
         lines.run_cells(row)
         _json(row.__dict__)
     resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)

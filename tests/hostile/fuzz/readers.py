@@ -28,7 +28,7 @@ from deploy.core.errors import DeployError
 from deploy.host.files import incoming, listing, unpack
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.run.files import record
+from deploy.run.files import ends, record
 from deploy.run.follow import Follower
 from deploy.run.progress import State
 from muster.checkpoint import manifest, store
@@ -123,7 +123,7 @@ def followed(folder, chance):
 def recorded(folder, chance):
     """A run's record, its story and its place in the list of runs."""
     record.facts(folder)
-    record.listing(folder.parent, ())
+    ends.listing(folder.parent, ())
     record.story_since(folder, 0.0)
     incoming.Fetched(folder)
     explain.tell([str(folder)], Console())

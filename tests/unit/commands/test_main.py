@@ -216,3 +216,16 @@ def test_explain_alone_is_about_the_latest_run_or_what_a_pipe_brings(tmp_path, i
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, **stdin)
     assert wanted in done.stdout, done.stderr
+
+
+def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "run", interrupted)
+    monkeypatch.setattr(main, "take_no_program_from_here", lambda: None)
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 75
+    assert capsys.readouterr() == ("", "")

@@ -54,11 +54,17 @@ def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_meant(runs):
 
 def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
-    assert where(Options(), recorded.or_here) == ("a", "r1")
-    started(runs, "r2", "processes", 2.0)
-    assert where(Options(), recorded.or_here) == ("", "")
-    assert where(Options(run="latest"), recorded.or_here) == ("", "latest")
-    assert where(Options(run="r1"), recorded.or_here) == ("a", "r1")
+    assert [recorded.here(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
+    here = started(runs, "r2", "processes", 2.0)
+    assert [recorded.here(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
+    assert recorded.here(Options(run="r1")) is None
+    assert recorded.here(Options(hosts="a", run="r2")) is None
+
+
+def test_a_run_that_lies_here_is_this_machine_s_beside_a_cluster_file_if_it_is_named(runs):
+    here = started(runs, "r1", "processes", 1.0)
+    (runs.parent / "cluster.toml").touch()
+    assert [recorded.here(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
 
 
 def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deployed(runs, capsys):
@@ -70,10 +76,8 @@ def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deploye
     assert "muster why --run r2" in err
     run(["status", "--run", "r1"])
     assert capsys.readouterr().out.split()[:2] == ["r1", "unfinished"]
-    started(runs, "r3", record.HOSTS, 0.5, hosts=["a"])
-    assert recorded.on_this_machine(Options()) is None
-    assert recorded.on_this_machine(Options(hosts="a", run="r1")) is None
-    assert recorded.on_this_machine(Options(run="r3")) is None
+    started(runs, "r3", record.HOSTS, 3.0, hosts=["a"])
+    assert recorded.here(Options()) is None
 
 
 def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):
@@ -94,7 +98,6 @@ def test_a_record_that_somebody_else_wrote_names_no_hosts(runs):
     path.write_text(json.dumps({**json.loads(path.read_text()), "hosts": ["evil"]}))
     assert where(Options()) == ("", "")
     assert where(Options(run="r1")) == ("", "r1")
-    assert where(Options(run="r1"), recorded.or_here) == ("", "r1")
     with pytest.raises(UsageError, match="latest"):
         where(Options(run="latest"))
 
@@ -120,5 +123,9 @@ def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs)
     (second / "outcome.json").write_text("{}")
     assert where(Options(), recorded.to_stop) == ("a", "r1")
     assert where(Options(run="latest"), recorded.to_stop) == ("a", "r2")
+    started(runs, "r3", "processes", 3.0)
+    with pytest.raises(UsageError, match=r"which run\? of r3, r1 no end"):
+        recorded.to_stop(Options(), Console(), lambda: ["r3"])
     (first / "outcome.json").write_text("{}")
     assert where(Options(), recorded.to_stop) == ("a", "r2"), "it says that this one has ended"
+    assert recorded.to_stop(Options(), Console(), lambda: ["r3"]).run == "r3"

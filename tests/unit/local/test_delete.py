@@ -26,7 +26,8 @@ def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
     (runs / "latest").symlink_to("r1")
     (runs / "r1/work/link").symlink_to(runs / "r2")
     delete.delete("r1", Console(as_json=True))
-    assert sorted(os.listdir(runs)) == ["r2"]
+    assert sorted(os.listdir(runs)) == ["latest", "r2"]
+    assert os.readlink(runs / "latest") == "r2"
     result = json.loads(capsys.readouterr().out)
     assert (result["run"], result["files"], result["bytes"] >= 2000) == ("r1", 2, True)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run.files import folders, locks, record
+from deploy.run.files import ends, folders, locks, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 
@@ -129,7 +129,7 @@ def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
 def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: Path) -> None:
     finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
     record.close(finished, Result("done", step=600), State(("master",)), 9.0)
-    rows = record.listing(tmp_path, {going.name})
+    rows = ends.listing(tmp_path, {going.name})
     assert [(row.id, row.verdict, row.step) for row in rows] == [
         (finished.name, "done", 600),
         (going.name, "running", 200),

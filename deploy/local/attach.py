@@ -1,0 +1,238 @@
+"""`muster attach`, `stop`, `fetch`, `runs` and `down` on this machine, beside the command that started a run.
+
+That command, `muster up`, drives the run, stops its nodes and writes its end. If somebody killed it, the next command
+that asks for the run's end writes it.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import DETACHED, DONE, DeployError
+from ..core.facts import NodeState
+from ..core.names import RunId
+from ..engine import client
+from ..job.again import command_of
+from ..job.options import FLAG
+from ..report import ending
+from ..report.console import Console
+from ..report.interrupts import CONTINUES, Detached, Interrupts
+from ..report.page import run as page
+from ..report.script_lines import ShownRanks, shown_ranks
+from ..run import environment, follow, outcome
+from ..run.files import ends, folders, locks, record, resumable
+from ..run.output import RankLogs
+from ..run.progress import State
+from ..run.state import times
+from ..run.state.story import CatchingUp
+from . import backends, processes
+
+_LOOK_S = 0.3
+
+
+def attach(run_dir: Path, rank: str, console: Console) -> int:
+    """Follow the run to its end, or show how it ended; returns its exit code."""
+    ranks = shown_ranks(rank)
+    with Interrupts(console, "looking for the run", CONTINUES) as interrupts:
+        if not is_over(run_dir):
+            interrupts.hold()
+            interrupts.leave_by_ctrl_c(_command("attach", run_dir), _command("stop", run_dir))
+            try:
+                _follow(run_dir, ranks, interrupts, console)
+            except Detached:
+                interrupts.say_again()
+                return DETACHED
+    end = _end_of(run_dir)
+    return ending.show_again(run_dir, end, bool(record.facts(run_dir).get("script")), console, "")
+
+
+def stop(run_dir: Path, now: bool, console: Console) -> int:
+    """Stop the run with time to save, or `now`, and say how it ended."""
+    with Interrupts(console, "looking for the run", CONTINUES) as interrupts:
+        if not is_over(run_dir):
+            interrupts.hold()
+            interrupts.ask()
+            try:
+                _await_stop(run_dir, now, interrupts, console)
+            except Detached:  # the terminal has gone
+                return DONE
+    end, run = _end_of(run_dir), run_dir.name
+    words = str(end.get("message") or end.get("verdict"))
+    console.note(f"{run}: {words}")
+    if hint := end.get("hint"):
+        console.note(str(hint))
+    console.note(f"its files: {folders.display_path(run_dir)}")
+    console.data({"kind": "ended", "run": run, "verdict": end.get("verdict"), "message": words})
+    return DONE
+
+
+def fetch(run_dir: Path, console: Console) -> Path:
+    """Say where the files are, and build the report; returns the folder."""
+    settle(run_dir)
+    page.write(run_dir)
+    work = run_dir / "work"
+    wrote = f"; what its script wrote is in {folders.display_path(work)}" if work.is_dir() else ""
+    console.note(f"{run_dir.name}: it runs on this machine: its files are here{wrote}")
+    return run_dir
+
+
+def stop_all(console: Console, run: str = "") -> int:
+    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
+
+    Raises UsageError if nothing here knows a run of that name.
+    """
+    engine, count = client.find_engine(), 0
+    for backend in backends.BACKENDS.values():
+        for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
+            backend.end(record.path_of(RunId(run_id)), console.note)
+            count += 1
+    if run and not count and not record.path_of(RunId(run)).exists():
+        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
+    what = run or "this checkout's runs"
+    console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
+    return count
+
+
+def list_all(console: Console, named: str = "*") -> None:
+    """`make runs`, or the runs that are `named` so."""
+    for run_dir in folders.RUNS.glob(named):
+        if run_dir.is_dir() and not run_dir.is_symlink():
+            settle(run_dir)
+    console.runs(ends.listing(folders.RUNS, going_on(), named))
+
+
+def going_on() -> frozenset[str]:
+    """The runs of this folder that have nodes here."""
+    return backends.running(folders.RUNS, client.find_engine())
+
+
+def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
+    """Whether neither a node of the run lives nor the command that drives it. `drivers`: those that are known."""
+    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _goes_on(run_dir)
+
+
+def lives(run_dir: Path) -> bool:
+    """Whether it is a run of this machine, and not over."""
+    return _is_local(run_dir) and not is_over(run_dir)
+
+
+def settle(run_dir: Path) -> dict[str, Any]:
+    """How the run ended. Where its command was killed before it wrote that, its nodes' verdicts say it, and it is
+    written now; {} if there are none, or the run goes on."""
+    if end := ends.end_of(run_dir):
+        return end
+    if not _is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
+        return {}
+    if (lock := locks.hold_followed(run_dir)) is None:
+        return {}
+    try:
+        _backend(run_dir).end(run_dir, lambda _: None)  # containers that have ended
+        state, follower = _state(run_dir), follow.Follower(run_dir, from_start=True)
+        while events := follower.read():
+            for event in events:
+                state.apply(event, time.time())
+        if not state.verdicts:
+            return {}
+        result = outcome.conclude(state, time.time())
+        if result.verdict != "done":
+            result = replace(result, message=f"its command `muster up` was killed: {result.message}")
+        if result.verdict == "stopped" and outcome.may_continue(state):
+            result = replace(result, hint=f"continue with what it wrote: muster resume {run_dir.name}")
+        record.close(run_dir, result, state, state.ranks.span.seconds)
+        page.write(run_dir)
+        return ends.end_of(run_dir)
+    finally:
+        lock.release()
+
+
+def _end_of(run_dir: Path) -> dict[str, Any]:
+    """The end of a run that is over. Raises DeployError if nobody wrote one."""
+    if end := settle(run_dir):
+        return end
+    run = run_dir.name
+    if not record.own(run_dir):
+        remove = command_of("down", run=run, delete=True)
+        raise DeployError(f"{run}: no command of yours has started it", f"`muster up` starts one; remove it: {remove}")
+    raise DeployError(
+        f"{run}: it does not run any more, and how it ended is not known: its command `muster up` was killed",
+        f"continue it: muster resume {run}; what it printed: {_command('logs', run_dir)}",
+    )
+
+
+def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: Console) -> None:
+    """Show the run until it is over. Raises Detached if the user leaves it."""
+    known, state = record.facts(run_dir), _state(run_dir)
+    state.story.recall(record.story_since(run_dir))
+    words = known.get("arguments") or []
+    what = environment.script_name(words) if state.script else environment.recipe_name(words)
+    follower, logs = follow.Follower(run_dir, from_start=True), RankLogs(run_dir)
+    here, ask = CatchingUp(state.story, "muster attach follows the run from here on", time.time()), _Asking(run_dir)
+    lives = [NodeState(name, "running", None, 0) for name in state.names]
+    with console.following(state, what, str(known.get("why", "")), ranks) as tell:
+        over, drivers = False, processes.drivers(run_dir)
+        while not over:
+            over = is_over(run_dir, drivers)
+            events = [*follower.read(), *([] if over else follow.changes(lives, state))]
+            for event in events:
+                state.apply(event, time.time())
+            state.inquire(time.time())
+            for part in here.parts([*events, *logs.take(state.ranks.began)], time.time()):
+                tell(part)
+            ask.at(interrupts.requests())
+            time.sleep(_LOOK_S)
+        tell(here.rest())
+
+
+def _await_stop(run_dir: Path, now: bool, interrupts: Interrupts, console: Console) -> None:
+    ask, drivers = _Asking(run_dir), processes.drivers(run_dir)
+    with console.waiting("stop") as say:
+        say(run_dir.name)
+        while not is_over(run_dir, drivers):
+            ask.at(interrupts.requests() + int(now))
+            time.sleep(_LOOK_S)
+
+
+class _Asking:
+    """Asks a run to stop: once for a stop with time to save, twice for one at once."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._run_dir, self._asked = run_dir, 0
+
+    def at(self, count: int) -> None:
+        """Ask as often as `count` says. The run's command does it; without one, this."""
+        for number in (signal.SIGTERM, signal.SIGINT)[self._asked : count]:
+            self._asked += 1
+            drivers = processes.drivers(self._run_dir)
+            processes.tell(drivers, number)
+            if not drivers:
+                patience = 0.0 if count > 1 else backends.STOP_PATIENCE_S
+                _backend(self._run_dir).end(self._run_dir, lambda _: None, patience)
+
+
+def _state(run_dir: Path) -> State:
+    known = record.facts(run_dir)
+    names, script, roles = known.get("nodes") or (), bool(known.get("script")), known.get("role_of") or {}
+    return State(names, script=script, least=known.get("least") or 0, since=times.started(known), roles=roles)
+
+
+def _is_local(run_dir: Path) -> bool:
+    return record.facts(run_dir).get("backend") in backends.BACKENDS
+
+
+def _goes_on(run_dir: Path) -> bool:
+    if _backend(run_dir).in_containers:
+        return any(container.as_node().state == "running" for container in client.states(run_dir.name))
+    return bool(processes.labelled(run_dir))
+
+
+def _backend(run_dir: Path) -> type[backends.LocalBackend]:
+    return backends.BACKENDS.get(str(record.facts(run_dir).get("backend")), backends.ProcessBackend)
+
+
+def _command(task: str, run_dir: Path) -> str:
+    return command_of(task, run=run_dir.name)

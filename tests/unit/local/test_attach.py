@@ -1,0 +1,102 @@
+"""What a user sees of a run of this machine whose command, `muster up`, has ended or was killed."""
+
+import json
+import os
+import time
+
+import pytest
+
+from deploy.commands.main import run
+from deploy.local import attach
+from deploy.run.files import folders, record
+
+
+@pytest.fixture
+def run_dir(tmp_path, monkeypatch):
+    """A run of a script in processes, whose command was killed, and whose node has said how it ended."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine")
+    monkeypatch.chdir(tmp_path)
+    folder = record.new_folder("r1", ("train.py",), script=True)
+    choice = record.Choice(None, ("train.py",), script=True)
+    record.open_start(folder, choice, "processes", "local processes", ["master"], time.time(), {"again": ""})
+    for name in ("outcome", "ranks", "logs", "work"):
+        (folder / name).mkdir(exist_ok=True)
+    verdict = {"verdict": "stopped", "code": 75, "rank": 0, "node": "master", "step": 7, "message": "asked to stop"}
+    (folder / "outcome/master-agent.json").write_text(json.dumps(verdict))
+    return folder
+
+
+def typed(capsys, *words):
+    code = run([*words])
+    return code, *capsys.readouterr()
+
+
+def test_the_first_look_at_a_run_whose_command_was_killed_says_how_its_nodes_ended(run_dir, capsys):
+    code, out, _ = typed(capsys, "status")
+    assert (code, out.split()[:4]) == (0, ["r1", "stopped", "step", "7"])
+    code, out, _ = typed(capsys, "attach")
+    assert (code, out.split()[0]) == (75, "stopped")
+    assert "its command `muster up` was killed: asked to stop" in out
+    code, _, err = typed(capsys, "stop")
+    assert code == 0
+    assert "r1: its command `muster up` was killed: asked to stop" in err
+    code, out, _ = typed(capsys, "explain", "r1")
+    assert "`muster up` was killed" in out
+
+
+def test_an_end_that_nobody_wrote_is_not_invented(run_dir, capsys):
+    (run_dir / "outcome/master-agent.json").unlink()
+    code, out, err = typed(capsys, "attach")
+    assert (code, out) == (1, "")
+    assert "how it ended is not known" in err
+    assert "hint: continue it: muster resume r1" in err
+    assert typed(capsys, "status")[1].split()[:2] == ["r1", "unfinished"]
+
+
+def test_a_fetch_says_where_the_files_are(run_dir, capsys):
+    code, out, err = typed(capsys, "fetch")
+    assert (code, out.strip()) == (0, os.path.join("runs", "r1"))
+    assert "what its script wrote is in runs/r1/work" in err
+    assert (run_dir / "report.html").is_file()
+
+
+def test_a_run_of_hosts_whose_follower_was_killed_is_not_closed_here(run_dir):
+    record.write_record(run_dir, {**record.facts(run_dir), "backend": record.HOSTS, "hosts": ["a"]})
+    assert attach.settle(run_dir) == {}
+    assert not (run_dir / "outcome.json").exists()
+
+
+def test_gpus_and_port_without_hosts_are_about_this_machine(run_dir, capsys):
+    assert typed(capsys, "gpus")[1].startswith("this machine")
+    code, _, err = typed(capsys, "port", "6006")
+    assert code == 2
+    assert "hint: open 127.0.0.1:6006" in err
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [
+        '{"verdict": {"a": 1}, "step": "x", "kept": {"m": {"files": "many"}}, "rank": "x", "seconds": "x"}',
+        '{"verdict": "done", "values": 5, "downloads": {"m": 3}, "samples": "many", "hint": "\\u001b[2J"}',
+        "[" * 9000,
+        "",
+    ],
+)
+@pytest.mark.parametrize("task", ["attach", "stop", "fetch", "status", "why", "explain", "report"])
+def test_what_a_script_wrote_into_the_run_s_folder_is_not_trusted(run_dir, capsys, rubbish, task):
+    (run_dir / "outcome/master-agent.json").write_text(rubbish)
+    (run_dir / "outcome.json").write_text(rubbish)
+    code, out, err = typed(capsys, task)
+    assert code in (0, 1, 2)
+    assert "\x1b" not in out + err
+
+
+def test_a_run_that_another_user_recorded_is_shown_and_not_continued(run_dir, capsys):
+    path = run_dir / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "arguments": ["evil.py"]}))
+    (run_dir / "outcome/master-agent.json").unlink()
+    code, _, err = typed(capsys, "attach")
+    assert code == 1
+    assert "no command of yours has started it" in err
+    assert "muster down --run r1 --delete" in err
