@@ -18,8 +18,10 @@ LOOKS = """
 import json, os, random, signal, sys
 before = "torch" in sys.modules
 import torch
+def annotated(x: int): ...
 here = {
-    "name": __name__, "file": __file__, "argv": sys.argv,
+    "name": __name__, "file": __file__, "argv": sys.argv, "annotated": str(annotated.__annotations__),
+    "beside": {n: str(v).partition(" at ")[0] for n, v in globals().items() if n[:2] == "__" and n != "__builtins__"},
     "orig": sys.orig_argv, "path": sys.path[0], "folder": os.getcwd(),
     "main": sys.modules["__main__"].__dict__ is globals(), "session": os.getsid(0) == os.getpid(),
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
@@ -128,6 +130,25 @@ def test_a_users_own_module_of_a_name_of_ours_is_the_one_that_is_imported(tmp_pa
     (tmp_path / name / "__init__.py").write_text("whose = 'mine'")
     (tmp_path / "train.py").write_text(f"import {name}; print({name}.whose)")
     assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
+
+
+SPAWNS = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+class Batch: ...
+def batch(_): return Batch()
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        print(type(pool.submit(batch, 0).result()) is Batch)
+"""
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"]])
+def test_what_a_spawned_child_sends_is_of_the_scripts_own_class(tmp_path, words):
+    """As a batch of a DataLoader is whose workers are spawned: pickle looks in the child's name for the script."""
+    (tmp_path / "train.py").write_text(SPAWNS)
+    out, err, _ = Started(OURS, words, tmp_path).ended()
+    assert out == "True\n", err
 
 
 def test_a_plain_torchrun_starts_ranks_as_torchs_own_does(tmp_path):

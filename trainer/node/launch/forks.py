@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
@@ -133,13 +134,16 @@ def run(words: list[str]) -> None:
     if words[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
         for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
             del sys.modules[name]
+    # The second name is of what children that multiprocessing spawned send back.
+    main = sys.modules["__main__"] = sys.modules["__mp_main__"] = ModuleType("__main__")
+    vars(main).update(__builtins__=builtins, __annotations__={})
     try:
         if module:
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # as Python itself does for -m
         else:
-            main = sys.modules["__main__"] = ModuleType("__main__")
-            main.__file__, main.__dict__["__builtins__"] = str(Path(words[0]).absolute()), builtins
-            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
+            main.__file__ = str(Path(words[0]).absolute())
+            vars(main).update(__loader__=SourceFileLoader("__main__", main.__file__), __cached__=None)
+            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec", dont_inherit=True), vars(main))
     except SystemExit:
         raise
     except BaseException as fault:
