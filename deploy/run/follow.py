@@ -35,6 +35,8 @@ AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
 AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
+# After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it.
+_AWAY_S = 30.0
 
 
 class Follower:
@@ -184,14 +186,16 @@ class _Watch:
 
     def __init__(self, backend: Backend, state: State, stop_requests: Callable[[], int]) -> None:
         self._backend, self._state, self._stop_requests = backend, state, stop_requests
-        self._started_at = time.time()
+        self._started_at = self._looked_at = time.time()
         self._result: Result | None = None
         self._stopping, self._stopped_at = False, 0.0
         self._deadline = float("inf")
 
     def step(self, now: float) -> Result | None:
         """Judge the run again. Returns the result once no node runs any more."""
-        requests = self._stop_requests()
+        if (away_s := now - self._looked_at) > _AWAY_S:
+            self._pass_over(away_s, now)
+        self._looked_at, requests = now, self._stop_requests()
         if requests and not self._stopping:
             self._stopping = True
             self._backend.stop()
@@ -207,6 +211,12 @@ class _Watch:
             self._backend.kill()
             return self._final() or killed(self._state, None if requests > 1 else now - self._stopped_at)
         return None
+
+    def _pass_over(self, away_s: float, now: float) -> None:
+        """Count no time in which nobody looked: what the hosts have told meanwhile is still on its way."""
+        case, self._state.ranks.last_sign = self._state.case, now
+        self._started_at, self._deadline = self._started_at + away_s, self._deadline + away_s
+        case.found_at, case.cut.t = case.found_at + away_s, case.cut.t + away_s
 
     def _final(self) -> Result | None:
         """The result, with the verdicts that arrived since."""

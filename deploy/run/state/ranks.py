@@ -25,7 +25,7 @@ _PACES, _DIGESTS = 200, 8
 # Hosts' reports arrive apart: that a rank began may come before the word that other nodes train from now on.
 _APART_S = 2.0
 # What shows that a run lives; a node whose ranks hang still has a temperature.
-_SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping")
+_SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping", "waits")
 
 
 @dataclass
@@ -148,9 +148,11 @@ class Ranks:
     # A script's step when other nodes began to train; whether steps may count twice, as nobody knows where it began.
     reached: int = 0
     repeats: bool = False
-    # When a rank last made a step, when any last showed life, and for how long none did while they trained.
+    # When a rank last made a step; when a sign of life last came here, when it was given, and for how long none was
+    # while they trained.
     moved: float = 0.0
     last_sign: float = 0.0
+    given: float = 0.0
     longest_silence: float = 0.0
 
     def placed(self, event: Event) -> Event:
@@ -183,8 +185,8 @@ class Ranks:
             return False
         return self.lives[event["rank"]] > self.restarts + self.regroups
 
-    def apply(self, event: Event, t: float) -> None:
-        """Apply an event, which happened at `t` by this machine's clock."""
+    def apply(self, event: Event, t: float, now: float = 0.0) -> None:
+        """Apply an event, which happened at `t` by this machine's clock, and arrives at `now` (0: nobody knows)."""
         self.span.take(event)
         if self.starts_again(event):
             self.restarts += 1
@@ -193,14 +195,14 @@ class Ranks:
         if reaction is not None:
             reaction(event, t)
         if event.get("kind") in _SIGNS:
-            self.show_life(event)
+            self.show_life(event, now)
 
-    def show_life(self, event: Event) -> None:
-        """The run lives, as an event shows."""
+    def show_life(self, event: Event, now: float = 0.0) -> None:
+        """The run lives, as an event shows: its host's clock may be far behind the one that judges its silence."""
         t = float(event.get("t", 0.0))
-        if self.last_sign and any(view.training for view in self.views.values()):
-            self.longest_silence = max(self.longest_silence, t - self.last_sign)
-        self.last_sign = max(self.last_sign, t)
+        if self.given and any(view.training for view in self.views.values()):
+            self.longest_silence = max(self.longest_silence, t - self.given)
+        self.given, self.last_sign = max(self.given, t), max(self.last_sign, now or t)
 
     @property
     def step(self) -> int:
@@ -326,7 +328,6 @@ class Ranks:
         """The nodes of a run wait on their hosts (`muster deploy --wait`)."""
         if float(event.get("t", 0.0)) >= self.span.since:
             self.waiting = event["why"]
-            self.show_life(event)
 
     def _on_ended(self, event: Event, t: float) -> None:
         rank = event["rank"]
