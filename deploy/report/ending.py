@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..causes.end_causes import Cause
+from ..core.errors import DeployError
 from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import read_again
@@ -59,8 +60,11 @@ def end(
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
-    path = page.write(run_dir)
-    console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
+    try:
+        page.write(run_dir)
+    except DeployError as fault:  # how it ended is shown in any case
+        console.warn(f"{fault.message}; {fault.hint}")
+    console.result(result, state, outcome, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code
 
 
