@@ -201,7 +201,7 @@ def _own_run(whats: Sequence[str]) -> OwnRun | None:
             folder = record.find(folders.RUNS, whats[0])
             if (folder / "record.json").is_file():
                 outcome = record.read_json(folder / "outcome.json")
-                return OwnRun(folder.name, outcome, record.story_since(folder))
+                return OwnRun(folder.name, outcome, record.story_of(folder))
     return None
 
 

@@ -244,15 +244,5 @@ class _Watch:
 def changes(nodes: list[NodeState], state: State) -> list[Event]:
     """What changed of the nodes since the state heard of them, as events."""
     return [
-        {
-            "kind": "node",
-            "t": time.time(),
-            "node": node.node,
-            "state": node.state,
-            "code": node.code,
-            "restarts": node.restarts,
-            "trouble": node.trouble,
-        }
-        for node in nodes
-        if state.nodes.states.get(node.node) != node
+        {"kind": "node", "t": time.time(), **vars(node)} for node in nodes if state.nodes.states.get(node.node) != node
     ]
