@@ -60,8 +60,8 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
     for step, of in sorted(evidence.ranks.digests.items()):
         if len(of) < len(evidence.ranks.began) or len(set(of.values())) == 1:
             continue
-        (_, most), *_ = Counter(of.values()).most_common()
-        odd = sorted(rank for rank, digest in of.items() if list(of.values()).count(digest) < most)
+        counts = Counter(of.values())
+        odd = sorted(rank for rank, digest in of.items() if counts[digest] < max(counts.values()))
         if len(odd) != 1:
             text = f"the replicas have different weights at step {step}; could not tell whose are right: {dict(of)}"
             return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]

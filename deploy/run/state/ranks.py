@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...causes.end_causes import Cause
-from ...core.errors import DONE
 from ...core.facts import ended_how
-from ..events import Event
+from ..events import Event, react
 from ..inquest import hang
 from ..inquest.blame import End
 from ..inquest.collectives import Call, calls
@@ -191,9 +190,7 @@ class Ranks:
         if self.starts_again(event):
             self.restarts += 1
             self.barren_restarts += not self.script
-        reaction = getattr(self, f"_on_{event.get('kind')}", None)
-        if reaction is not None:
-            reaction(event, t)
+        react(self, event, t)
         if event.get("kind") in _SIGNS:
             self.show_life(event, now)
 
@@ -384,8 +381,3 @@ def end_of(event: Event, t: float) -> End:
     how = event.get("how") or ended_how(event["code"])
     victim, error, cause = event.get("victim", False), event.get("error", ""), Cause.of_slug(event.get("cause"))
     return End(event["rank"], event["node"], event["code"], t, how, victim, error, cause, event.get("place", ""))
-
-
-def ended_well(ends: Mapping[int, End]) -> list[End]:
-    """The ranks that ended with code 0, the first one first."""
-    return sorted((end for end in ends.values() if end.code == DONE), key=lambda end: (end.t, end.rank))
