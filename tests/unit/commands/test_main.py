@@ -216,3 +216,14 @@ def test_explain_alone_is_about_the_latest_run_or_what_a_pipe_brings(tmp_path, i
     environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, **stdin)
     assert wanted in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("letters", ["ascii", "latin-1"])
+def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, letters):
+    """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""
+    (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
+    words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
+    done = subprocess.run(words, env=environment, cwd=Path(main.__file__).parents[2], capture_output=True, check=False)
+    assert b"\\u2588\\u2588 no such thing \\u2713" in done.stdout
+    assert b"Traceback (most recent" not in done.stderr
