@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,9 @@ def _hint(
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
-    own = node_paths.get(result.node, ()) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
+    if fetch:
+        own = [*node_paths.get(result.node, ())]
     if how := missed.hint(words, folder, choice, needs, run, own):
         return how
     if open_end and _OF_OTHER_PYTHON.search(words):
@@ -122,10 +124,6 @@ def _with_library(library: str, backend: str, again: object) -> str:
 def _with(hint: str, result: Result) -> str:
     """The hint, joined with that of the result: the next start copies to each host what it lacks, which helps some."""
     return "; ".join(filter(None, (hint, result.hint)))
-
-
-def _here(run_dir: Path, paths: Sequence[str]) -> frozenset[str]:
-    return frozenset(path for path in paths if os.path.lexists(run_dir / path))
 
 
 def known_elsewhere(
