@@ -229,3 +229,14 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatc
         main.main()
     assert end.value.code == 75
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("letters", ["ascii", "latin-1"])
+def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, letters):
+    """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""
+    (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
+    words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
+    done = subprocess.run(words, env=environment, cwd=Path(main.__file__).parents[2], capture_output=True, check=False)
+    assert b"\\u2588\\u2588 no such thing \\u2713" in done.stdout
+    assert b"Traceback (most recent" not in done.stderr

@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from deploy.causes.end_causes import Cause
 from deploy.report import ending
 from deploy.report.console import THEME, Console
-from deploy.run.files import record
+from deploy.run.files import own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE
@@ -97,6 +97,19 @@ def test_a_file_of_the_home_is_shown_as_the_script_has_it():
 
 def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
     assert ending.known_elsewhere(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
+
+
+def test_an_end_for_which_the_disk_has_no_room_is_shown_all_the_same(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(own_files, "write", full)
+    out = RichConsole(file=io.StringIO(), theme=THEME)
+    result = Result("failed", "b is lost", "", "b", 1)
+    assert ending.end(tmp_path, result, State(("a", "b"), script=True), 1.0, Console(False, out, out)) == result.code
+    shown = out.file.getvalue()
+    assert "b is lost" in shown
+    assert "report.html: cannot be written: No space left on device; then: muster report" in shown
 
 
 def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
