@@ -39,7 +39,6 @@ from .store import Lock, Source
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
 OTHER_PYTHON = f"{resolve.HERE} with such a Python and torch; on hosts: {FLAG.image} NAME, or {FLAG.dockerfile} FILE"
-_PYTORCH = "PyTorch's own index"
 _SISTER_FOR_CPUS = re.compile(r"torch(?:vision|audio)==\S+\+cpu\b")
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
@@ -205,11 +204,9 @@ class _Work:
             return once(own, "index")
         except resolve.OtherTorch as fault:
             if own.indexes:
-                fault.hint = (
-                    f"name {_PYTORCH} for CPUs beside yours: pip config set global.extra-index-url; {fault.hint}"
-                )
+                fault.hint = "name PyTorch's own index for CPUs beside yours: pip config set global.extra-index-url"
                 raise
-            tell(f"{fault.words}: asking {_PYTORCH}")
+            tell(f"{fault.words}: asking PyTorch's own index")
             try:
                 return once(_for_cpus(own), "pytorch")
             except uv.Failed as second:
