@@ -36,6 +36,8 @@ _HELPS = (
 _NO_FOLDER = "hosts share no folder while a run lasts"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
+# The run's own is free: agents look for such a port before they start ranks.
+_OF_OWN_PORT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
 # What a script says that was written for another Python.
 _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
@@ -97,6 +99,8 @@ def _hint(
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
+    if open_end and shows("port-busy", words):
+        return _with(_OF_OWN_PORT, result)
     if fetch and open_end and shows("download", words):
         return _with(missed.of_download(folder, choice), result)
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""

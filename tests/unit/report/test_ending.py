@@ -199,3 +199,10 @@ def test_a_download_without_data_here_is_to_be_made_here_once(folder):
     (folder / ".gitignore").unlink()
     text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
     assert "download it here once" in text
+
+
+def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder):
+    busy = "failed to listen on any local network address. port: 58472, useIpv6: false, code: -98, name: EADDRINUSE"
+    text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
+    assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
+    assert text.endswith(RESUME)
