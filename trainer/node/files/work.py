@@ -199,7 +199,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
     content = tar.extractfile(member) if member.isreg() and not outside and free else None
     if content is None:
         return ""
-    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    aside = _aside(goal)
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
@@ -298,7 +298,7 @@ def _bring(source: Path, goal: Path, before: str) -> tuple[str, bool]:
 def _copy(source: Path, goal: Path) -> str:
     """Copy a file or a link, whole or not at all; returns its digest."""
     goal.parent.mkdir(parents=True, exist_ok=True)
-    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    aside = _aside(goal)
     aside.unlink(missing_ok=True)
     if source.is_symlink():
         shutil.copy2(source, aside, follow_symlinks=False)
@@ -315,6 +315,11 @@ def _copy(source: Path, goal: Path) -> str:
         digest = hashed.hexdigest()
     os.replace(aside, goal)
     return digest
+
+
+def _aside(goal: Path) -> Path:
+    """What a copy is called until it is whole: no other's name, and no longer than a disk takes."""
+    return goal.with_name(f".{hashlib.sha256(os.fsencode(goal.name)).hexdigest()}.muster")
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:

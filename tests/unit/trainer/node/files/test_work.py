@@ -33,6 +33,16 @@ def test_what_was_sent_is_there_to_work_with(run, sent):
     assert work.written(run) == work.FileTotals(0, 0)
 
 
+def test_long_names_come_whole_however_they_begin_and_whatever_their_letters(run, sent):
+    contents = {f"{'x' * 210}-{number}": bytes([number]) * (2 << 20) for number in range(8)} | {"я" * 127: b"1"}
+    for name, content in contents.items():
+        (sent / name).write_bytes(content)
+    assert work.prepare(run, sent) == []
+    assert all((run / "work" / name).read_bytes() == content for name, content in contents.items())
+    brought(run, file("home/" + "я" * 127))
+    assert (run / "home" / ("я" * 127)).exists()
+
+
 def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(run, sent):
     work.prepare(run, sent)
     (run / "work/outputs").mkdir()
