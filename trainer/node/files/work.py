@@ -66,13 +66,16 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
         def bring(path: str) -> tuple[str, bool]:
             return _bring(sent / path, work / path, before.get(path, ""))
 
-        # Many small files: the disk and the hash work while Python opens the next one.
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            paths = [path for path, _ in _files(sent)]
-            now = dict(zip(paths, threads.map(bring, paths), strict=True))
-        for path in before.keys() - now.keys():
+        paths = [path for path, _ in _files(sent)]
+        for path in before.keys() - {*paths}:
             if _digest(work / path) == before[path]:
                 (work / path).unlink()
+                with suppress(OSError):  # a file may come in the place of its folder
+                    os.removedirs((work / path).parent)
+        work.mkdir(exist_ok=True)  # nothing else may have been in it
+        # Many small files: the disk and the hash work while Python opens the next one.
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            now = dict(zip(paths, threads.map(bring, paths), strict=True))
         stamps = {path: [digest, *_stamp(work / path, stays)] for path, (digest, stays) in now.items()}
         replace(run_folder / _SENT, json.dumps(stamps))
         refuse_other(sent, wanted, {path: digest for path, (digest, _) in now.items()})
@@ -285,14 +288,12 @@ def _bring(source: Path, goal: Path, before: str) -> tuple[str, bool]:
     """Bring a file that was sent; returns its digest, and whether the script's own file stays instead. `before`: the
     digest of the file that an earlier start brought."""
     present = _digest(goal)
-    if not present:
-        return _copy(source, goal), False
-    digest = _digest(source)
-    if present == digest:
-        return digest, False
-    if present != before:
-        return digest, True
-    return _copy(source, goal), False
+    digest = _digest(source) if present else None
+    if present != digest and present in ("", before):
+        # What the script has made has the name of a folder, or is one.
+        with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            return _copy(source, goal), False
+    return digest or _digest(source), present != digest
 
 
 def _copy(source: Path, goal: Path) -> str:
@@ -300,20 +301,23 @@ def _copy(source: Path, goal: Path) -> str:
     goal.parent.mkdir(parents=True, exist_ok=True)
     aside = _aside(goal)
     aside.unlink(missing_ok=True)
-    if source.is_symlink():
-        shutil.copy2(source, aside, follow_symlinks=False)
-        digest = _digest(source)
-    else:
-        hashed = hashlib.sha256()
-        with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
-            while piece := read.read(_PIECE):
-                hashed.update(piece)
-                view = memoryview(piece)
-                while view:
-                    view = view[written.write(view) :]
-        shutil.copystat(source, aside)
-        digest = hashed.hexdigest()
-    os.replace(aside, goal)
+    try:
+        if source.is_symlink():
+            shutil.copy2(source, aside, follow_symlinks=False)
+            digest = _digest(source)
+        else:
+            hashed = hashlib.sha256()
+            with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
+                while piece := read.read(_PIECE):
+                    hashed.update(piece)
+                    view = memoryview(piece)
+                    while view:
+                        view = view[written.write(view) :]
+            shutil.copystat(source, aside)
+            digest = hashed.hexdigest()
+        os.replace(aside, goal)
+    finally:
+        aside.unlink(missing_ok=True)
     return digest
 
 
