@@ -74,11 +74,11 @@ def surely(write: Callable[[], object], folder: Path | None) -> bool:
     return False
 
 
-def parse(text: str | bytes) -> Any:
-    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of too many lists and objects."""
+def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
+    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of more lists and objects."""
     signs = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
-    if sum(map(text.count, signs)) > MOST_LISTS:  # type: ignore[arg-type]
-        raise ValueError(f"the JSON has more than {MOST_LISTS:,} lists and objects")
+    if sum(map(text.count, signs)) > most:  # type: ignore[arg-type]
+        raise ValueError(f"the JSON has more than {most:,} lists and objects")
     try:
         value = json.loads(text)
     except RecursionError as error:

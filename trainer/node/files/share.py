@@ -35,7 +35,6 @@ _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
 # The last name in an archive whose files were not written meanwhile.
 WHOLE = "whole"
-_MOST_LISTED = 1_000_000
 # The nodes of a run come all at once; strangers shall not fill an agent with threads.
 _MOST_AT_ONCE = 1024
 
@@ -112,9 +111,9 @@ class Sharing:
         """What the node has. A list of too many files is left out: then no node gets or gives any."""
         here = work.listing(self._folder)
         about = {"node": self._node, "where": door.where, "stale": self._stale}
-        if len(here.files) + len(here.links) > _MOST_LISTED:
+        if len(here.files) + len(here.links) > work.MOST_LISTED:
             print(
-                f"muster: {self._node} has more than {_MOST_LISTED:,} files: before this attempt the hosts do not "
+                f"muster: {self._node} has more than {work.MOST_LISTED:,} files: before this attempt the hosts do not "
                 "share what the script wrote",
                 file=sys.stderr,
             )

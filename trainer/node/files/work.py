@@ -16,11 +16,12 @@ import shutil
 import stat
 import tarfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from muster.errors import Refused
 from muster.files import parse, replace
@@ -34,6 +35,8 @@ _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
 _AT_ONCE, _PIECE = 8, 1 << 20
+# A list of ours has a row for each file: of so many files a run may consist.
+MOST_LISTED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,7 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 
     For a large folder this takes seconds.
     """
-    sent, copies = _sent_stamps(run_folder), _known_copies(run_folder)
+    sent, copies = sent_stamps(run_folder), _known_copies(run_folder)
     files, links = dict[str, Entry](), list[str]()
     for top in tops:
         for inside, status in _files(run_folder / top):
@@ -181,10 +184,9 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
     """Size, second of last change and origin of the files that came from other hosts and are as they came."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        known = parse((run_folder / _COPIES).read_text())
         return {
             path: (size, changed, node)
-            for path, (size, changed, node) in known.items()
+            for path, (size, changed, node) in _rows(run_folder / _COPIES)
             if _stamp(run_folder / path, False) == (size, changed)
         }
     return {}
@@ -369,19 +371,23 @@ def _stamp(path: Path, changed: bool) -> tuple[int, int]:
     return (-1, 0) if changed else (status.st_size, int(status.st_mtime))
 
 
-def _sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
+def sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
     """Size and second of last change of each file as it was sent, by its path in the run folder."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        sent = parse((run_folder / _SENT).read_text())
-        return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in sent.items()}
+        return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in _rows(run_folder / _SENT)}
     return {}
 
 
 def _manifest(run_folder: Path) -> Mapping[str, str]:
     """The digest of each file that was sent, by its path in the work folder."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {path: row[0] for path, row in parse((run_folder / _SENT).read_text()).items()}
+        return {path: row[0] for path, row in _rows(run_folder / _SENT)}
     return {}
+
+
+def _rows(path: Path) -> Iterable[tuple[str, Any]]:
+    """The rows of a list of files. Raises OSError, ValueError or AttributeError where there is none."""
+    return parse(path.read_text(), MOST_LISTED + 1).items()  # type: ignore[no-any-return]
 
 
 @contextmanager

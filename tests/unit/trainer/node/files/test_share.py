@@ -199,7 +199,7 @@ def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
 
 
 def test_more_files_than_anybody_lists_are_not_shared_and_this_is_told(nodes, monkeypatch, capfd):
-    monkeypatch.setattr(share, "_MOST_LISTED", 2)
+    monkeypatch.setattr(work, "MOST_LISTED", 2)
     for number in range(3):
         write(nodes.folders[1], f"work/{number}", "x", 100)
     assert nodes.attempt() == {0: None, 1: None, 2: None}

@@ -131,6 +131,16 @@ def test_a_manifest_that_was_torn_loses_nothing(run, sent):
     assert (run / "work/train.py").read_text() == "changed"
 
 
+def test_new_code_comes_however_many_files_an_earlier_start_has_brought(run, sent):
+    for number in range(430):  # as far as the reader of the list counts, these are 100,000 files
+        (sent / f"{'[' * 240}{number}").touch()
+    work.prepare(run, sent)
+    assert work.written(run) == work.FileTotals(0, 0)
+    (sent / "train.py").write_text("version 2")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/train.py").read_text() == "version 2"
+
+
 def download(run, size=100):
     """What huggingface_hub leaves of a model, and Python of a module; returns the hub's folder."""
     hub = run / "home/.cache/huggingface/hub/models--a--b"
