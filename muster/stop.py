@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -49,7 +50,7 @@ class Stop:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
                 signal.signal(number, self._ask)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
-        _tell_agent(str(os.getpid()), local_rank)
+        _tell_agent(f"{os.getpid()} {began(os.getpid())}", local_rank)
 
     @property
     def is_listening(self) -> bool:
@@ -100,6 +101,13 @@ class Stop:
         """Ignore the signals after the verdict: a signal would turn a good exit into a crash that torchrun restarts."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+
+
+def began(process: int) -> str:
+    """When a process began, as the kernel counts: a later one may have its number. Empty if that is not known."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
 
 
 def _tell_agent(text: str, local_rank: int | None = None) -> None:
