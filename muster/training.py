@@ -104,7 +104,8 @@ class Training:
         size = self._check_data(dataset, batch, micro_batches)
         if (steps is None) == (epochs is None):
             raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
-        last = steps if steps is not None else -(-(epochs or 0) * size // batch)
+        # What an earlier start consumed in batches of another size counts, too.
+        last = steps if steps is not None else self.step - (self._consumed - (epochs or 0) * size) // batch
         sampler = StreamSampler(
             size,
             batch=batch,

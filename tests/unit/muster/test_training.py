@@ -91,6 +91,8 @@ def test_epochs_are_counted_in_samples_whatever_the_batch(tmp_path):
     _, training = build(tmp_path)
     assert training.epoch == 1
     assert len(list(training.batches(data(), batch=8, epochs=2))) == 6
+    assert len(list(training.batches(data(), batch=16, epochs=3))) == 3, "after 104 samples, as on more ranks"
+    assert len(list(training.batches(data(), batch=4, epochs=4))) == 12, "after 152 samples, as on fewer"
     with pytest.raises(Refused, match="steps or epochs"):
         next(training.batches(data(), batch=8))
 
