@@ -169,6 +169,15 @@ def test_numbers_are_written_with_their_step(tmp_path):
     assert lines[-1]["loss"] > 0
 
 
+def test_a_script_may_log_a_step_and_a_time_of_its_own(tmp_path):
+    _, training = build(tmp_path)
+    for _ in training.batches(data(), batch=8, steps=1):
+        training.log(step=700, t=0.5, loss=2.0)
+    (line,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert (line["step"], line["loss"]) == (1, 2.0)
+    assert line["t"] > 1e9, "when it was written"
+
+
 def test_other_data_or_other_parts_are_refused_and_named(tmp_path):
     train(tmp_path, 4)
     _, training = build(tmp_path)
