@@ -356,7 +356,7 @@ def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainEr
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free
     return TrainError(
         f"{folder}: the disk is full: the checkpoint of step {step} needs {amount(needed)}, {amount(free)} are free",
         "free some space or keep fewer checkpoints; the earlier checkpoints are intact",

@@ -9,6 +9,7 @@ import traceback
 import pytest
 
 from muster.checkpoint.writer import BackgroundWriter
+from muster.errors import TrainError
 from muster.files import Lines, keep_ballast, replace, surely
 from muster.metrics import Metrics
 from trainer import run_dir
@@ -83,6 +84,19 @@ def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
     closing.start()
     closing.join(60)
     assert not closing.is_alive()
+
+
+def test_a_disk_without_room_for_the_first_folder_is_called_full(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "mkdir", full)
+    results = []
+    writer = BackgroundWriter(tmp_path / "training/checkpoints", 1, False, results.append)
+    writer.submit(1, {"a": 1}, None, {})
+    with pytest.raises(TrainError, match="the disk is full"):
+        writer.finish()
+    assert len(results) == 1, "who trains hears of it"
 
 
 def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatch):
