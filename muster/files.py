@@ -136,7 +136,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Lines:
-    """A JSON-lines file. It appends each line with a single `write`, so a kill can cut off only the last line."""
+    """A JSON-lines file. It appends each line with a single `write`, so a kill can cut off only the last line.
+
+    A full disk may cut one, and take no more until there is room again: the next line stands apart from that.
+    """
+
+    _cut = False
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -145,8 +150,10 @@ class Lines:
     def add(self, **fields: Any) -> dict[str, Any]:
         """Append a line with the time and `fields`, and return its content."""
         line = {"t": round(time.time(), 3), **fields}
+        data = ("\n" * self._cut + json.dumps(line) + "\n").encode()
+        self._cut = True
         try:
-            os.write(self._file, (json.dumps(line) + "\n").encode())
+            self._cut = os.write(self._file, data) < len(data)
         except OSError as fault:
             with suppress(OSError):  # standard error may be a file on the same disk
                 print(f"cannot write an event line: {fault}", file=sys.stderr)

@@ -71,21 +71,20 @@ class Stop:
             raise KeyboardInterrupt
         self.asked, self._asked_at = True, self._asked_at or time.monotonic()
 
-    def is_restarted(self) -> bool:
-        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop."""
-        return not self._node_is_asked()
-
     @staticmethod
-    def _node_is_asked() -> bool:
-        """Whether somebody asked this node to stop. Where every process is signalled, the agent may hear later."""
+    def is_restarted() -> bool:
+        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop.
+
+        Where every process is signalled, the agent may hear later.
+        """
         unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED)
         patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
         end = time.monotonic() + patience
         while unasked.is_file():
             if time.monotonic() >= end:
-                return False
+                return True
             time.sleep(_LOOK_SECONDS)
-        return True
+        return False
 
     @staticmethod
     def leave() -> NoReturn:

@@ -263,9 +263,10 @@ class Training:
         if self._metrics and self._values:
             step, values = self._values
             numbers = {
-                name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()
+                name: float(value.detach() if isinstance(value, torch.Tensor) else value)
+                for name, value in values.items()
             }
-            self._metrics.add(step, **{name: float(value) for name, value in numbers.items()})
+            self._metrics.add(step, **numbers)
             self._values = None
 
 
@@ -284,10 +285,8 @@ def _check(parts: dict[str, Part]) -> None:
 
 def _device(parts: dict[str, Part]) -> torch.device:
     """Where the model is: that device's random generator counts."""
-    for part in parts.values():
-        if isinstance(part, torch.nn.Module):
-            return next((parameter.device for parameter in part.parameters()), torch.device("cpu"))
-    return torch.device("cpu")
+    models = (part for part in parts.values() if isinstance(part, torch.nn.Module))
+    return next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _report(written: WriteResult) -> None:

@@ -247,10 +247,9 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
 
 def _complete(checkpoint: Checkpoint) -> bool:
     """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
-    sizes = {name: _size(checkpoint.path / name) for name in checkpoint.manifest.files}
-    here = {name: size for name, size in sizes.items() if size is not None}
-    whole = all(size == checkpoint.manifest.files[name].bytes for name, size in here.items())
-    return whole and (checkpoint.manifest.sharded or len(here) == len(sizes))
+    manifest = checkpoint.manifest
+    sizes = ((_size(checkpoint.path / name), file.bytes) for name, file in manifest.files.items())
+    return all(here == whole or (here is None and manifest.sharded) for here, whole in sizes)
 
 
 def _size(path: Path) -> int | None:

@@ -10,9 +10,10 @@ import pytest
 
 from muster.checkpoint.writer import BackgroundWriter
 from muster.errors import TrainError
-from muster.files import Lines, keep_ballast, replace, surely
+from muster.files import Lines, keep_ballast, read_lines, replace, surely
 from muster.metrics import Metrics
 from trainer import run_dir
+from trainer.node.ending import ends
 from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
@@ -72,6 +73,33 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
         assert "gpu-b" in (place / "gpu-b-0.json").read_text()
     fill()
     assert not surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
+
+
+def test_the_first_line_after_a_full_disk_is_not_lost_with_the_one_that_was_cut(small_disk):
+    disk, fill = small_disk
+    lines = Lines(disk / "events.jsonl")
+    for number in range(10):
+        lines.add(number=number, text="x" * 500)
+    fill()
+    for number in range(10, 30):
+        lines.add(number=number, text="x" * 500)
+    assert not (disk / "events.jsonl").read_text().endswith("\n"), "one was cut"
+    next(disk.glob("filler-*")).unlink()
+    for number in range(30, 33):
+        lines.add(number=number)
+    assert [line["number"] for line in read_lines(disk / "events.jsonl")][-3:] == [30, 31, 32]
+
+
+def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the_note(small_disk, monkeypatch):
+    disk, fill = small_disk
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(disk))
+    keep_ballast(disk)
+    ends.note_begin(0, 71, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"})
+    with (disk / "ends.jsonl").open("a") as file:  # up to 20 bytes before the end of a page
+        file.write(" " * (4096 - 20 - file.tell()))
+    fill()
+    ends.note_end(0, 71, 3)
+    assert [(life.pid, life.code) for life in ends.Ends(disk).read()] == [(71, None), (71, 3)]
 
 
 def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
