@@ -40,6 +40,7 @@ def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkey
     monkeypatch.setattr(stillness.time, "time", lambda: now[0])
     try:
         until(lambda: stillness._busy([process.pid]), "the process")
+        monkeypatch.setattr(stillness.time, "monotonic", lambda: now[0])
         still, life = stillness.Stillness(tmp_path, None), Life(0, 0, 0, 1, process.pid, 1.0)
         for _ in range(60):
             now[0] += stillness.LOOK_SECONDS
