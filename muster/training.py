@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -127,7 +127,11 @@ class Training:
                 self._consumed += batch
                 if self._agreement.all_stop():
                     self._end(size)
-                    self._exit()
+                    if self._rank == 0:
+                        print(
+                            f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr
+                        )
+                    Stop.leave()
                 if self._save_every and self.step % self._save_every == 0:
                     self._save(size)
             self._end(size)
@@ -253,11 +257,6 @@ class Training:
         except TrainError as error:
             return error.message
         return ""
-
-    def _exit(self) -> NoReturn:
-        if self._rank == 0:
-            print(f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr)
-        Stop.leave()
 
     def _write_values(self) -> None:
         if self._metrics and self._values:

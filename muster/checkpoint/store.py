@@ -145,9 +145,9 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
     `folder` may also be a run folder, or a checkpoint itself.
     """
     if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
-        return [(_creation(folder)[0], folder)] if folder.is_dir() else []
+        return [(_creation(folder), folder)] if folder.is_dir() else []
     folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    return [(created, path) for (created, _), path in _dated(folder)]
+    return _dated(folder)
 
 
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
@@ -182,8 +182,8 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
     keep = {newest.path, *(checkpoint.path for checkpoint in complete[:keep_last])}
     if keep_best and (best := _best(complete)):
         keep.add(best)
-    older = [point.path for point in with_manifest if point.manifest.created < newest.manifest.created]
-    doomed = [path for path in older if path not in keep]
+    then = newest.manifest.created
+    doomed = [point.path for point in with_manifest if point.manifest.created < then and point.path not in keep]
     for path in doomed:
         with suppress(OSError):  # the next prune tries again
             _delete(path)
@@ -263,7 +263,7 @@ def _newest_first(folder: Path) -> list[Path]:
     return [path for _, path in _dated(folder)]
 
 
-def _dated(folder: Path) -> list[tuple[tuple[float, str], Path]]:
+def _dated(folder: Path) -> list[tuple[float, Path]]:
     """Every checkpoint in `folder` and when it was written, the newest first.
 
     An `.old-` folder counts if its replacement was not yet renamed into place.
@@ -276,13 +276,13 @@ def _dated(folder: Path) -> list[tuple[tuple[float, str], Path]]:
     return sorted(((_creation(path), path) for path in steps.values()), reverse=True)
 
 
-def _creation(path: Path) -> tuple[float, str]:
+def _creation(path: Path) -> float:
     manifest = manifest_or_none(path)
     if manifest:
-        return manifest.created, path.name
+        return manifest.created
     with suppress(OSError):
-        return path.stat().st_mtime, path.name
-    return 0.0, path.name
+        return path.stat().st_mtime
+    return 0.0
 
 
 def now(folder: Path) -> float:

@@ -163,11 +163,11 @@ class Node:
             self._mend(still)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
-                self.diary.tell_links(rank, ends)
+                self.diary.event("links", rank, **ends)
             for rank, held in throttle.look(self.diary.lives):
-                self.diary.tell_throttled(rank, held)
+                self.diary.event("throttled", rank, **held)
             for rank, why in alone.look(self.diary.lives):
-                self.diary.tell_alone(rank, why)
+                self.diary.event("alone", rank, **why)
             if alone.final and not self._asked and not self._verdicts():
                 self._give_up(alone.final)
             now = time.monotonic()
