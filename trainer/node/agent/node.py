@@ -286,8 +286,8 @@ class Node:
 
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        told = [re.fullmatch(r"([1-9][0-9]{,8}) ([0-9]*)", text) for text in self._notes_of_ranks()]
-        return {int(note[1]) for note in told if note and began(int(note[1])) == note[2]}
+        notes = [re.fullmatch(r"([1-9][0-9]{,8}) ([0-9]*)", text) for text in self._notes_of_ranks()]
+        return {int(note[1]) for note in notes if note and began(int(note[1])) == note[2]}
 
     def _notes_of_ranks(self) -> list[str]:
         texts = list[str]()
