@@ -1,8 +1,12 @@
 """What a login node says of a job is read with care: it may be anybody's."""
 
+import os
+import subprocess
+
 import pytest
 
 from deploy.core.errors import BadAnswer
+from deploy.core.names import RunId
 from deploy.host import jobs
 
 LINE = (
@@ -62,3 +66,17 @@ def test_the_state_of_a_run_and_its_last_words():
     assert (number, job and job.state, words) == ("12", "RUNNING", "last words\nend\n")
     assert jobs.parse_state("unsubmitted\nend\n")[1] is None
     assert jobs.parse_state("submitting\nend\n")[2] == "submitting"
+
+
+def test_what_scontrol_says_of_its_own_configuration_is_no_state_of_the_job(tmp_path):
+    (tmp_path / ".muster/runs/r1").mkdir(parents=True)
+    said = "scontrol: error: _parse_next_key: Parsing error at unrecognized key: NewKey"
+    answer = f"case $2 in job) echo '{line().removeprefix('job ')}' ;; *) echo n1 ;; esac"
+    (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{said}' >&2\n{answer}\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    asked = jobs.state(RunId("r1"), "12")
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=20, check=True)
+    job = jobs.parse_state(done.stdout)[1]
+    assert job is not None
+    assert (job.state, job.hosts) == ("RUNNING", ("n1",))
