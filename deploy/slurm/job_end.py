@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..core.printable import console_line
-from ..host.jobs import ENDED, GONE, NO_FOLDER, Job
+from ..host.jobs import ENDED, GONE, NO_FOLDER, WAITS, Job
 from ..job.options import FLAG
 from ..run.outcome import Result, final, stopped
 from ..run.progress import State
@@ -30,6 +30,11 @@ _NO_OUTPUT = (
 def is_over(job: Job, for_s: float) -> bool:
     """Whether the job has ended for good. `for_s`: how long it has been in this state."""
     return job.state in ENDED and for_s >= _SETTLES_S.get(job.state, 2.0)
+
+
+def is_requeued(before: Job, now: Job) -> bool:
+    """Whether Slurm starts a job again that had begun. Only its controller counts starts: else there are none."""
+    return now.state in WAITS or now.restarts > before.restarts
 
 
 def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = False) -> Result:
