@@ -47,7 +47,9 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
-        return replace(ended, message=f"{ended.message}{who}" if job.hosts else f"stopped before it began{who}")
+        # The accounting names no nodes.
+        began = job.hosts or result or state.ranks.began
+        return replace(ended, message=f"{ended.message}{who}" if began else f"stopped before it began{who}")
     if job.state == "COMPLETED":
         return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
     if job.state == GONE:
