@@ -152,6 +152,18 @@ def test_a_port_that_is_taken_is_told_with_its_holder(probe):
     assert f"(pid {os.getpid()})" in failed["holder"]
 
 
+@pytest.mark.long
+def test_a_firewall_that_is_slow_to_list_makes_no_host_silent(tmp_path, monkeypatch):
+    for program in ("iptables", "ip6tables", "nft"):
+        (tmp_path / program).write_text("#!/bin/sh\nexec sleep 20\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with LocalProbe("here", [sys.executable]) as started:
+        started.send({"do": "firewall"})
+        answer = started.read(conversation.LISTEN_S)
+    assert (answer["read"], answer["rules"]) == (False, [])
+
+
 def test_it_ends_when_nobody_asks_any_more():
     started = LocalProbe("here", [sys.executable])
     pid = started._process.pid
