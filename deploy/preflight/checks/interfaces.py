@@ -207,7 +207,10 @@ def _unaddressed(answers: Answers) -> Iterator[Finding]:
 def _without_address(answers: Answers, host: str) -> str:
     """The fastest of a host's such interfaces, if any. One that another is made of has the hardware address of that."""
     entries = answers.facts[host]["interfaces"]
-    mine, macs = entries.get(answers.plan.data[host].interface, {}), Counter(each.get("mac") for each in entries.values())
+    mine, macs = (
+        entries.get(answers.plan.data[host].interface, {}),
+        Counter(each.get("mac") for each in entries.values()),
+    )
     alone = {
         name: entry["speed"]
         for name, entry in entries.items()

@@ -16,7 +16,7 @@ from deploy.preflight.judge import judge
 from deploy.preflight.probe import conversation, sockets
 from deploy.preflight.probe import text as preflight_stream
 from deploy.preflight.probe.conversation import examine
-from deploy.preflight.probe.facts import pace
+from deploy.preflight.probe.facts import leftovers, pace
 from deploy.preflight.probe.probe import Dial, next_hops
 from deploy.preflight.probe.sockets import text as text_of
 from deploy.preflight.request import PreflightRequest
@@ -90,6 +90,26 @@ def test_a_process_of_a_run_of_muster_is_told_with_the_run():
             rows = {row[0]: row[2] for row in probe.read(20)["leftovers"]}
         other.communicate()
     assert rows[other.pid].startswith(f"MUSTER_RUN_ID=train-1 {sys.executable} -c")
+
+
+@pytest.mark.parametrize(
+    ("words", "is_run"),
+    [
+        (["/usr/bin/torchrun", "--nproc-per-node", "2", "train.py"], True),
+        (["-u", "-m", "torch.distributed.run", "train.py", "--out", "/home/me/muster"], True),
+        (["-P", "-m", "muster.trainer.node.launch.torchrun", "--", "train.py"], True),
+        (["/usr/bin/muster", "deploy", "-H", "a,b", "torchrun", "train.py"], False),
+        (["-m", "muster", "deploy", "-H", "a,b", "torchrun", "train.py"], False),
+        (["-f", "/home/me/torchrun.log"], False),
+    ],
+)
+def test_a_run_is_neither_who_sends_one_from_here_nor_who_reads_its_log(words, is_run):
+    argv = [sys.executable, "-c", "input(0)", *words]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as other:
+        assert other.stdout.read(1) == b"0"
+        pids = [row[0] for row in leftovers()]
+        other.communicate()
+    assert (other.pid in pids) == is_run
 
 
 def test_a_listener_of_ours_is_told_by_its_token(probe):
