@@ -280,6 +280,16 @@ def test_shared_memory_that_nobody_can_enlarge_is_told_with_what_avoids_it():
     assert "num_workers=0" in verdict.warnings[0].fix
 
 
+def test_a_systems_image_that_nobody_can_write_to_is_no_full_disk_and_a_full_one_is():
+    none = {"total": 8 << 20, "free": 0, "inodes": 100, "inodes_free": 0}
+
+    def judged(writable):
+        return judge(resources_of_b(disk={**facts(1)["resources"]["disk"], "/": {**none, "writable": writable}}))
+
+    assert judged(writable=False).ok
+    assert (judged(writable=True).cause, judged(writable=True).hosts) == ("disk-full", ("b",))
+
+
 def test_a_probe_that_could_start_no_thread_names_limits():
     died = ("probe-died", "b: `docker run` ended with code 1: RuntimeError: can't start new thread")
     seen = answers()
