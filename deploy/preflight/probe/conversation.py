@@ -258,14 +258,17 @@ def _in_rounds(
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
-    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts."""
-    best: dict[str, tuple[float, float]] = {}
+    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts.
+
+    Ours is read once: a laptop that wakes up sets it, and the hosts would seem to differ.
+    """
+    best, started = dict[str, tuple[float, float]](), time.time() - time.monotonic()
     for _ in range(CLOCK_ROUNDS):
         for host, answer in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
             asked, received = talk.times[host]
             half = (received - asked) / 2
             if host not in best or half < best[host][1]:
-                best[host] = (round(answer["time"] - (asked + half), 4), round(half, 4))
+                best[host] = (round(answer["time"] - started - (asked + half), 4), round(half, 4))
     return best
 
 
@@ -289,12 +292,12 @@ class _Talk:
 
         def ask_host(host: str) -> None:
             try:
-                asked, what = time.time(), question(host)
+                asked, what = time.monotonic(), question(host)
                 tell(what)
                 self.shells[host].send(what)
                 if wait_s:
                     answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
-                    self.times[host] = (asked, time.time())
+                    self.times[host] = (asked, time.monotonic())
                     by_host[host] = answer
                     tell(what)
             except DeployError as failed:

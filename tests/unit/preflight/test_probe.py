@@ -6,6 +6,7 @@ import selectors
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -194,6 +195,27 @@ def test_it_ends_when_nobody_asks_any_more():
 def test_a_python_that_is_not_there_is_told():
     with pytest.raises(DeployError, match="nowhere"), LocalProbe("nowhere", ["sh", "-c", "exit 3"]) as started:
         started.read(5)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_clock_of_ours_that_is_set_while_hosts_are_asked_moves_no_clock_of_theirs(monkeypatch, at):
+    class Host:
+        name = "there"
+
+        def send(self, question): ...
+
+        def read(self, wait_s):
+            return {"did": "clock", "time": true_time()}
+
+    true_time, asked = time.time, []
+
+    def set_back():
+        asked.append(0)
+        return true_time() - 3600 * (len(asked) > at)
+
+    monkeypatch.setattr(conversation.time, "time", set_back)
+    ((ahead, _),) = conversation._clocks(conversation._Talk([Host()], lambda _: None)).values()
+    assert abs(ahead) < 1
 
 
 def test_a_preflight_waits_for_the_port_of_another_one_and_says_so(probe):
