@@ -90,6 +90,12 @@ def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
     assert [finding.cause for finding in late(-5).warnings] == ["clock-skew"]
 
 
+def test_clocks_that_may_agree_within_the_error_of_slow_answers_are_not_said_to_differ():
+    slow = {"a": (2.4, 2.45), "b": (-2.4, 2.45), "c": (0.0, 0.001)}
+    assert not judge(answers(clocks=slow)).findings
+    assert judge(answers(clocks={**slow, "c": (60.0, 0.001)})).hosts == ("c",)
+
+
 def test_a_payload_that_stalls_is_the_packet_size():
     verdict = judge(answers(outcome=lambda s, t, k: "stall-send" if k == "data" and "b" in (s, t) else "ok"))
     assert (verdict.cause, verdict.hosts) == ("mtu-blackhole", ("b",))
