@@ -21,6 +21,8 @@ from .text import ProbeStream
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 # A preflight with all its measurements keeps its ports for some seconds.
 OTHERS_S = 30.0
+# So long a probe lives unasked, and so much longer for each host: in half of the rounds it only answers calls.
+LIFE_S, ROUND_S = 90.0, 2 * bandwidth.WAIT_S
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -44,7 +46,7 @@ def examine(
     talk = _Talk(shells, say)
     hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
     names = [] if prediction.is_address(request.endpoint) else [request.endpoint]
-    wanted = {"do": "facts", "run": run, "resolve": names}
+    wanted = {"do": "facts", "run": run, "resolve": names, "life": LIFE_S + ROUND_S * len(hosts)}
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(request.decided(facts), hosts, facts=facts)
     listens = _listens(talk, answers)

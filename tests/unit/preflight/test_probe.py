@@ -13,6 +13,7 @@ import pytest
 from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
+from deploy.preflight.checks import bandwidth
 from deploy.preflight.judge import judge
 from deploy.preflight.probe import conversation, sockets
 from deploy.preflight.probe import text as preflight_stream
@@ -183,6 +184,34 @@ def test_a_firewall_that_is_slow_to_list_makes_no_host_silent(tmp_path, monkeypa
         started.send({"do": "firewall"})
         answer = started.read(conversation.LISTEN_S)
     assert (answer["read"], answer["rules"]) == (False, [])
+
+
+def test_a_probe_that_is_asked_lives_on_and_one_that_is_forgotten_ends():
+    with LocalProbe("here", [sys.executable]) as started:
+        started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False, "life": 1.5})
+        started.read(20)
+        for _ in range(5):
+            time.sleep(0.5)
+            started.send({"do": "clock"})
+            assert started.read(5)["did"] == "clock"
+        pid = started._process.pid
+        until(lambda: not alive(pid), "the probe to end", 10)
+
+
+def test_a_probe_of_many_hosts_has_time_for_a_round_with_each():
+    class Host:
+        def __init__(self, number):
+            self.name, self.asked = f"h{number}", []
+
+        def send(self, question):
+            self.asked.append(question)
+
+        def read(self, wait_s):
+            raise DeployError("it says nothing", "")
+
+    hosts = [Host(number) for number in range(64)]
+    examine(hosts, PreflightRequest(), measure=True)
+    assert hosts[0].asked[0]["life"] >= 64 * 2 * bandwidth.WAIT_S
 
 
 def test_it_ends_when_nobody_asks_any_more():
