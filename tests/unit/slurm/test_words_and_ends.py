@@ -86,7 +86,9 @@ def test_a_job_that_may_be_requeued_is_not_over_at_once():
     assert all(job_end.is_over(Job(name), 60) for name in ENDED)
 
 
-@pytest.mark.parametrize("now", [Job("PENDING", restarts=1), Job("REQUEUED"), Job("RUNNING", restarts=2)])
+@pytest.mark.parametrize(
+    "now", [Job("PENDING", restarts=1), Job("REQUEUED"), Job("RESV_DEL_HOLD"), Job("RUNNING", restarts=2)]
+)
 def test_a_job_that_waits_again_or_has_begun_once_more_is_requeued(now):
     assert job_end.is_requeued(Job("RUNNING", restarts=1), now)
 
