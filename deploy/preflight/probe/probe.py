@@ -400,12 +400,10 @@ class Probe:
             results.append(result)
             if len(results) == len(targets):
                 next_hops(targets, results)
-                self.say("connect", {"results": results, "time": time.time()})
+                self.say("connect", {"results": results})
 
         for target in targets:
             Dial(self, target, done)
-        if not targets:
-            self.say("connect", {"results": [], "time": time.time()})
 
     def do_clock(self, asked):
         """Report the time on this host."""
