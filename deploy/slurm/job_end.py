@@ -48,8 +48,8 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
         # The accounting names no nodes.
-        began = job.hosts or result or state.ranks.began
-        return replace(ended, message=f"{ended.message}{who}" if began else f"stopped before it began{who}")
+        how = ended.message if job.hosts or result or state.ranks.began else "stopped before it began"
+        return replace(ended, message=how + who)
     if job.state == "COMPLETED":
         return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
     if job.state == GONE:

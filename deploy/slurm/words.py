@@ -25,7 +25,6 @@ _REASONS = {
     "PartitionTimeLimit": f"it asks for more time than its partition gives: {FLAG.sbatch}=--time=...",
     "ReqNodeNotAvail": "nodes that it asks for are down, drained or reserved",
     "Reservation": "it waits for its reservation",
-    "ReservationDeleted": "Slurm holds it, as its reservation was deleted",
     "Licenses": "no licenses are free",
     "NodeDown": "a node that it asks for is down",
     "BadConstraints": "no node has what its --constraint asks for",
