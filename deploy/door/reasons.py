@@ -80,6 +80,8 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
         return fault(kind, where, in_seconds(route.timeout_s).removesuffix(" s"))
     if kind == "dropped":
         return fault(kind, where, str(tries))
+    if kind == "refused":
+        return fault(kind, where)
     if kind == "resolve":
         near = meant(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")

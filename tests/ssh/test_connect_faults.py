@@ -72,7 +72,8 @@ def test_a_port_nobody_listens_on(client, refusal):
     port = free_port()
     fault = refusal(Host("gpu-a", "127.0.0.1", port))
     assert fault.kind == "refused"
-    assert f"127.0.0.1:{port} refuses the connection" in fault.message
+    refused = f"127.0.0.1:{port} refuses the connection"
+    assert fault.message == f"gpu-a: {refused}: no SSH server listens there, or a firewall rejects it"
 
 
 def test_a_black_hole_ends_after_the_connect_timeout(client, refusal, deaf):
