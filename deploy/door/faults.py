@@ -65,6 +65,7 @@ class Where(NamedTuple):
     """The host of a fault: as the user calls it, where SSH looks for it, and which machine is there.
 
     `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
+    `alias`: its name in known_hosts, where the settings give one.
     """
 
     host: str
@@ -73,6 +74,7 @@ class Where(NamedTuple):
     user: str
     target: str
     jump: bool = False
+    alias: str = ""
 
 
 # By kind: the row of deploy/causes/ that says more (`ssh` has those that need no row of their own), the message, and
@@ -139,7 +141,7 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
         "ssh-host-key-changed",
         "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
-        "`ssh-keygen -R '{known_as}'`, then `muster trust --hosts {target}`",
+        "`ssh-keygen -R '{known_as}'{file}`, then `muster trust --hosts {target}`",
     ),
     "revoked-key": (
         "ssh-host-key-changed",
@@ -214,7 +216,8 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
         **where._asdict(),
         "at": f"{bracketed}:{where.port}",
         # As known_hosts has it, which is what ssh-keygen -R looks for.
-        "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
+        "known_as": where.alias or (where.address if where.port == 22 else f"[{where.address}]:{where.port}"),
+        "file": "",
         "detail": detail,
         "ssh": typed_ssh(),
         **more,

@@ -6,6 +6,7 @@ Each pattern stands in the sources of OpenSSH 8.2 to 10.0. `Connection refused` 
 from __future__ import annotations
 
 import re
+import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,7 +86,10 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
     if kind == "resolve":
         near = meant(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")
-    return fault(kind, where, _detail(kind, words, route))
+    known = _KNOWN_KEY.search(words)
+    # Without the file, ssh-keygen looks into the usual one.
+    file = f" -f {shlex.quote(known[2].rpartition(':')[0])}" if known else ""
+    return fault(kind, where, _detail(kind, words, route), file=file)
 
 
 def called_at(words: str) -> str:

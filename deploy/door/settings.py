@@ -114,7 +114,7 @@ class Route:
         """The names for a fault of this connection on the way to `host`."""
         user = self.answer["user"][0]
         target = f"{user}@{self.place.name}:{self.port}" if jump else host.name
-        return Where(host.name, self.address, self.port, user, target, jump)
+        return Where(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
 
 
 class Client:

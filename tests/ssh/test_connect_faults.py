@@ -1,5 +1,6 @@
 """Each way a host cannot be reached has its own kind, its own words and a next command; good hosts are unharmed."""
 
+import shlex
 import socket
 import subprocess
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.door import session
+from deploy.door.trust import trust
 from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
@@ -177,8 +179,25 @@ def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
     assert fault.kind == "changed-key"
     assert "HAS CHANGED" in fault.message
     assert f"{client.known_hosts}:" in fault.message
-    assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}'" in fault.hint
+    assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}' -f {client.known_hosts}`" in fault.hint
     assert client.known_hosts.read_text() == before
+
+
+def test_the_command_that_forgets_a_changed_key_does_so_under_its_alias_and_in_its_file(client, server, refusal):
+    changed = server()
+    client.settings("Host *", "HostKeyAlias the-node")
+    client.known_hosts.write_text(changed.known().replace(f"[127.0.0.1]:{changed.port}", "the-node"))
+    changed.stop()
+    for kind in ("ed25519", "rsa"):
+        changed.new_key(kind)
+    changed.start()
+    asked = [changed.host]
+    refused = trust(asked, lambda question: False, lambda line: None).faults["a"]
+    hint = refusal(changed.host).hint
+    assert refused.hint == hint
+    forget = hint.partition("`ssh-keygen -R ")[2].partition("`")[0]
+    subprocess.run(["ssh-keygen", "-R", *shlex.split(forget)], check=True)
+    assert refusal(changed.host).kind == "unknown-key"
 
 
 def test_a_revoked_host_key_is_refused_though_it_is_known(client, server, refusal):
