@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.door import session
+from deploy.door import reasons, session
 from deploy.door.trust import trust
 from deploy.job.inventory import Host
 from lab.ports import free_port
@@ -116,6 +116,38 @@ def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, ref
     assert "there is none to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
+
+
+def test_a_key_that_the_settings_name_by_the_host_is_told_by_its_file(client, server, refusal, tmp_path):
+    host = server().host
+    (tmp_path / "a" / "authorized").write_text("")
+    client.key.rename(tmp_path / "key-127.0.0.1")
+    client.settings("Host *", f"IdentityFile {tmp_path}/none-%h", identity=tmp_path / "key-%h")
+    message = refusal(host).message
+    assert f"offered {tmp_path}/key-127.0.0.1 (SHA256:" in message
+    assert message.endswith(f"; {tmp_path}/none-127.0.0.1 does not exist")
+
+
+def test_a_host_whose_certificate_has_expired_is_told_so(client, server, refusal, tmp_path):
+    host, key, ca = (
+        server(f"HostCertificate {tmp_path}/a/key_ed25519-cert.pub"),
+        tmp_path / "a/key_ed25519.pub",
+        tmp_path / "ca",
+    )
+    host.stop()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca], check=True)
+    sign = ["ssh-keygen", "-q", "-s", ca, "-I", "a", "-h", "-n", "127.0.0.1", "-V", "20200101:20210101", key]
+    subprocess.run(sign, check=True)
+    host.start()
+    client.known_hosts.write_text(f"@cert-authority * {ca.with_suffix('.pub').read_text()}")
+    fault = refusal(host.host)
+    assert fault.kind == "unknown-key"
+    assert fault.message.endswith("(ssh-ed25519-cert-v01@openssh.com). Certificate invalid: expired")
+
+
+@pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
+def test_what_another_system_calls_the_same_is_the_same(words, kind):
+    assert reasons.kind_of(f"ssh: connect to host gpu-a port 22: {words}") == kind
 
 
 def test_a_server_that_hangs_up_after_some_keys_is_told_so(client, server, refusal, tmp_path):
