@@ -89,7 +89,7 @@ class Master:
     @property
     def called_at(self) -> str:
         """The address at which this machine reaches the host; empty where another host or program calls it."""
-        return reasons.called_at(self._words.text()) if self._words else ""
+        return reasons.called_at(self.last_words)
 
     @property
     def forbids(self) -> bool:

@@ -139,9 +139,9 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "changed-key": (
         "ssh-host-key-changed",
-        "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
+        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, known is another at {known}. Somebody may intercept it, or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
-        "`ssh-keygen -R '{known_as}'{file}`, then `muster trust --hosts {target}`",
+        "`ssh-keygen -R '{known_as}' -f {file}`, then `muster trust --hosts {target}`",
     ),
     "revoked-key": (
         "ssh-host-key-changed",
@@ -217,7 +217,8 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
         "at": f"{bracketed}:{where.port}",
         # As known_hosts has it, which is what ssh-keygen -R looks for.
         "known_as": where.alias or (where.address if where.port == 22 else f"[{where.address}]:{where.port}"),
-        "file": "",
+        # Without the file, ssh-keygen looks into the usual one.
+        "file": shlex.quote(more.get("known", "").partition(":")[0]),
         "detail": detail,
         "ssh": typed_ssh(),
         **more,

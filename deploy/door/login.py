@@ -19,6 +19,8 @@ from .settings import LONGEST_SOCKET, Route
 
 # So long after the last command, a connection closes.
 STAYS = "12h"
+# What leaves a connection to a master in the background.
+_STAYS = ("-T", "-M", "-o", f"ControlPersist={STAYS}")
 _NO_KEYS = {"BatchMode": "yes", "PreferredAuthentications": "none", "PubkeyAuthentication": "no"}
 
 
@@ -67,7 +69,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     if refused:
         raise refused
     tell(f"{host.name}: ssh logs in")
-    line = client.line(route.place, *connection.way_in(client, route, before), *_stays(own))
+    line = client.line(route.place, *connection.way_in(client, route, before), *_STAYS, "-S", own)
     code = subprocess.run([*line, "true"], check=False).returncode
     held = join(own)
     if code or not held:
@@ -75,11 +77,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
             f"{host.name}: ssh did not log in (code {code}); its own words are above",
             f"`{typed_ssh()} {host.name}` shows more",
         )
-    for used in (held, *([before] if before else [])):
-        used.close()
+    held.close()
+    if before:
+        before.close()
     return f"is open, until {STAYS} after the last command"
-
-
-def _stays(path: str) -> list[str]:
-    """The options that leave a connection to a master in the background."""
-    return ["-T", "-M", "-S", path, "-o", f"ControlPersist={STAYS}"]

@@ -6,7 +6,6 @@ Each pattern stands in the sources of OpenSSH 8.2 to 10.0. `Connection refused` 
 from __future__ import annotations
 
 import re
-import shlex
 from contextlib import suppress
 from pathlib import Path
 
@@ -44,7 +43,7 @@ _INVALID = re.compile(r"^Certificate invalid: [^\r\n]{1,200}", re.MULTILINE)
 # The files that ssh tries, which the settings may name by tokens (%h).
 _FILES = re.compile(r"^debug1: identity file (.+?) type -?\d+\r?$", re.MULTILINE)
 _CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
-_KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
+_KNOWN_KEY = re.compile(r"Offending \S+ key in ([^\r\n]+?:\d+)")
 
 
 def kind_of(words: str) -> Kind:
@@ -90,10 +89,7 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
     if kind == "resolve":
         near = meant(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")
-    known = _KNOWN_KEY.search(words)
-    # Without the file, ssh-keygen looks into the usual one.
-    file = f" -f {shlex.quote(known[2].rpartition(':')[0])}" if known else ""
-    return fault(kind, where, _detail(kind, words), file=file)
+    return fault(kind, where, _detail(kind, words), known="".join(_KNOWN_KEY.findall(words)[:1]))
 
 
 def called_at(words: str) -> str:
@@ -110,10 +106,7 @@ def forbids(words: str) -> bool:
 def _detail(kind: Kind, words: str) -> str:
     key = _SHOWN_KEY.search(words)
     shown = f"{key[2]} ({key[1]})" if key else "a key"
-    if kind == "changed-key":
-        known = _KNOWN_KEY.search(words)
-        return f"it shows {shown}, known is {f'another at {known[2]}' if known else 'another'}"
-    if kind in ("unknown-key", "revoked-key", "weak-key"):
+    if kind in ("changed-key", "unknown-key", "revoked-key", "weak-key"):
         return ". ".join([shown, *_INVALID.findall(words)[:1]])
     if kind == "key-rejected":
         return _keys(words)
@@ -134,18 +127,14 @@ def _keys(words: str) -> str:
         parts[0] += f"; then it hung up{many if 'Too many' in words else ''}"
     unusable = dict(_UNUSABLE.findall(words))
     parts += [f"{file} needs its passphrase: `ssh-add {file}`" for file in locked]
-    parts += [_unusable(file, why) for file, why in unusable.items() if file not in locked]
-    parts += [f"{file} does not exist" for file in files if not _is_usual(file) and not file.exists()]
+    for file, why in unusable.items():
+        if file not in locked:
+            open_to = f" can be read by others: `chmod 600 {file}`"
+            parts.append(file + (open_to if "permissions" in why else f": {why}"))
+    # ssh tries some files where nobody has named one.
+    named = [file for file in files if file.parent.name != ".ssh" or not file.name.startswith("id_")]
+    parts += [f"{file} does not exist" for file in named if not file.exists()]
     return "; ".join(parts)
-
-
-def _unusable(file: str, why: str) -> str:
-    return f"{file} can be read by others: `chmod 600 {file}`" if "permissions" in why else f"{file}: {why}"
-
-
-def _is_usual(file: Path) -> bool:
-    """Whether ssh tries this file where nobody has named one."""
-    return file.parent.name == ".ssh" and file.name.startswith("id_")
 
 
 def _is_locked(file: Path) -> bool:

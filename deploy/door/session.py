@@ -267,20 +267,16 @@ class Session:
             for at in range(tried, len(self._masters)):
                 tried += 1
                 try:
-                    return begin(self._masters[at] if not at or self._masters[at].is_open else self._renewed(at))
+                    # The session lives as long as its first connection: another one that has ended is replaced.
+                    if at and not self._masters[at].is_open:
+                        self._masters[at] = self._another()
+                    return begin(self._masters[at])
                 except SshFault as full:
                     if full.kind != "sessions" or tried >= MOST_MASTERS:
                         raise
             with self._opening:
                 if len(self._masters) == tried:
                     self._masters.append(self._another())
-
-    def _renewed(self, at: int) -> Master:
-        """Another connection in the place of one that has ended: the session lives as long as its first."""
-        with self._opening:
-            if not self._masters[at].is_open:
-                self._masters[at] = self._another()
-            return self._masters[at]
 
     @staticmethod
     def _done(ended: tuple[int, bytes, bytes]) -> Done:

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import os
 import re
-import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -86,8 +85,7 @@ def _trust_one(
     if good and (others or not any(entry.text in offered for entry in good)):
         shown = ", ".join(f"{key.print} ({key.type})" for key in keys)
         places = ", ".join(entry.place for entry in others or good)
-        file = f" -f {shlex.quote((others or good)[0].place.rpartition(':')[0])}"
-        raise fault("changed-key", where, f"it shows {shown}, known is another at {places}", file=file)
+        raise fault("changed-key", where, shown, known=places)
     if offered <= {entry.text for entry in good}:
         return "known already"
     for key in keys:
