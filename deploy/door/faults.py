@@ -139,7 +139,8 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "changed-key": (
         "ssh-host-key-changed",
-        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, known is another at {known}. Somebody may intercept it, or the host was reinstalled",
+        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, known is another at {known}. Somebody may intercept it, "
+        "or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
         "`ssh-keygen -R '{known_as}' -f {file}`, then `muster trust --hosts {target}`",
     ),
