@@ -128,12 +128,12 @@ def _secret_file(text: str) -> Secret:
 
 def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
-    if not path.is_file():
+    if not os.path.isfile(path):
         meant = near_path(text, (".env",))
-        new = shlex.quote(str(path / ".env" if path.is_dir() else text))
+        new = shlex.quote(str(path / ".env" if os.path.isdir(path) else text))
         hint = f"{FLAG.env_file} {shlex.quote(meant or new)}"
         hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
-        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
+        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if os.path.isdir(path) else 'no such file'}", hint)
     return path
 
 
