@@ -1,9 +1,11 @@
 """What a user may ask of real hosts, and what is refused before any host is touched."""
 
 import re
+import shlex
 
 import pytest
 
+from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
@@ -114,17 +116,35 @@ def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp
     refuse_open_secrets(asked(env=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
 
 
-@pytest.mark.parametrize("option", ["script", "run", "args", "env"])
+@pytest.mark.parametrize("option", ["script", "run", "args", "env", "restart_with", "role"])
 @pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
 def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):
     secrets = {"MINE": VALUE} if "job" in known else {}
     if not secrets:
         monkeypatch.setenv("HF_TOKEN", VALUE)
     text = f"train.py --token {VALUE}"
+    several = {"env": (f"A={VALUE}",), "role": (f"reward=1:{text}",)}
+    options = asked(**{option: several.get(option, text)})
     with pytest.raises(UsageError, match="contains the value of") as refused:
-        refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "env" else text}), secrets)
+        refuse_open_secrets(options, secrets)
     assert VALUE not in refused.value.message + refused.value.hint
     assert "--secret" in refused.value.hint
+
+
+def test_a_secret_with_a_quote_is_found_in_the_words_that_were_typed():
+    with pytest.raises(UsageError, match="contains the value of MINE"):
+        refuse_open_secrets(asked(script=shlex.join(["train.py", "--password=it's-4711"])), {"MINE": "it's-4711"})
+
+
+def test_a_secret_of_a_further_role_reaches_no_host(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", VALUE)
+    (tmp_path / "serve.py").touch()
+    roles = ["--role", "train=1:python serve.py", "--role", f"reward=1:python serve.py {VALUE}"]
+    assert main.run(["deploy", "--hosts", "127.0.0.1:1,127.0.0.1:2", *roles]) == 2
+    shown = capsys.readouterr().err
+    assert "contains the value of HF_TOKEN" in shown
+    assert VALUE not in shown
 
 
 def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
