@@ -166,7 +166,6 @@ def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, ca
         (["deploy", "--hosts"], "--hosts"),
         (["deploy", "--json=yes"], "--json"),
         (["deploy", "-m=pkg.train", "--hosts", "a"], "deploy has no option -m"),
-        (["deploy", "--hosts", "a", "--env-file", "A=" + "x" * 300, "train.py"], "--env-file A="),
         (["compare"], "RUN"),
         (["port"], "NUMBER"),
     ],

@@ -80,6 +80,22 @@ def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
     assert secrets_of(load_cluster(options)) == {"HUSH": "from-the-shell", "KEY": VALUE}
 
 
+def test_a_file_for_the_ranks_has_the_bytes_that_it_has_here_and_a_binary_one_is_named(tmp_path):
+    (tmp_path / "key.pem").write_bytes(b"one\r\ntwo\r\n")
+    options = asked(secret_file=(f"key.pem={tmp_path}/key.pem",))
+    assert secrets_of(load_cluster(options)) == {"key.pem": "one\r\ntwo\r\n"}
+    (tmp_path / "key.pem").write_bytes(b"\x80\xff")
+    with pytest.raises(UsageError, match=r"key\.pem as text"):
+        secrets_of(load_cluster(options))
+
+
+@pytest.mark.parametrize("given", [f"HF_TOKEN={VALUE}", f"A={VALUE}\nB=" + "x" * 300])
+def test_a_variable_in_the_place_of_a_file_of_variables_is_not_repeated(given):
+    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: it takes a file") as refused:
+        load_cluster(asked(env_file=(given,)))
+    assert VALUE not in refused.value.message + refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("given", "value"),
     [
