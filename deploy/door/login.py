@@ -29,14 +29,9 @@ def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
 
     tell: gets a line before each login. Raises UsageError for invalid settings.
     """
-    results: dict[str, str | DeployError] = {}
-    with opener_to(hosts := list(hosts), asks=True) as (opener, routes):
-        for host in hosts:
-            try:
-                results[host.name] = _log_in(opener, host, routes[host.name], tell)
-            except DeployError as failed:
-                results[host.name] = failed
-    return Results(results)
+    by_name = {host.name: host for host in hosts}
+    with opener_to(by_name.values(), asks=True) as (opener, routes):
+        return Results(by_name).then(lambda host: _log_in(opener, host, routes[host.name], tell))
 
 
 def logout(hosts: Iterable[Host]) -> dict[str, str]:

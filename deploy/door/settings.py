@@ -131,6 +131,11 @@ class Client:
         self._file = self.folder / "config"
         try:
             self._file.write_text(self._text(asks))
+        except OSError as failed:
+            self.close()
+            raise UsageError(
+                f"ssh's settings, in {self.folder}: {failed}", "set TMPDIR to a folder with room"
+            ) from failed
         except BaseException:
             self.close()
             raise
