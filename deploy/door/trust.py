@@ -61,10 +61,10 @@ def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str]
     """
     with opener_to(hosts) as (opener, routes):
 
-        def one(host: Host) -> str:
+        def ask_about(host: Host) -> str:
             return _trust_one(host, routes[host.name], _scan(opener, host, routes[host.name]), ask, say)
 
-        return Results({host.name: host for host in hosts}).then(one)
+        return Results({host.name: host for host in hosts}).then(ask_about)
 
 
 def _trust_one(
