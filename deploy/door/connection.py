@@ -38,7 +38,7 @@ _LOGIN = 3
 _ALONE_S = 10
 _FIRST_S, _HELLO_S, _LAST_WORDS_S = 30.0, 5.0, 0.5
 # What only a person, a token or Kerberos can do.
-_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
+_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected", "closed")
 _MOST_WORDS = 64 << 10
 _SCRIPT = Scripts(__file__)
 

@@ -23,6 +23,7 @@ Kind = Literal[
     "dropped",
     "forbidden",
     "key-rejected",
+    "closed",
     "password-only",
     "second-factor",
     "unknown-key",
@@ -121,6 +122,11 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
         "{at} accepts none of your keys for {user}: {detail}",
         "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
         "key is there: `journalctl -u ssh | tail` on its console; with a token: `muster login --hosts {target}`",
+    ),
+    "closed": (
+        "ssh-key",
+        "{at} takes {user}'s key, then hangs up: the account is closed there, or the machine starts or goes down",
+        "on its console: `journalctl -u ssh | tail`, `chage -l {user}`, `cat /etc/nologin /run/nologin`",
     ),
     "password-only": (
         "ssh-key",

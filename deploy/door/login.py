@@ -60,8 +60,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     before = join(login_socket(route.before)) if route.before else None
     # Nothing is asked of a person before the server has shown that it is the one that is known. A jump host to which
     # nobody has logged in yet asks too, so then ssh alone sees to it.
-    refused = opener.knock(host, route, _NO_KEYS) if before or not route.before else None
-    if refused:
+    if (before or not route.before) and (refused := opener.knock(host, route, _NO_KEYS)):
         raise refused
     tell(f"{host.name}: ssh logs in")
     line = client.line(route.place, *connection.way_in(client, route, before), *_STAYS, "-S", own)

@@ -64,6 +64,8 @@ def _kind_of_login(words: str) -> Kind:
         key = "publickey" in methods[-1].split(",")
         return "second-factor" if "partial success" in words else "key-rejected" if key else "password-only"
     if re.search(r"Connection (?:closed|reset) by", words):
+        if re.search(r"\ndebug1: Server accepts key:", words):
+            return "closed"
         return "key-rejected" if "Offering public key:" in words else "dropped"
     return "protocol"
 

@@ -1,9 +1,11 @@
 """Each way a host cannot be reached has its own kind, its own words and a next command; good hosts are unharmed."""
 
+import os
 import shlex
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from deploy.door.trust import trust
 from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
+from tests.ssh import conftest
 
 
 @pytest.fixture
@@ -143,6 +146,26 @@ def test_a_host_whose_certificate_has_expired_is_told_so(client, server, refusal
     fault = refusal(host.host)
     assert fault.kind == "unknown-key"
     assert fault.message.endswith("(ssh-ed25519-cert-v01@openssh.com). Certificate invalid: expired")
+
+
+@pytest.fixture
+def closed_account(sshd, monkeypatch, tmp_path):
+    """Let the servers of this test refuse each account behind its key, as PAM does for one that has expired."""
+    if os.getuid():
+        pytest.skip("PAM's settings are root's to write")
+    program = tmp_path / f"sshd-{tmp_path.name}"
+    program.symlink_to(sshd)
+    rules = Path("/etc/pam.d") / program.name
+    rules.write_text("auth required pam_permit.so\naccount required pam_deny.so\nsession required pam_permit.so\n")
+    monkeypatch.setattr(conftest, "SSHD", str(program))
+    yield
+    rules.unlink()
+
+
+def test_a_key_that_is_taken_for_an_account_that_is_closed_is_not_told_as_rejected(closed_account, server, refusal, me):
+    fault = refusal(server("UsePAM yes").host)
+    assert fault.kind == "closed"
+    assert f" takes {me}'s key, then hangs up" in fault.message
 
 
 @pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
