@@ -107,6 +107,7 @@ def run(typed: Sequence[str]) -> int:
     if words[1:] and words[0] in ("--help", "-h"):
         words = [words[1], words[0], *words[2:]]
     try:
+        _refuse_removed_folder()
         with TREE.make_context("muster", list(words), obj=words) as context:
             code: int = TREE.invoke(context) or 0
             return code
@@ -120,6 +121,14 @@ def run(typed: Sequence[str]) -> int:
 
     Console().error(refused)
     return refused.code
+
+
+def _refuse_removed_folder() -> None:
+    """Raise UsageError where the current folder is no more: no path of it leads anywhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the folder that you are in was removed", 'if it was made anew: cd "$PWD"') from None
 
 
 def end_quietly_when_nobody_reads() -> None:
