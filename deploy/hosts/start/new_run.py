@@ -203,7 +203,7 @@ class NewRun(HostsBackend):
         for host, fault in faults.items():
             self._console.warn(f"{host}: {fault.message}")
         if faults:
-            hosts = ",".join(faults)
+            hosts = ",".join(self._hosts[host].destination for host in faults)
             self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 
