@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
-from ..job.again import command_of
+from ..job.again import command_of, over
 from ..job.load import folder_to_send, load_cluster, refuse_open_secrets, refuse_without_slurm
 from ..job.options import FLAG, Options, flag_of, options_of
 from .command import command
@@ -126,6 +126,7 @@ def resume(options: Options, console: Console) -> int:
     run's record in runs/.
     """
     from ..hosts import recorded
+    from ..run import onward
     from ..run.files import folders, record
 
     run_dir = record.find(folders.RUNS, options.run or "latest")
@@ -134,9 +135,10 @@ def resume(options: Options, console: Console) -> int:
     if own.get("backend") == record.SLURM:
         return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)
     if own.get("backend") == record.HOSTS:
-        known = recorded.filled(replace(options, run=run_dir.name), console)
-        return deploy.work(replace(again, hosts=known.hosts, cluster=known.cluster), console)
-    return up.work(_taken(again, "up"), console)
+        known = recorded.filled(replace(options, run=run_dir.name), console, file_first=False)
+        again = replace(again, hosts=known.hosts, cluster=known.cluster)
+        return deploy.work(over(onward.options(own, len(load_cluster(again).hosts)), again), console)
+    return up.work(over(onward.options(own, 0), _taken(again, "up")), console)
 
 
 def _taken(options: Options, task: str) -> Options:

@@ -7,6 +7,7 @@ run misses it: while the ranks train, it does not matter that we cannot reach th
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 import time
@@ -85,6 +86,12 @@ class HostsBackend(Backend):
     def sessions(self) -> list[Session]:
         """The current sessions to the hosts that answer; lost ones have been opened again."""
         return [session for host, session in list(self._sessions.items()) if host not in self.out_of_sight]
+
+    @property
+    def where(self) -> str:
+        """The run and its hosts, as a command takes them: users and ports are not those of nodes."""
+        hosts = ",".join(host.destination for host in self._hosts.values())
+        return f"--hosts {shlex.quote(hosts)} --run {self._id}"
 
     @property
     def out_of_sight(self) -> list[str]:

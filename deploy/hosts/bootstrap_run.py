@@ -40,7 +40,7 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
             return STOPPED
         on_all(wanted, lambda session: _perform(session, plans[session.host.name], console)).all()
         on_all(wanted, _prove).all()
-        console.note(f"an engine answers on {', '.join(session.host.name for session in sessions)}")
+        console.note(f"an engine answers on {', '.join(session.host.name for session in wanted)}")
         return FAILED if left else DONE
 
 

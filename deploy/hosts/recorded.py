@@ -24,10 +24,11 @@ def names_hosts(options: Options) -> bool:
     return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
 
 
-def filled(options: Options, console: Console) -> Options:
+def filled(options: Options, console: Console, file_first: bool = True) -> Options:
     """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
 
-    Without --run it is the newest run that was deployed to hosts. Raises UsageError if `latest` means none.
+    `file_first`: a cluster.toml of this folder names them. Without --run it is the newest run that was deployed to
+    hosts. Raises UsageError if `latest` means none.
     """
     newest = record.newest(record.HOSTS)
     if not options.run:
@@ -44,7 +45,8 @@ def filled(options: Options, console: Console) -> Options:
         resumable.refuse_unknown(options.run, folders.RUNS, flag=FLAG.run)
     if run_dir:
         _refuse_slurm(run_dir, options)
-    if names_hosts(options) or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
+    named = names_hosts(options) if file_first else options.hosts or options.cluster
+    if named or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
     console.note(f"{run_dir.name} on {hosts}")

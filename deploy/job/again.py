@@ -60,3 +60,8 @@ def read_again(words: Sequence[str]) -> Options:
             text = text or left.pop(0)
             given[each.name] = (*given.get(each.name, ()), text) if each.default == () else text
     return Options(**given)
+
+
+def over(again: str, options: Options) -> Options:
+    """The options that a record keeps as `again`, with what is typed now over them."""
+    return replace(read_again(shlex.split(again)), **{name: value for name, value in vars(options).items() if value})

@@ -102,11 +102,15 @@ def _resolved(job: Job, here: Path) -> Job:
 
 
 def _picked(wanted: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
-    """The hosts of --hosts with their settings in the file; user and port of the flag override these."""
+    """The hosts of --hosts with their settings in the file; user and port of the flag override these.
+
+    A record names a host by its destination: that of a host in the file is that host.
+    """
     by_name = {host.name: host for host in known}
+    by_place = {(host.address, host.port): host for host in known}
     picked = []
     for host in wanted:
-        known_host = by_name.get(host.name, host)
+        known_host = by_name.get(host.name) or by_place.get((host.address, host.port), host)
         picked.append(replace(known_host, user=host.user or known_host.user, port=host.port or known_host.port))
     return tuple(picked)
 

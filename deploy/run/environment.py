@@ -305,9 +305,6 @@ def asked_style(text: str) -> dict[str, str]:
     return {STYLE: text} if text else {}
 
 
-_VOTES = "; a spare has no vote"
-
-
 def asked_least(
     text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
 ) -> int:
@@ -332,7 +329,8 @@ def asked_least(
         raise UsageError(
             f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
             "lost or still training",
-            f"leave out --min-nodes: of three nodes one can be lost, of two with an arbiter{_VOTES if spares else ''}",
+            "leave out --min-nodes: of three nodes one can be lost, of two with an arbiter"
+            + "; a spare has no vote" * spares,
         )
     if int(text) == nodes and not spares:
         raise UsageError(

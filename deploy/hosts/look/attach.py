@@ -95,7 +95,8 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         )
         if not known:
             # These words come from a label on a host. We show them and never run them.
-            open_record(run_handle, list(names), {"foreign": ["arguments", "script"]}, not only_looks)
+            hosts = [host.destination for host in cluster.hosts if host.name in names]
+            open_record(run_handle, hosts, {"foreign": ["arguments", "script"]}, not only_looks)
         lost = first.nodes - len(names)
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
@@ -152,13 +153,12 @@ def follow_until_done(
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
-    hosts = f"--hosts {','.join(run.nodes)} --run {run_dir.name}"
 
     def left() -> str:
         why = state.ranks.waiting
         return f"the run waits on its hosts ({why}) and starts there" if why else CONTINUES
 
-    interrupts.leave_by_ctrl_c(f"muster attach {hosts}", f"muster stop {hosts}", left)
+    interrupts.leave_by_ctrl_c(f"muster attach {backend.where}", f"muster stop {backend.where}", left)
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
 
@@ -185,14 +185,14 @@ def follow_until_done(
             lock.release()
     copied = next((host for host, node in run.nodes.items() if node == state.nodes.copied), "")
     result = resume.with_resume_hint(
-        _with_host_paths(result, run),
+        _with_host_paths(result, backend),
         run_dir,
         may_continue(state),
         lost,
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {hosts}", sent, node_paths)
+    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {backend.where}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code
@@ -215,17 +215,17 @@ def open_record(
     return record.open_start(run_dir, choice, record.HOSTS, why, names, time.time(), fields, is_latest)
 
 
-def _with_host_paths(result: Result, run: RunHandle) -> Result:
+def _with_host_paths(result: Result, backend: HostsBackend) -> Result:
     """The result with paths inside the container replaced by paths on hosts, and a rank's log by the command for it.
 
     Checkpoints are on the first host.
     """
+    run, logs = backend.run, f"muster logs {backend.where} --rank"
     here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
     rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
     hint, message = (
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
-    logs = f"muster logs --hosts {','.join(run.nodes)} --run {run.run_dir.name} --rank"
     hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
     return replace(result, message=message, hint=hint)

@@ -207,15 +207,13 @@ class _OnHosts(Start[NewRun]):
 
     def tell_started(self, backend: NewRun) -> None:
         """Say that the run runs, or waits, on its hosts; with --detach also what follows it."""
-        run, where, hosts = backend.run.run_dir.name, ", ".join(backend.run.nodes), self._options.hosts
+        run, where = backend.run.run_dir.name, ", ".join(backend.run.nodes)
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-        bare = all(fact.bare for fact in self._request.facts.values())
-        image = "" if bare else f", with image {self._request.base}"
+        image = f", with image {self._request.base}" * (not bare.all_are(self._request.facts))
         self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
-        nodes = dict(backend.run.nodes)
-        self._console.data({"kind": "started", "run": run, "nodes": nodes, "waits": backend.waits})
+        self._console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
         if self.detach:
-            self._console.note(f"follow it: muster attach --hosts {hosts or ','.join(backend.run.nodes)} --run {run}")
+            self._console.note(f"follow it: muster attach {backend.where}")
             self._console.line(run)
 
     def follow(self, backend: NewRun) -> int:

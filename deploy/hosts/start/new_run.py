@@ -25,7 +25,7 @@ from ..node.container import NodeContainer, Work
 from ..node.overlay import Ends
 from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
-from . import meeting, observe, plan, preflight, waits
+from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
 from .places import GpusTaken, Places, planned
 
@@ -96,6 +96,7 @@ class NewRun(HostsBackend):
         self._interrupts.at("locking the hosts")
         request = self._request
         with lock.take(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
+            request = self._request = self._looked_again(request)
             self._interrupts.at("choosing GPUs")
             try:
                 self._places.take()
@@ -112,6 +113,17 @@ class NewRun(HostsBackend):
             finally:
                 if self._ends:
                     self._ends.close()
+
+    def _looked_again(self, request: DeployRequest) -> DeployRequest:
+        """The request with what runs by now: others may have had the locks since the look, for minutes with --wait.
+
+        Raises DeployError if the run that is to go on runs already: its nodes would be removed for ours.
+        """
+        now = observe.containers(request.sessions).all()
+        facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
+        if self.run.resumed:
+            resume.refuse_going(self._id, facts)
+        return replace(request, facts=facts)
 
     def check(self) -> None:
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
@@ -191,7 +203,7 @@ class NewRun(HostsBackend):
         for host, fault in faults.items():
             self._console.warn(f"{host}: {fault.message}")
         if faults:
-            hosts = ",".join(faults)
+            hosts = ",".join(self._hosts[host].destination for host in faults)
             self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
             self._console.warn(self._interrupts.left)
 

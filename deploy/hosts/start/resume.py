@@ -178,7 +178,7 @@ def with_resume_hint(
     reachable = [host for host in hosts if host not in lost]
     without = reachable and (copied or hosts[:1] == reachable[:1])
     left = reachable if without else hosts
-    more = onward.options(own.get("again") or "", len(hosts), len(left))
+    more = onward.options(own, len(left))
     where = Options(cluster=own["cluster"]) if own.get("cluster") and not lost else Options(",".join(left))
     command = command_of("deploy", replace(where, resume=run_dir.name), more)
     result = replace(result, hosts_left=tuple(left) if lost else ())

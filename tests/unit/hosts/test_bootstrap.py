@@ -1,9 +1,13 @@
 """What bootstrap decides for a host, from what the host says of itself."""
 
+from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
+from deploy.core.errors import FAILED
 from deploy.hosts import bootstrap, bootstrap_run
 from deploy.hosts.bootstrap import Machine
+from deploy.report.console import Console
 
 READY = Machine(
     os="debian",
@@ -107,3 +111,19 @@ def test_what_a_host_says_is_read_also_where_it_says_little():
     machine = bootstrap.parse(answer)
     assert machine == replace(READY, os="ubuntu", release="24.04", member=False, running=2, gpu=True)
     assert bootstrap.parse("").os == ""
+
+
+def test_only_a_host_whose_engine_was_asked_is_said_to_have_one(monkeypatch, capsys):
+    """The other got nothing: its owner must do what bootstrap cannot."""
+    answers = {"gpu-a": "os fedora\n", "gpu-b": "os debian\nrelease 13\nsudo\nsystemd\nuser ops\n"}
+    sessions = {
+        name: SimpleNamespace(
+            host=SimpleNamespace(name=name), run=lambda *words, out=out, **more: SimpleNamespace(out=out, code=0)
+        )
+        for name, out in answers.items()
+    }
+    opened = SimpleNamespace(all=lambda: sessions)
+    monkeypatch.setattr(bootstrap_run, "open_all", lambda hosts: nullcontext(opened))
+    monkeypatch.setattr(bootstrap_run.audit, "note", lambda *words: None)
+    assert bootstrap_run.run([], None, False, Console()) == FAILED
+    assert capsys.readouterr().err.splitlines()[-1] == "an engine answers on gpu-b"

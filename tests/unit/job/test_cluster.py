@@ -146,6 +146,17 @@ def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, t
     assert cluster.job.processes == 3
 
 
+def test_the_destination_of_a_host_in_the_file_is_that_host(allowed, write):
+    """Hints, and a run's record, name hosts by their destinations: their jump hosts and their GPUs are not lost."""
+    rows = (
+        'name = "a"\naddress = "10.0.0.4"\nuser = "me"\ngateway = "jump"',
+        'name = "b"\naddress = "10.0.0.4"\nport = 2',
+    )
+    path = write("".join(f"[[hosts]]\n{row}\ngpus = 1\n" for row in rows))
+    hosts = find_cluster("", str(path)).hosts
+    assert find_cluster(",".join(host.destination for host in hosts), str(path)).hosts == hosts
+
+
 def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
     path = write('hosts = ["a", "me@b:2222", "10.0.0.4:1", "10.0.0.4:2"]\n[job]\nprocesses = 3')
     cluster = find_cluster("", str(path))

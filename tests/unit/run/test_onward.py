@@ -13,7 +13,8 @@ from deploy.run.onward import options
         ("--min-nodes 2", 4, 3, "--min-nodes 2"),
         ("--min-nodes 3", 4, 3, "--min-nodes 2"),
         ("--min-nodes 3 --arbiter d --spare e", 5, 4, "--min-nodes 3"),
+        ("--env 'A=two  blanks'", 3, 3, "--env 'A=two  blanks'"),
     ],
 )
 def test_a_start_on_fewer_hosts_asks_for_no_more_nodes_than_it_can_lose(again, planned, left, expected):
-    assert options(again, planned, left) == expected
+    assert options({"again": again, "hosts": ["a"] * planned}, left) == expected

@@ -1,0 +1,66 @@
+"""`muster resume` starts a run as it was started last, with what is typed now over that."""
+
+import pytest
+
+from deploy.commands import start
+from deploy.hosts.start import deploy
+from deploy.hosts.start.resume import resume_fields
+from deploy.job.options import Options
+from deploy.local import up
+from deploy.report.console import Console
+from deploy.run.files import folders, record
+
+GIVEN = Options(image="team/train:1", env=("LR=3",), nproc="2", min_nodes="2")
+
+
+@pytest.fixture
+def started(tmp_path, monkeypatch):
+    """Records a run that was started with options, which gives what its resume asks for."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    for module, name in ((deploy, "deploy"), (up, "up")):
+        monkeypatch.setattr(module, name, lambda options, console: asked.append(options) or 0)
+
+    def resumed(backend, again, typed, hosts=()):
+        folder = tmp_path / "runs" / "r1"
+        folder.mkdir(parents=True)
+        fields = {"script": True, "hosts": list(hosts), **resume_fields(again)}
+        record.open_start(folder, record.Choice(None, ("train.py",)), backend, "why", ["a"], 1.0, fields)
+        start.resume.work(typed, Console())
+        return asked[0]
+
+    return resumed
+
+
+def test_a_run_on_hosts_has_the_options_of_its_last_start(started):
+    asked = started(record.HOSTS, GIVEN, Options(detach=True), "abc")
+    assert asked.hosts == "a,b,c"
+    assert asked.resume == "r1"
+    assert asked.detach
+    assert (asked.image, asked.env, asked.nproc, asked.min_nodes) == ("team/train:1", ("LR=3",), "2", "2")
+
+
+def test_on_fewer_hosts_it_asks_for_no_more_nodes_than_it_can_lose(started):
+    asked = started(record.HOSTS, GIVEN, Options(hosts="a,c"), "abc")
+    assert (asked.hosts, asked.image, asked.min_nodes) == ("a,c", "team/train:1", "")
+
+
+def test_what_is_typed_goes_before_the_record(started, monkeypatch):
+    monkeypatch.setenv("NEW", "sesame-4711")
+    asked = started(record.HOSTS, Options(secret=("OLD",), env=("LR=3",)), Options(secret=("NEW",)), "a")
+    assert (asked.secret, asked.env) == (("NEW",), ("LR=3",))
+
+
+def test_a_run_of_this_machine_has_its_options_too(started):
+    asked = started("processes", Options(env=("LR=3",), nproc="2"), Options())
+    assert (asked.resume, asked.env, asked.nproc) == ("r1", ("LR=3",), "2")
+
+
+def test_it_continues_on_its_own_hosts_with_what_a_cluster_file_says_of_them(started, allowed, tmp_path):
+    """The record has their destinations; the file has more hosts, and a jump host for this one."""
+    rows = ('name = "gpu-a"\naddress = "10.0.0.1"\ngateway = "jump"', 'name = "gpu-b"\naddress = "10.0.0.2"')
+    (tmp_path / "cluster.toml").write_text("".join(f"[[hosts]]\n{row}\n" for row in rows))
+    asked = started(record.HOSTS, Options(), Options(), ["10.0.0.1"])
+    (host,) = start.load_cluster(asked).hosts
+    assert (host.name, host.gateway) == ("gpu-a", "jump")

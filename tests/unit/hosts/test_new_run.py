@@ -1,0 +1,65 @@
+"""What a deploy does under the locks of its hosts, where others have been at work since it looked."""
+
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.core.results import Results
+from deploy.host.facts import Container
+from deploy.hosts.backend import HostsBackend, RunHandle
+from deploy.hosts.node.container import Work
+from deploy.hosts.start import new_run, plan
+from deploy.hosts.start.new_run import DeployRequest, NewRun
+from deploy.job.cluster import Cluster
+from deploy.job.inventory import Host, hosts_of_flag
+from deploy.report.console import Console
+from deploy.send.folder.credentials import Choice
+from tests.hosts import FACTS
+
+RUNS = Container("r1", "a", 0, 1, "muster-r1", "running", None, 29500)
+
+
+@pytest.fixture
+def locked(monkeypatch, tmp_path):
+    """Takes the locks for a run; gives what is then known of its host, where these containers are by now."""
+
+    def lock(now, resumed):
+        monkeypatch.setattr(new_run.lock, "take", lambda *words: nullcontext())
+        monkeypatch.setattr(new_run.observe, "containers", lambda sessions: Results({"a": now}))
+        host = Host("a", "a")
+        about = (Cluster((host,)), [SimpleNamespace(host=host)], {"a": FACTS}, "base", "tag", None, Choice())
+        places = SimpleNamespace(take=lambda: None, narrowed=lambda facts: facts)
+        handle = RunHandle(tmp_path / "r1", {"a": "a"}, True, ("train.py",), resumed)
+        run = NewRun(
+            DeployRequest(*about, work=Work("", "")), handle, places, Console(), SimpleNamespace(at=lambda *words: None)
+        )
+        with run.lock():
+            return run._request.facts["a"]
+
+    return lock
+
+
+def test_a_run_that_somebody_else_has_resumed_meanwhile_is_left_alone(locked):
+    """Two terminals, one run: the second would have removed the nodes of the first."""
+    with pytest.raises(DeployError, match="r1: it still runs on a") as fault:
+        locked((RUNS,), resumed=True)
+    assert "muster attach --hosts a --run r1" in fault.value.hint
+    locked((replace(RUNS, status="exited", code=1),), resumed=True)
+
+
+def test_nodes_do_not_meet_on_the_port_of_a_run_that_has_started_meanwhile(locked):
+    facts = locked((replace(RUNS, run="other"),), resumed=False)
+    assert plan.choose_port(facts) == 29501
+
+
+def test_a_command_that_is_named_logs_in_as_the_deploy_did(tmp_path):
+    """`attach`, `stop`, `fetch`, `logs`: with the name of a node alone, they asked another user, at another port."""
+    typed = "me@10.0.0.1:2222,b"
+    sessions = [SimpleNamespace(host=host) for host in hosts_of_flag(typed)]
+    nodes = {session.host.name: session.host.name for session in sessions}
+    run = HostsBackend(sessions, RunHandle(tmp_path / "r1", nodes, True, ()), print)
+    assert f"muster attach {run.where}" == f"muster attach --hosts {typed} --run r1"
+    assert hosts_of_flag(run.where.split()[1]) == hosts_of_flag(typed)
