@@ -297,6 +297,28 @@ def test_a_wheel_of_the_folder_is_installed_by_its_hash(bring, line):
     assert a.got[-1] == [f"wheels/{name}"]
 
 
+MINE = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain<2"]\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e mine", "-e {folder}/mine", "mine @ file://{folder}/mine", '-e "./mine"', "-e ./mine#egg=mine[x]",
+        "mine/ ; python_version > '3'", "-r more/base.txt",
+    ],
+)  # fmt: skip
+def test_a_package_of_the_folder_is_read_in_each_way_of_writing_it(bring, tmp_path, line):
+    more = {"mine/pyproject.toml": MINE + "optional-dependencies.x = []\n", "more/base.txt": "-e ./mine\n"}
+    bring(line.format(folder=tmp_path / "folder"), a := Place("a"), more=more)
+    assert names(a) == ["plain==1.0", "mine-1.0-py3-none-any.whl"]
+
+
+def test_a_version_of_the_base_that_no_index_has_spoils_nothing(bring):
+    of_debian = {"name": "distro-info", "version": "1.1build1", "requires": [], "extras": []}
+    bring("plain", a := Place("a", described={**DESCRIBED, "base": [*DESCRIBED["base"], of_debian]}))
+    assert names(a) == ["other==1.0", "plain==2.0"]
+
+
 SOURCES = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain"]\n[tool.uv.sources]\nplain = '
 
 

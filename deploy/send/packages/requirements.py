@@ -152,16 +152,18 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
             raise UsageError(
                 f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
             )
-        files[path] = _decode_lines(origins.read(path, _MOST), path)
-        size += len(files[path])
+        content = _decode_lines(origins.read(path, _MOST), path)
+        rows, size = content.decode().split("\n"), size + len(content)
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
         more = list[tuple[str, int, str]]()
-        for number, line in lines(files[path]):
-            inner = _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}")
+        for number, line in lines(content):
+            where = f"{path}:{number}: {without_logins(line)}"
+            inner, rows[number - 1] = _take(origins, line, posixpath.dirname(path), where)
             if inner and inner not in named:
                 named.add(inner)
                 more.append((inner, deep + 1, f"{path}:{number}: {line}"))
+        files[path] = "\n".join(rows).encode()
         waiting += reversed(more)
     return files
 
@@ -176,19 +178,22 @@ def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
             raise UsageError(f"{name}: more than {amount(_MOST_ARCHIVES)} of archives in all", "name fewer of them")
 
 
-def _take(origins: Origins, line: str, here: str, where: str) -> str:
-    """Take one line; the path of the file that it names, if it names one. Raises UsageError."""
+def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]:
+    """Take one line; the path of the file that it names, if it names one, and the line as it is used.
+
+    Raises UsageError.
+    """
     if match := _FILE.fullmatch(line):
-        return origins.file(match[1].strip("\"'"), here, where)
+        return origins.file(match[1].strip("\"'"), here, where), line
     if match := _EDITABLE.fullmatch(line):
-        origins.requirement(match[1].strip("\"'"), here, where, editable=True)
+        line = "-e " + origins.requirement(match[1].strip("\"'"), here, where, editable=True)
     elif match := _OWN_OPTIONS.fullmatch(line):
         origins.index(match[1].strip("\"'"), here, where)
     elif not line.startswith("-"):
-        origins.requirement(line, here, where)
+        line = origins.requirement(line, here, where)
     elif not _PLAIN.fullmatch(line):
         raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
-    return ""
+    return "", line
 
 
 def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
