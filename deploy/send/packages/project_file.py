@@ -75,7 +75,9 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
         )
     files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
     table = _toml(files[project], project)
-    packaged = "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    # What is dynamic, only a build says; without a [build-system], setuptools does it.
+    dynamic = "dependencies" not in _table(table, "project") and not is_lock
+    packaged = dynamic or "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
     if packaged:
         origins.packages[here or "."] = True
     _project(origins, table, here, project, is_lock)

@@ -108,6 +108,9 @@ def test_a_project_with_a_build_is_installed_from_where_its_code_lies(tmp_path):
     text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n'
     folder, sent = project(tmp_path, **{"pyproject.toml": text})
     assert read(folder, sent, "pyproject.toml").kind == "file"
+    dynamic = text.replace('dependencies = ["six"]', 'dynamic = ["dependencies"]')
+    folder, sent = project(tmp_path, **{"pyproject.toml": dynamic})
+    assert read(folder, sent, "pyproject.toml").kind == "project", "only a build says what it needs"
     (folder / "pyproject.toml").write_text(f'{text}[build-system]\nrequires = ["setuptools"]\n')
     needs = read(folder, sent, "pyproject.toml")
     assert (needs.kind, needs.packages) == ("project", ((".", True),))
