@@ -52,6 +52,8 @@ _ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
 # Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
 # of a package are 40 kB.
 _MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
+# What a build may read for what a package needs: requirements/base.txt, pkg/requirements.txt.
+_LISTS = re.compile(r"(?:^|/)require[^/]*(?:/|$)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
@@ -203,7 +205,7 @@ def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
         for path in sorted(path for path in origins.sent if path.startswith(start)):
             inner = path.removeprefix(start)
             described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
-            if not editable or described:
+            if not editable or described or _LISTS.search(inner):
                 yield path, _digest(origins.folder, path)
 
 

@@ -98,6 +98,15 @@ def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(t
         assert read(folder, sent).key() != before
 
 
+def test_a_list_that_an_editable_package_may_read_is_part_of_it(tmp_path):
+    folder, sent = project(
+        tmp_path, **{"requirements.txt": "-e ./pkg", "pkg/setup.py": "", "pkg/requirements/base.txt": "six"}
+    )
+    before = read(folder, sent).key()
+    (folder / "pkg/requirements/base.txt").write_text("six\nnumpy")
+    assert read(folder, sent).key() != before
+
+
 def test_the_base_and_the_index_are_part_of_the_key(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "numpy"})
     needs = read(folder, sent)
