@@ -69,11 +69,12 @@ class Origins:
         return f"{text[:at]}{self._address(word, here, where, editable, pins)}{text[at + len(word) :]}"
 
     def index(self, text: str, here: str, where: str) -> None:
-        """Take an index, or a page or folder of links. Raises UsageError."""
+        """Take an index, or a page of links. Raises UsageError."""
         self.check(text, here, where)
-        if addresses.is_web(text):
-            self.indexes[text] = None
-            _bound(self.indexes, MOST_SOURCES, "indexes", where)
+        if not addresses.is_web(text):
+            raise UsageError(f"{where}: no folder is searched for wheels", "name each wheel: ./FOLDER/NAME.whl")
+        self.indexes[text] = None
+        _bound(self.indexes, MOST_SOURCES, "indexes", where)
 
     def archive(self, text: str, where: str, pins: Collection[str] = ()) -> None:
         """Take an archive by its address, with the SHA-256 that it may have. Raises UsageError."""

@@ -74,6 +74,7 @@ def test_what_a_file_names_is_read_too(tmp_path):
         ("-r ../outside.txt", "outside the folder"),
         ("-r missing.txt", "no such file"),
         ("-e ../sibling", "outside the folder"),
+        ("--find-links ./wheels", "no folder is searched"),
         ("./data", "no pyproject.toml or setup.py"),
         ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
     ],
