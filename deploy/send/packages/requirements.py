@@ -27,7 +27,7 @@ from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
 from .origins import Origins
-from .settings import LOGIN, Settings, drop_logins, without_logins
+from .settings import BEST, LOGIN, Settings, drop_logins, without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
@@ -43,7 +43,7 @@ _MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
 # Bytes of an archive, of all archives, and of a file that a package is built from.
 _MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
 _MOST_FILES, _DEEPEST = 200, 50
-_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
+_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)[\"']?([^\s\"']+)[\"']?")
 _VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -262,6 +262,8 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
         if index and name:
             more = name == "UV_INDEX" and variables.get(name)
             variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
+            if name == "UV_INDEX":  # one of PyTorch has old versions of a hundred others
+                variables.setdefault("UV_INDEX_STRATEGY", BEST)
             text[number - 1] = ""
         else:
             raise UsageError(

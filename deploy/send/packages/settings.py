@@ -25,6 +25,8 @@ _OWN = re.compile(
 )
 # The login of an address.
 LOGIN = re.compile(r"(https?://)[^/@\s]+@")
+# pip takes the best version of all indexes; uv by itself the first index that has the name.
+BEST = "unsafe-best-match"
 _HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
 
 
@@ -147,8 +149,7 @@ def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:
     variables = {names[name]: " ".join(value.split()) for name, value in pip.items() if name in names and value.strip()}
     if proxy := pip.get("proxy"):
         variables |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), proxy)
-    # pip takes the best version of all indexes; uv by itself the first index that has the name.
-    return {**variables, **({"UV_INDEX_STRATEGY": "unsafe-best-match"} if "UV_INDEX" in variables else {})}
+    return {**variables, **({"UV_INDEX_STRATEGY": BEST} if "UV_INDEX" in variables else {})}
 
 
 def _uv(environment: Mapping[str, str], home: Path) -> dict[str, str]:
