@@ -19,7 +19,7 @@ from ...core.errors import DeployError, UsageError
 from . import addresses, offers, project_file, store
 from .base import Base
 from .from_source import sources, stubs
-from .from_source.archives import Wheel
+from .from_source.archives import Wheel, file_of, is_wheel
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
 from .requirements import Requirements
 from .settings import without_logins
@@ -352,8 +352,11 @@ def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
     for line in (line for text in texts for line in logical(text)):
         if line == "--require-hashes":
             pins.setdefault("", set())
-        if digests := re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line):
-            pins.setdefault(read_name(line), set()).update(digest.lower() for digest in digests)
+        word, digests = line.split()[0], re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line)
+        # A wheel may be named by its path alone.
+        name = normal(file_of(word).split("-")[0]) if is_wheel(word) else read_name(line)
+        if digests and name:
+            pins.setdefault(name, set()).update(digest.lower() for digest in digests)
     return pins
 
 
