@@ -319,6 +319,30 @@ def test_a_version_of_the_base_that_no_index_has_spoils_nothing(bring):
     assert names(a) == ["other==1.0", "plain==2.0"]
 
 
+@pytest.mark.parametrize("pinned", ["", "--require-hashes\n"])
+def test_a_wheel_that_is_named_by_its_path_alone_has_its_own_hash(bring, pinned):
+    name, wheel = index.wheel("mine", "1.0", "")
+    text = f"{pinned}./wheels/{name} --hash=sha256:{{}}"
+    bring(text.format(hashlib.sha256(wheel).hexdigest()), a := Place("a"), more={f"wheels/{name}": wheel})
+    assert names(a) == ["mine==1.0"]
+    with pytest.raises(DeployError, match="hashes that your file does not pin"):
+        bring(text.format("0" * 64), Place("b"), more={f"wheels/{name}": wheel})
+
+
+def test_one_more_index_gives_only_the_best_version_as_pip_would(bring):
+    old = dict([index.wheel("plain", "1.5", ""), index.wheel("extra", "1.0", "", needs="plain>=2")])
+    with index.serve("127.0.0.1", old, login="") as more:
+        bring(f'--extra-index-url "{more}"\nextra', a := Place("a"))
+    assert names(a) == ["extra==1.0", "other==1.0", "plain==2.0"]
+
+
+def test_a_list_that_takes_versions_before_their_release_gets_them(bring):
+    early = dict([index.wheel("early", "1.0", ""), index.wheel("early", "2.0rc1", "")])
+    with index.serve("127.0.0.1", early, login="") as more:
+        bring(f"--pre\n--extra-index-url {more}\nearly", a := Place("a"))
+    assert names(a) == ["early==2.0rc1"]
+
+
 SOURCES = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain"]\n[tool.uv.sources]\nplain = '
 
 

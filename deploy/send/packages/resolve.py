@@ -29,6 +29,8 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# Lines that uv ignores, with a warning: what they say is done here, or always so.
+_OURS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
 # Requirements of this kind have torch itself, for a base that has none; the version that is said then.
 TORCH, BESIDE_NONE = "torch", "none"
 # `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
@@ -148,7 +150,7 @@ class Resolving:
     def _written_anew(self, local: Mapping[str, Path]) -> Path:
         """The file that uv reads: as all that it names at its path in a folder that has nothing else, with stubs."""
         for path, text in self._texts.items():
-            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else text
+            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else _OURS.sub("", text)
             place = (self._source / path).with_suffix(".txt") if path.endswith(".toml") else self._source / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(sources.with_stubs(lines, path, local, self._far))
@@ -190,6 +192,8 @@ class Resolving:
         names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
         out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
         options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        if any("--pre" in logical(text) for text in self._texts.values()):
+            options += ["--prerelease", "allow"]
         options += ["--output-file", str(out), *more]
         self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
         lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
