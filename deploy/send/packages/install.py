@@ -21,7 +21,7 @@ from typing import Any
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
-from ...core.fields import array, default, record, text, whole
+from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
@@ -51,6 +51,7 @@ _BUILT = record(
         "version": text(200, store.VERSION),
         "requires": default(array(text(4000), 1000), []),
         "extras": default(array(text(200, store.NAME), 1000), []),
+        "empty": default(flag, False),
     }
 )
 
@@ -75,7 +76,7 @@ class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
     `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
-    `python`: the version that all of them run.
+    `python`: the version that all of them run. `empty`: what was built of the folder, or of git, and has no code.
     """
 
     lock: Lock
@@ -84,6 +85,7 @@ class Installed:
     size: int = 0
     sent: int = 0
     python: str = ""
+    empty: tuple[str, ...] = ()
 
 
 def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
@@ -135,7 +137,10 @@ class _Work:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         variables = {name: has.variables for name, has in self._has.items()}
-        return Installed(lock, names, variables, size, self._sent, self._base.python)
+        rows = [row for built in self._built.values() for row in built.values() if row["empty"]]
+        without = {row["key"] for row in rows}
+        empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
+        return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
