@@ -667,6 +667,16 @@ def test_a_project_takes_a_package_from_an_index_that_it_names(bring, elsewhere)
     assert names(a) == ["plain==1.0", "trc==1.0"]
 
 
+@pytest.mark.parametrize("build", ["", '[build-system]\nrequires = []\nbuild-backend = "b"\n'])
+@pytest.mark.parametrize(
+    "limit", ["constraint-dependencies = ['plain<2', 'torch<2']", "override-dependencies = ['plain==1.0']"]
+)
+def test_a_project_gets_only_the_versions_that_its_uv_would_take(bring, limit, build):
+    needs = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain>=1", "torch"]\n'
+    bring(f"{needs}{build}[tool.uv]\n{limit}\n", a := Place("a"), first="pyproject.toml")
+    assert names(a)[0] == "plain==1.0"
+
+
 def test_a_project_takes_a_wheel_from_an_address_that_it_names(bring, elsewhere):
     place, files = elsewhere
     name, _ = added(files, "trc")

@@ -69,6 +69,9 @@ class Resolving:
             if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
         self._far = dict[str, Path]()
+        # A uv.lock is made within these.
+        path, is_project = asked.needs.path, asked.needs.path.endswith(".toml")
+        self._limits, self._instead = project_file.limits_of(self._texts[path], path) if is_project else ([], [])
 
     @cached_property
     def _of_base(self) -> Mapping[str, str]:
@@ -105,6 +108,7 @@ class Resolving:
         asked = self._asked.needs
         local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
+        rows += [need for need in self._instead if read_name(need) not in map(normal, places)]
         (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
         if asked.kind != "uv.lock":
             sources.refuse_elsewhere(own, list(places))
@@ -181,7 +185,8 @@ class Resolving:
         """What every resolution has: the base's packages, at the base's versions."""
         of_base, base = self._of_base, self._base
         constraints = self._scratch / "base.txt"
-        constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
+        rows = [*self._limits, *(f"{name}=={stubs.version(version)}" for name, version in of_base.items())]
+        constraints.write_text("".join(f"{row}\n" for row in rows))
         own = ["--constraints", str(constraints), "--find-links", str(self._stubs)]
         return [*own, *_of_platform(self._uv, base)]
 
