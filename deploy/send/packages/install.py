@@ -51,8 +51,8 @@ _BUILT = record(
         "version": text(200, store.VERSION),
         "requires": default(array(text(4000), 1000), []),
         "extras": default(array(text(200, store.NAME), 1000), []),
-        "empty": default(flag, False),
-    }
+    },
+    {"empty": flag},
 )
 
 
@@ -137,8 +137,8 @@ class _Work:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         variables = {name: has.variables for name, has in self._has.items()}
-        rows = [row for built in self._built.values() for row in built.values() if row["empty"]]
-        without = {row["key"] for row in rows}
+        rows = [row for built in self._built.values() for row in built.values()]
+        without = {row["key"] for row in rows if row.get("empty")}
         empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
         return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
 
