@@ -30,6 +30,7 @@ from . import addresses, base, resolve, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
+from .inside.tools import LOST
 from .places import HERE, Has, Place
 from .requirements import Requirements
 from .settings import Settings, drop_logins
@@ -195,7 +196,7 @@ class _Work:
         return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
 
     def _failed_here(self, words: str) -> DeployError:
-        if uv.LOST.search(words) and "HTTP status" not in words:
+        if LOST.search(words) and "HTTP status" not in words:
             return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
         return ToolFailed(
             HERE, f"uv could not resolve the packages of {self._asked.requirements.path}", words, hint(words)
