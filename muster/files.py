@@ -52,11 +52,11 @@ def write_own(path: Path, text: str, mode: int = 0o600) -> None:
         file.write(text)
 
 
-def parse(text: str | bytes) -> Any:
-    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of too many lists and objects."""
+def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
+    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of more lists and objects."""
     signs = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
-    if sum(map(text.count, signs)) > MOST_LISTS:  # type: ignore[arg-type]
-        raise ValueError(f"the JSON has more than {MOST_LISTS:,} lists and objects")
+    if sum(map(text.count, signs)) > most:  # type: ignore[arg-type]
+        raise ValueError(f"the JSON has more than {most:,} lists and objects")
     try:
         value = json.loads(text)
     except RecursionError as error:
@@ -114,7 +114,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 class Lines:
-    """A JSON-lines file. It appends each line with a single `write`, so a kill can cut off only the last line."""
+    """A JSON-lines file. It appends each line with a single `write`, so a kill can cut off only the last line.
+
+    A full disk may cut one, and take no more until there is room again: the next line stands apart from that.
+    """
+
+    _cut = False
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,8 +128,10 @@ class Lines:
     def add(self, **fields: Any) -> dict[str, Any]:
         """Append a line with the time and `fields`, and return its content."""
         line = {"t": round(time.time(), 3), **fields}
+        data = ("\n" * self._cut + json.dumps(line) + "\n").encode()
+        self._cut = True
         try:
-            os.write(self._file, (json.dumps(line) + "\n").encode())
+            self._cut = os.write(self._file, data) < len(data)
         except OSError as fault:
             with suppress(OSError):  # standard error may be a file on the same disk
                 print(f"cannot write an event line: {fault}", file=sys.stderr)

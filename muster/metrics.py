@@ -39,9 +39,9 @@ class Metrics:
             (path / "tensorboard").mkdir(parents=True, exist_ok=True)
             self._board = EventsWriter(str(path / "tensorboard" / "events"))
 
-    def add(self, step: int, **values: float) -> None:
+    def add(self, step: int, /, **values: float) -> None:
         """Write the training metrics after optimizer step `step`, without values that are not finite."""
-        finite = {name: value for name, value in values.items() if math.isfinite(value)}
+        finite = {name: value for name, value in values.items() if math.isfinite(value) and name not in ("t", "step")}
         self._lines.add(step=step, **finite)
         self._scalars("train", finite, step)
 

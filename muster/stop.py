@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -50,7 +51,7 @@ class Stop:
             if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
                 signal.signal(number, self._ask)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
-        _tell_agent(str(os.getpid()), local_rank)
+        _tell_agent(f"{os.getpid()} {began(os.getpid())}", local_rank)
 
     @property
     def is_listening(self) -> bool:
@@ -71,21 +72,20 @@ class Stop:
             raise KeyboardInterrupt
         self.asked, self._asked_at = True, self._asked_at or time.monotonic()
 
-    def is_restarted(self) -> bool:
-        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop."""
-        return not self._node_is_asked()
-
     @staticmethod
-    def _node_is_asked() -> bool:
-        """Whether somebody asked this node to stop. Where every process is signalled, the agent may hear later."""
+    def is_restarted() -> bool:
+        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop.
+
+        Where every process is signalled, the agent may hear later.
+        """
         unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED)
         patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
         end = time.monotonic() + patience
         while unasked.is_file():
             if time.monotonic() >= end:
-                return False
+                return True
             time.sleep(_LOOK_SECONDS)
-        return True
+        return False
 
     @staticmethod
     def leave() -> NoReturn:
@@ -101,6 +101,13 @@ class Stop:
         """Ignore the signals after the verdict: a signal would turn a good exit into a crash that torchrun restarts."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_IGN)
+
+
+def began(process: int) -> str:
+    """When a process began, as the kernel counts: a later one may have its number. Empty if that is not known."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
 
 
 def _tell_agent(text: str, local_rank: int | None = None) -> None:

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -104,7 +104,8 @@ class Training:
         size = self._check_data(dataset, batch, micro_batches)
         if (steps is None) == (epochs is None):
             raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
-        last = steps if steps is not None else -(-(epochs or 0) * size // batch)
+        # What an earlier start consumed in batches of another size counts, too.
+        last = steps if steps is not None else self.step - (self._consumed - (epochs or 0) * size) // batch
         sampler = StreamSampler(
             size,
             batch=batch,
@@ -126,7 +127,11 @@ class Training:
                 self._consumed += batch
                 if self._agreement.all_stop():
                     self._end(size)
-                    self._exit()
+                    if self._rank == 0:
+                        print(
+                            f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr
+                        )
+                    Stop.leave()
                 if self._save_every and self.step % self._save_every == 0:
                     self._save(size)
             self._end(size)
@@ -253,18 +258,14 @@ class Training:
             return error.message
         return ""
 
-    def _exit(self) -> NoReturn:
-        if self._rank == 0:
-            print(f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr)
-        Stop.leave()
-
     def _write_values(self) -> None:
         if self._metrics and self._values:
             step, values = self._values
             numbers = {
-                name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()
+                name: float(value.detach() if isinstance(value, torch.Tensor) else value)
+                for name, value in values.items()
             }
-            self._metrics.add(step, **{name: float(value) for name, value in numbers.items()})
+            self._metrics.add(step, **numbers)
             self._values = None
 
 
@@ -283,10 +284,8 @@ def _check(parts: dict[str, Part]) -> None:
 
 def _device(parts: dict[str, Part]) -> torch.device:
     """Where the model is: that device's random generator counts."""
-    for part in parts.values():
-        if isinstance(part, torch.nn.Module):
-            return next((parameter.device for parameter in part.parameters()), torch.device("cpu"))
-    return torch.device("cpu")
+    models = (part for part in parts.values() if isinstance(part, torch.nn.Module))
+    return next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _report(written: WriteResult) -> None:

@@ -206,7 +206,7 @@ def _own_run(whats: Sequence[str], console: Console) -> OwnRun | None:
                 outcome = attach.settle(folder) or record.read_json(folder / "outcome.json")
                 if not outcome and attach.lives(folder):
                     console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
-                return OwnRun(folder.name, outcome, record.story_since(folder))
+                return OwnRun(folder.name, outcome, record.story_of(folder))
     return None
 
 

@@ -5,6 +5,7 @@ Each command is a function in another module of this package; name a new one in 
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -76,10 +77,10 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
     if asked:
         from importlib.metadata import PackageNotFoundError, version
 
+        words = "of a checkout"
         with suppress(PackageNotFoundError):
-            click.echo(f"muster {version(DISTRIBUTION)}")
-            ctx.exit()
-        click.echo("muster of a checkout")
+            words = version(DISTRIBUTION)
+        click.echo(f"muster {words}")
         ctx.exit()
 
 
@@ -106,6 +107,7 @@ def run(typed: Sequence[str]) -> int:
     if words[1:] and words[0] in ("--help", "-h"):
         words = [words[1], words[0], *words[2:]]
     try:
+        _refuse_removed_folder()
         with TREE.make_context("muster", list(words), obj=words) as context:
             code: int = TREE.invoke(context) or 0
             return code
@@ -119,6 +121,14 @@ def run(typed: Sequence[str]) -> int:
 
     Console().error(refused)
     return refused.code
+
+
+def _refuse_removed_folder() -> None:
+    """Raise UsageError where the current folder is no more: no path of it leads anywhere."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise UsageError("the folder that you are in was removed", 'if it was made anew: cd "$PWD"') from None
 
 
 def end_quietly_when_nobody_reads() -> None:
@@ -146,6 +156,9 @@ def take_no_program_from_here() -> None:
 
 def main() -> None:
     """The console command `muster`; ends the process with the command's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal does not have ends no run
+            stream.reconfigure(errors="backslashreplace")
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
     try:

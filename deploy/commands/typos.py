@@ -142,8 +142,8 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Sequence[s
     spelled = name.replace("_", "-")
     if task in _WITH_SCRIPT and (done := _of_a_launcher(spelled, task, before, text, after)):
         return UsageError(f"{where}; {done[0]}", done[1])
-    if task in _WITH_SCRIPT and name == "-m":
-        at = list(typed).index(name)
+    if task in _WITH_SCRIPT and word == "-m":
+        at = typed.index(word)
         return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
     elsewhere = _OPTIONS_ELSEWHERE.get(spelled)

@@ -38,7 +38,7 @@ _LOGIN = 3
 _ALONE_S = 10
 _FIRST_S, _HELLO_S, _LAST_WORDS_S = 30.0, 5.0, 0.5
 # What only a person, a token or Kerberos can do.
-_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected")
+_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected", "closed")
 _MOST_WORDS = 64 << 10
 _SCRIPT = Scripts(__file__)
 
@@ -89,7 +89,7 @@ class Master:
     @property
     def called_at(self) -> str:
         """The address at which this machine reaches the host; empty where another host or program calls it."""
-        return reasons.called_at(self._words.text()) if self._words else ""
+        return reasons.called_at(self.last_words)
 
     @property
     def forbids(self) -> bool:

@@ -23,6 +23,7 @@ Kind = Literal[
     "dropped",
     "forbidden",
     "key-rejected",
+    "closed",
     "password-only",
     "second-factor",
     "unknown-key",
@@ -65,6 +66,7 @@ class Where(NamedTuple):
     """The host of a fault: as the user calls it, where SSH looks for it, and which machine is there.
 
     `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
+    `alias`: its name in known_hosts, where the settings give one.
     """
 
     host: str
@@ -73,6 +75,7 @@ class Where(NamedTuple):
     user: str
     target: str
     jump: bool = False
+    alias: str = ""
 
 
 # By kind: the row of deploy/causes/ that says more (`ssh` has those that need no row of their own), the message, and
@@ -120,6 +123,11 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
         "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
         "key is there: `journalctl -u ssh | tail` on its console; with a token: `muster login --hosts {target}`",
     ),
+    "closed": (
+        "ssh-key",
+        "{at} takes {user}'s key, then hangs up: the account is closed there, or the machine starts or goes down",
+        "on its console: `journalctl -u ssh | tail`, `chage -l {user}`, `cat /etc/nologin /run/nologin`",
+    ),
     "password-only": (
         "ssh-key",
         "{at} takes no keys from {user}, only {detail}",
@@ -137,9 +145,10 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "changed-key": (
         "ssh-host-key-changed",
-        "THE HOST KEY OF {at} HAS CHANGED: {detail}. Somebody may intercept it, or the host was reinstalled",
+        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, known is another at {known}. Somebody may intercept it, "
+        "or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
-        "`ssh-keygen -R '{known_as}'`, then `muster trust --hosts {target}`",
+        "`ssh-keygen -R '{known_as}' -f {file}`, then `muster trust --hosts {target}`",
     ),
     "revoked-key": (
         "ssh-host-key-changed",
@@ -214,7 +223,9 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
         **where._asdict(),
         "at": f"{bracketed}:{where.port}",
         # As known_hosts has it, which is what ssh-keygen -R looks for.
-        "known_as": where.address if where.port == 22 else f"[{where.address}]:{where.port}",
+        "known_as": where.alias or (where.address if where.port == 22 else f"[{where.address}]:{where.port}"),
+        # Without the file, ssh-keygen looks into the usual one.
+        "file": shlex.quote(more.get("known", "").partition(":")[0]),
         "detail": detail,
         "ssh": typed_ssh(),
         **more,

@@ -19,6 +19,8 @@ from .settings import LONGEST_SOCKET, Route
 
 # So long after the last command, a connection closes.
 STAYS = "12h"
+# What leaves a connection to a master in the background.
+_STAYS = ("-T", "-M", "-o", f"ControlPersist={STAYS}")
 _NO_KEYS = {"BatchMode": "yes", "PreferredAuthentications": "none", "PubkeyAuthentication": "no"}
 
 
@@ -27,14 +29,9 @@ def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
 
     tell: gets a line before each login. Raises UsageError for invalid settings.
     """
-    results: dict[str, str | DeployError] = {}
-    with opener_to(hosts := list(hosts), asks=True) as (opener, routes):
-        for host in hosts:
-            try:
-                results[host.name] = _log_in(opener, host, routes[host.name], tell)
-            except DeployError as failed:
-                results[host.name] = failed
-    return Results(results)
+    by_name = {host.name: host for host in hosts}
+    with opener_to(by_name.values(), asks=True) as (opener, routes):
+        return Results(by_name).then(lambda host: _log_in(opener, host, routes[host.name], tell))
 
 
 def logout(hosts: Iterable[Host]) -> dict[str, str]:
@@ -63,11 +60,10 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     before = join(login_socket(route.before)) if route.before else None
     # Nothing is asked of a person before the server has shown that it is the one that is known. A jump host to which
     # nobody has logged in yet asks too, so then ssh alone sees to it.
-    refused = opener.knock(host, route, _NO_KEYS) if before or not route.before else None
-    if refused:
+    if (before or not route.before) and (refused := opener.knock(host, route, _NO_KEYS)):
         raise refused
     tell(f"{host.name}: ssh logs in")
-    line = client.line(route.place, *connection.way_in(client, route, before), *_stays(own))
+    line = client.line(route.place, *connection.way_in(client, route, before), *_STAYS, "-S", own)
     code = subprocess.run([*line, "true"], check=False).returncode
     held = join(own)
     if code or not held:
@@ -75,11 +71,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
             f"{host.name}: ssh did not log in (code {code}); its own words are above",
             f"`{typed_ssh()} {host.name}` shows more",
         )
-    for used in (held, *([before] if before else [])):
-        used.close()
+    held.close()
+    if before:
+        before.close()
     return f"is open, until {STAYS} after the last command"
-
-
-def _stays(path: str) -> list[str]:
-    """The options that leave a connection to a master in the background."""
-    return ["-T", "-M", "-S", path, "-o", f"ControlPersist={STAYS}"]

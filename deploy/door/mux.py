@@ -305,7 +305,8 @@ class _Pipes:
 
 
 def _string(text: str | bytes) -> bytes:
-    data = text.encode() if isinstance(text, str) else text
+    # A word of a command line may be no UTF-8, and comes to the host as it was typed.
+    data = os.fsencode(text) if isinstance(text, str) else text
     return struct.pack(">I", len(data)) + data
 
 

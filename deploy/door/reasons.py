@@ -13,7 +13,7 @@ from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..core.text import in_seconds
 from .faults import Kind, SshFault, Where, fault
-from .settings import Route, meant, path, run_limited
+from .settings import Route, meant, run_limited
 
 # Before a login begins, the first row that fits counts. A host's own words come later.
 _KINDS: tuple[tuple[Kind, str], ...] = (
@@ -23,9 +23,10 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("unknown-key", r"No \S+ host key is known for|Host key verification failed"),
     ("resolve", r"Could not resolve hostname"),
     ("refused", r"Connection refused"),
-    ("unreachable", r"No route to host|Network is unreachable|Cannot assign requested address"),
+    ("unreachable", r"No route to host|Host is down|Network is unreachable|Cannot assign requested address"),
     ("silent", r"[Tt]imed out during banner exchange"),
-    ("timeout", r"[Cc]onnection (?:to \S+ port \d+ )?timed out"),
+    # The second is macOS's.
+    ("timeout", r"[Cc]onnection (?:to \S+ port \d+ )?timed out|Operation timed out"),
     ("protocol", r"no matching [\w ]+ found"),
     ("dropped", r"kex_exchange_identification: (?:Connection closed|read:|write:)"),
     ("dropped", r"Connection (?:closed|reset) by|Broken pipe"),
@@ -37,9 +38,12 @@ _OPEN_FAILED = re.compile(r"open failed: ([^\r\n]{0,200})")
 _OFFERED = re.compile(r"^debug1: Offering public key: (.+?) (?:[\w-]+) (SHA256:\S+)", re.MULTILINE)
 _UNUSABLE = re.compile(r'^Load key "(.+?)": (.+?)\r?$', re.MULTILINE)
 _METHODS = re.compile(r"Permission denied \(([\w,@.-]{1,200})\)")
-_SHOWN_KEY = re.compile(r"debug1: Server host key: (\S+) (SHA256:\S+)")
+_SHOWN_KEY = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[^\s,]+)")
+_INVALID = re.compile(r"^Certificate invalid: [^\r\n]{1,200}", re.MULTILINE)
+# The files that ssh tries, which the settings may name by tokens (%h).
+_FILES = re.compile(r"^debug1: identity file (.+?) type -?\d+\r?$", re.MULTILINE)
 _CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
-_KNOWN_KEY = re.compile(r"Offending (\S+) key in ([^\r\n]+?:\d+)")
+_KNOWN_KEY = re.compile(r"Offending \S+ key in ([^\r\n]+?:\d+)")
 
 
 def kind_of(words: str) -> Kind:
@@ -60,6 +64,8 @@ def _kind_of_login(words: str) -> Kind:
         key = "publickey" in methods[-1].split(",")
         return "second-factor" if "partial success" in words else "key-rejected" if key else "password-only"
     if re.search(r"Connection (?:closed|reset) by", words):
+        if re.search(r"\ndebug1: Server accepts key:", words):
+            return "closed"
         return "key-rejected" if "Offering public key:" in words else "dropped"
     return "protocol"
 
@@ -80,10 +86,12 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
         return fault(kind, where, in_seconds(route.timeout_s).removesuffix(" s"))
     if kind == "dropped":
         return fault(kind, where, str(tries))
+    if kind == "refused":
+        return fault(kind, where)
     if kind == "resolve":
         near = meant(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")
-    return fault(kind, where, _detail(kind, words, route))
+    return fault(kind, where, _detail(kind, words), known="".join(_KNOWN_KEY.findall(words)[:1]))
 
 
 def called_at(words: str) -> str:
@@ -97,25 +105,22 @@ def forbids(words: str) -> bool:
     return "prohibited" in (_OPEN_FAILED.findall(words) or [""])[-1]
 
 
-def _detail(kind: Kind, words: str, route: Route) -> str:
+def _detail(kind: Kind, words: str) -> str:
     key = _SHOWN_KEY.search(words)
     shown = f"{key[2]} ({key[1]})" if key else "a key"
-    if kind == "changed-key":
-        known = _KNOWN_KEY.search(words)
-        return f"it shows {shown}, known is {f'another at {known[2]}' if known else 'another'}"
-    if kind in ("unknown-key", "revoked-key", "weak-key"):
-        return shown
+    if kind in ("changed-key", "unknown-key", "revoked-key", "weak-key"):
+        return ". ".join([shown, *_INVALID.findall(words)[:1]])
     if kind == "key-rejected":
-        return _keys(words, route)
+        return _keys(words)
     if kind in ("second-factor", "password-only"):
         return str(_METHODS.findall(words)[-1]).replace(",", " or ")
     lines = _plain(words)
     return one_line(lines[-1].strip())[:_MOST_DETAIL] if lines else "ssh said nothing"
 
 
-def _keys(words: str, route: Route) -> str:
+def _keys(words: str) -> str:
     """Which keys were offered, and why others were not."""
-    files = [path(file) for file in route.answer.get("identityfile", ()) if file != "none"]
+    files = [Path(file) for file in _FILES.findall(words) if not file.endswith("-cert")]
     locked = [str(file) for file in files if file.is_file() and _is_locked(file)]
     offered = [f"{file} ({print_})" for file, print_ in _OFFERED.findall(words) if file not in locked]
     parts = [f"offered {', '.join(offered)}" if offered else "there is none to offer"]
@@ -124,18 +129,14 @@ def _keys(words: str, route: Route) -> str:
         parts[0] += f"; then it hung up{many if 'Too many' in words else ''}"
     unusable = dict(_UNUSABLE.findall(words))
     parts += [f"{file} needs its passphrase: `ssh-add {file}`" for file in locked]
-    parts += [_unusable(file, why) for file, why in unusable.items() if file not in locked]
-    parts += [f"{file} does not exist" for file in files if not _is_usual(file) and not file.exists()]
+    for file, why in unusable.items():
+        if file not in locked:
+            open_to = f" can be read by others: `chmod 600 {file}`"
+            parts.append(file + (open_to if "permissions" in why else f": {why}"))
+    # ssh tries some files where nobody has named one.
+    named = [file for file in files if file.parent.name != ".ssh" or not file.name.startswith("id_")]
+    parts += [f"{file} does not exist" for file in named if not file.exists()]
     return "; ".join(parts)
-
-
-def _unusable(file: str, why: str) -> str:
-    return f"{file} can be read by others: `chmod 600 {file}`" if "permissions" in why else f"{file}: {why}"
-
-
-def _is_usual(file: Path) -> bool:
-    """Whether ssh tries this file where nobody has named one."""
-    return file.parent.name == ".ssh" and file.name.startswith("id_")
 
 
 def _is_locked(file: Path) -> bool:

@@ -264,10 +264,13 @@ class Session:
         """Begin something on the first connection that has room: servers limit the sessions of each (MaxSessions)."""
         tried = 0
         while True:
-            for master in self._masters[tried:]:
+            for at in range(tried, len(self._masters)):
                 tried += 1
                 try:
-                    return begin(master)
+                    # The session lives as long as its first connection: another one that has ended is replaced.
+                    if at and not self._masters[at].is_open:
+                        self._masters[at] = self._another()
+                    return begin(self._masters[at])
                 except SshFault as full:
                     if full.kind != "sessions" or tried >= MOST_MASTERS:
                         raise

@@ -114,7 +114,7 @@ class Route:
         """The names for a fault of this connection on the way to `host`."""
         user = self.answer["user"][0]
         target = f"{user}@{self.place.name}:{self.port}" if jump else host.name
-        return Where(host.name, self.address, self.port, user, target, jump)
+        return Where(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
 
 
 class Client:
@@ -125,12 +125,17 @@ class Client:
         program = shutil.which("ssh")
         if not program:
             raise UsageError("there is no `ssh` on this machine", _INSTALL)
-        self.program, self.folder = program, _folder()
         self._user = _user_file()
+        self.program, self.folder = program, _folder()
         self._copies = {str(self.folder / "user"): str(self._user), str(self.folder / "system"): str(_SYSTEM)}
         self._file = self.folder / "config"
         try:
             self._file.write_text(self._text(asks))
+        except OSError as failed:
+            self.close()
+            raise UsageError(
+                f"ssh's settings, in {self.folder}: {failed}", "set TMPDIR to a folder with room"
+            ) from failed
         except BaseException:
             self.close()
             raise
@@ -198,7 +203,8 @@ class Client:
         if code == 0 and {"hostname", "user", "port"} <= answer.keys():
             return answer
         words = "it took too long or printed too much" if code is None else (err.strip() or f"code {code}")
-        first = self.original(words.splitlines()[0])
+        # An option that this ssh lacks is passed over, and is no reason.
+        first = self.original(next((line for line in words.splitlines() if "Unsupported" not in line), words))
         if str(self._file) in first:
             version = run_limited([self.program, "-V"])[2].strip()
             raise UsageError(
@@ -211,8 +217,11 @@ class Client:
 
 
 def home() -> Path:
-    """The user's home as OpenSSH takes it: from the user database, not from $HOME."""
-    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    """The user's home as OpenSSH takes it: from the user database, not from $HOME. Raises UsageError."""
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        raise UsageError(f"uid {os.getuid()} has no name here, which ssh wants", "add it to /etc/passwd") from None
 
 
 def path(text: str) -> Path:
@@ -290,8 +299,8 @@ def _user_file() -> Path:
     path = os.environ.get(VARIABLE)
     if not path:
         return _home_file()
-    file = Path(path).expanduser().absolute()
-    if not file.is_file():
+    file = Path(os.path.expanduser(path)).absolute()
+    if not os.path.isfile(file):
         raise UsageError(f"{VARIABLE}={path}: there is no such file", "name an SSH config file, or unset it")
     return file
 

@@ -59,16 +59,12 @@ def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str]
 
     ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
     """
-
-    outcomes: dict[str, str | DeployError] = {}
     with opener_to(hosts) as (opener, routes):
-        for host in hosts:
-            try:
-                keys = _scan(opener, host, routes[host.name])
-                outcomes[host.name] = _trust_one(host, routes[host.name], keys, ask, say)
-            except DeployError as failed:
-                outcomes[host.name] = failed
-    return Results(outcomes)
+
+        def ask_about(host: Host) -> str:
+            return _trust_one(host, routes[host.name], _scan(opener, host, routes[host.name]), ask, say)
+
+        return Results({host.name: host for host in hosts}).then(ask_about)
 
 
 def _trust_one(
@@ -85,7 +81,7 @@ def _trust_one(
     if good and (others or not any(entry.text in offered for entry in good)):
         shown = ", ".join(f"{key.print} ({key.type})" for key in keys)
         places = ", ".join(entry.place for entry in others or good)
-        raise fault("changed-key", where, f"it shows {shown}, known is another at {places}")
+        raise fault("changed-key", where, shown, known=places)
     if offered <= {entry.text for entry in good}:
         return "known already"
     for key in keys:
@@ -164,7 +160,7 @@ def _add(route: Route, keys: Iterable[HostKey]) -> Path:
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-        with os.fdopen(descriptor, "r+b", buffering=0) as opened:
+        with os.fdopen(descriptor, "r+b") as opened:
             fcntl.flock(opened, fcntl.LOCK_EX)
             text = opened.read()
             new = [key for key in keys if key.text not in {known.text for known in _known_in(file, key.name)}]

@@ -1,4 +1,4 @@
-"""A shared library that the system does not have: its name in an error's words, and the package that has it. Pure."""
+"""Shared libraries that the system lacks: the name in an error's words, and the package; of some modules too. Pure."""
 
 from __future__ import annotations
 
@@ -39,6 +39,24 @@ _PACKAGES = {
 # OpenCV's wheel misses these one after the other: who brings one of them brings both, or meets the next after a build.
 # The first needs libxcb1.
 _OPENCV = ("libgl1", "libglib2.0-0")
+# The packages of an index that are not called as their module is. setuptools 81 warns of pkg_resources, 82 has none.
+OF_MODULES = {
+    "Bio": "biopython",
+    "Crypto": "pycryptodome",
+    "OpenSSL": "pyOpenSSL",
+    "PIL": "pillow",
+    "bs4": "beautifulsoup4",
+    "cv2": "opencv-python-headless",
+    "dateutil": "python-dateutil",
+    "dotenv": "python-dotenv",
+    "git": "GitPython",
+    "hydra": "hydra-core",
+    "pkg_resources": "setuptools<81",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "umap": "umap-learn",
+    "yaml": "PyYAML",
+}
 
 
 def missing(words: str) -> str:

@@ -57,7 +57,9 @@ class Job:
 
 # The controller does not answer; Slurm no longer knows the job; the run's folder is not there.
 AWAY, GONE, NO_FOLDER = "away", "gone", "nofolder"
-WAITS = frozenset(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING"))
+WAITS = frozenset(
+    ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD")
+)
 LIVES = frozenset(("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING"))
 ENDED = frozenset(
     (

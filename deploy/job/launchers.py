@@ -115,6 +115,7 @@ REFUSED = {
     "-r": "each rank's output is in logs/rank-N.log of the run",
     "--tee": f"{FLAG.rank} all shows the lines of all ranks",
     "-t": f"{FLAG.rank} all shows the lines of all ranks",
+    "--log-line-prefix-template": f"{FLAG.rank} all shows the lines of all ranks",
     "--local-ranks-filter": f"{FLAG.rank} N shows the lines of one rank",
     "--duplicate-stdout-filters": f"{FLAG.rank} N shows the lines of one rank",
     "--duplicate-stderr-filters": f"{FLAG.rank} N shows the lines of one rank",
@@ -132,10 +133,10 @@ REFUSED_FLAGS = {
 
 
 class TorchrunWords(argparse.ArgumentParser):
-    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.13), with both spellings of each."""
+    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.15), with both spellings of each."""
 
     def __init__(self, fail: Callable[[str], NoReturn]) -> None:
-        # Without abbreviations: `train.py --n 3` has a word of the script's, and argparse would call it ambiguous.
+        # At first no abbreviations: `train.py --n 3` has a word of the script's, which argparse would call ambiguous.
         super().__init__(add_help=False, allow_abbrev=False)
         self._fail = fail
         self.add_argument("--standalone", action="store_true")
@@ -151,6 +152,9 @@ class TorchrunWords(argparse.ArgumentParser):
     def read(self, words: Sequence[str]) -> argparse.Namespace:
         """The options; what follows the first word without a dash is the script's."""
         asked, unknown = self.parse_known_args(list(words))
+        if unknown:  # the beginning of an option's name, as torchrun takes it
+            self.allow_abbrev = True
+            asked, unknown = self.parse_known_args(list(words))
         if unknown:
             self.error(f"{unknown[0]} is not one of its options")
         return asked

@@ -282,12 +282,14 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     like a secret's (the shell may have expanded `$HF_TOKEN`).
     """
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
-    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end")}
-    public["env"] = "\n".join(options.env)
+    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
+    public |= {"env": "\n".join(options.env), "role": "\n".join(options.role)}
     refuse_named_like_secrets(environment_of(options), flag_of("env"))
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
-            if len(value) >= SECRET_LEAST and value in text:
+            # What was typed as words is quoted by now.
+            quoted = value.replace("'", "'\"'\"'")
+            if len(value) >= SECRET_LEAST and (value in text or quoted in text):
                 raise UsageError(
                     f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
                     f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",

@@ -177,6 +177,8 @@ def once_a_node(each: str, script: str) -> str:
                 f"where the braces are the script's own, put the command into a shell script: {FLAG.each} 'bash run.sh'"
             )
             raise UsageError(f"{FLAG.each}: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
+    if each and not each.strip():
+        raise UsageError(f"{FLAG.each}: no command is named", f"for example: {_EACH}")
     return f"{PER_NODE} {each}" if each else script
 
 

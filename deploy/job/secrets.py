@@ -65,7 +65,7 @@ def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
         try:
             value = _value(secret)
         except (OSError, KeyError, UnicodeDecodeError) as fault:
-            where = f"cannot read {secret.file}" if secret.file else "not in this shell's environment"
+            where = f"cannot read {secret.file} as text" if secret.file else "not in this shell's environment"
             how = f"export {secret.name}=..., or {FLAG.secret} {secret.name}=FILE"
             hint = f"{how}; if you did not ask for it, `secrets` in cluster.toml does"
             raise UsageError(f"secret {secret.name}: {where}", hint) from fault
@@ -95,7 +95,7 @@ def _value(secret: Secret) -> str:
         return os.environ[secret.name]
     if secret.in_list:
         return read_env_file(secret.file)[secret.name]
-    text = secret.file.read_text()
+    text = secret.file.read_bytes().decode()  # with the ends of lines that it has
     if secret.shown and os.path.realpath(secret.file) != str(secret.file):
         raise OSError(f"{secret.file} is a link by now")
     return text if secret.as_file else text.strip()
@@ -128,12 +128,16 @@ def _secret_file(text: str) -> Secret:
 
 def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
-    if not path.is_file():
+    if not os.path.isfile(path):
+        name, equals, _ = text.partition("=")
+        if equals:  # what stands after it may be the secret itself
+            hint = f"export {name}=...; then: {FLAG.secret} {name}"
+            raise UsageError(f"{FLAG.env_file} {name}=...: it takes a file", hint)
         meant = near_path(text, (".env",))
-        new = shlex.quote(str(path / ".env" if path.is_dir() else text))
+        new = shlex.quote(str(path / ".env" if os.path.isdir(path) else text))
         hint = f"{FLAG.env_file} {shlex.quote(meant or new)}"
         hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
-        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if path.is_dir() else 'no such file'}", hint)
+        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if os.path.isdir(path) else 'no such file'}", hint)
     return path
 
 

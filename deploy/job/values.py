@@ -242,7 +242,9 @@ def requirements(value: Any) -> str | None:
 
 def path_from(folder: Path) -> Callable[[Any], Path | None]:
     """A path; a relative one starts at `folder`, and `~` is the home of an existing user."""
-    return lambda value: folder / os.path.expanduser(value) if isinstance(value, str) and value else None
+    return lambda value: (
+        folder / os.path.expanduser(value) if isinstance(value, str) and value and is_text(value) else None
+    )
 
 
 def mount(value: Any) -> Mount | None:
@@ -271,7 +273,7 @@ def data(text: str) -> Data | None:
     """`FOLDER:/target`, a folder of this machine and where containers have it."""
     source, _, target = text.rpartition(":")
     path, place = path_from(Path())(source), data_target(target)
-    return Data(path, place) if path and place and is_text(source) else None
+    return Data(path, place) if path and place else None
 
 
 def secret_from(folder: Path) -> Callable[[Any], Secret | None]:

@@ -167,7 +167,7 @@ def _end_of(run_dir: Path) -> dict[str, Any]:
 def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: Console) -> None:
     """Show the run until it is over. Raises Detached if the user leaves it."""
     known, state = record.facts(run_dir), _state(run_dir)
-    state.story.recall(record.story_since(run_dir))
+    state.story.recall(record.story_of(run_dir))
     words = known.get("arguments") or []
     what = environment.script_name(words) if state.script else environment.recipe_name(words)
     follower, logs = follow.Follower(run_dir, from_start=True), RankLogs(run_dir)

@@ -47,7 +47,7 @@ from ..report.interrupts import Interrupts
 from ..report.script_lines import shown_ranks
 from ..run import environment, follow, roles
 from ..run.events import Event
-from ..run.files import folders, locks, record, resumable
+from ..run.files import folders, locks, record, resumable, timeline
 from ..run.files.folders import display_path
 from ..run.outcome import Result, may_have_written
 from ..run.progress import State
@@ -291,8 +291,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
                 def tell_and_keep(events: list[Event]) -> None:
                     tell(events)
-                    with suppress(OSError):  # of a full disk the run's own end tells
-                        record.keep_story(run.run_dir, state.story)
+                    timeline.keep(run.run_dir, state.story)
 
                 return follow.follow(
                     backend,

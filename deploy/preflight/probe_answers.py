@@ -182,7 +182,6 @@ _FACTS = record(
         "rdma_devices": flag,
         "verbs": whole(-1, 1 << 16),
         "mounts": table(text(4096), text(4, "r?w?o?[fe]?"), 1000),
-        "time": real(0.0, 1e11),
     },
 )
 _LISTEN = record(

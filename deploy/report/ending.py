@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..causes.end_causes import Cause
+from ..core.errors import DeployError
 from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import read_again
@@ -35,6 +36,8 @@ _HELPS = (
 _NO_FOLDER = "hosts share no folder while a run lasts"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
+# The run's own is free: agents look for such a port before they start ranks.
+_OF_OWN_PORT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
 # What a script says that was written for another Python.
 _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
@@ -59,8 +62,11 @@ def end(
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
-    path = page.write(run_dir)
-    console.result(result, state, outcome, display_path(path), display_path(run_dir), fetch)
+    try:
+        page.write(run_dir)
+    except DeployError as fault:  # how it ended is shown in any case
+        console.warn(f"{fault.message}; {fault.hint}")
+    console.result(result, state, outcome, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code
 
 
@@ -84,13 +90,17 @@ def _hint(
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     needs = requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
-    own = node_paths.get(result.node, ()) if fetch else _here(run_dir, named_paths.all_of(words, run))
+    own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
+    if fetch:
+        own = [*node_paths.get(result.node, ())]
     if how := missed.hint(words, folder, choice, needs, run, own):
         return how
     if open_end and _OF_OTHER_PYTHON.search(words):
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
+    if open_end and shows("port-busy", words):
+        return _with(_OF_OWN_PORT, result)
     if fetch and open_end and shows("download", words):
         return _with(missed.of_download(folder, choice), result)
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
@@ -118,10 +128,6 @@ def _with_library(library: str, backend: str, again: object) -> str:
 def _with(hint: str, result: Result) -> str:
     """The hint, joined with that of the result: the next start copies to each host what it lacks, which helps some."""
     return "; ".join(filter(None, (hint, result.hint)))
-
-
-def _here(run_dir: Path, paths: Sequence[str]) -> frozenset[str]:
-    return frozenset(path for path in paths if os.path.lexists(run_dir / path))
 
 
 def known_elsewhere(

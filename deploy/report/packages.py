@@ -27,7 +27,7 @@ from .console import Console
 # Files that name packages, and how a run gets those.
 _NOT_READ = {
     "setup.py": "a requirements.txt with the line `-e .` installs what it names",
-    "environment.yml": "list what pip can install in a requirements.txt",
+    **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
     "Pipfile": "pipenv requirements > requirements.txt",
 }
 

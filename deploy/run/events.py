@@ -80,7 +80,6 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "checkpoint_damaged": ({}, {"path": words(), "message": words()}),
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": words()}),
-    "outcome": ({}, {}),
     "stuck": (
         {**_OF_RANK, "doing": text(20, "[a-z]+")},
         {
@@ -207,6 +206,12 @@ _VERDICT = record(
     },
     others=scalar,
 )
+
+
+def react(of: object, event: Event, *more: object) -> None:
+    """Call what an object does at an event of this kind, if it does anything then."""
+    if (reaction := getattr(of, f"_on_{event.get('kind')}", None)) is not None:
+        reaction(event, *more)
 
 
 def gpu_use(telemetry: Mapping[str, Any]) -> float | None:

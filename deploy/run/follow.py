@@ -21,7 +21,7 @@ from ..core.text import amount
 from . import events as run_events
 from .backend import Backend
 from .events import Event
-from .files import apart
+from .files import apart, own_files
 from .outcome import Result, all_ended, concluded, final, judge, killed, left_early, stopped
 from .progress import State
 
@@ -35,6 +35,8 @@ AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
 AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
+# After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it.
+_AWAY_S = 30.0
 
 
 class Follower:
@@ -72,9 +74,9 @@ class Follower:
         return [(path, stat.st_size) for path, stat in files[:_MOST_FILES]]
 
     def _new_lines(self, path: Path, start: int, end: int) -> Iterator[str]:
-        """Read whole lines only: a line that is still being written comes with the next call."""
+        """Read whole lines only: a line that is still being written comes with the next call. Raises OSError."""
         offset = start
-        with path.open("rb") as file:
+        with own_files.open_to_read(self._dir, str(path.relative_to(self._dir))) as file:
             file.seek(offset)
             while new := file.read(min(_PIECE, end - offset)):
                 whole = new[: new.rfind(b"\n") + 1]
@@ -103,31 +105,33 @@ class Follower:
         }
         within = len(path.relative_to(self._dir).parts) % 2 == 0  # `ranks/x`, or `hosts/<node>/ranks/x`
         read = readers.get(path.parent.name if within else "", run_events.of_metrics)
-        for line in chain.from_iterable(self._new_lines(path, *part) for part in parts):
-            budget.add(len(line) + 1)
-            if budget.is_behind:
-                self._offsets[str(path)] = size
-                return events + run_events.unread(bad + 1, f"{path.name}: its lines take too much time", now)
-            try:
-                events.append(read(document(line, path.name, run_events.MOST_LINE), now))
-            except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
-                bad += 1
+        try:
+            for line in chain.from_iterable(self._new_lines(path, *part) for part in parts):
+                budget.add(len(line) + 1)
+                if budget.is_behind:
+                    self._offsets[str(path)] = size
+                    return events + run_events.unread(bad + 1, f"{path.name}: its lines take too much time", now)
+                try:
+                    events.append(read(document(line, path.name, run_events.MOST_LINE), now))
+                except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
+                    bad += 1
+        except OSError:  # somebody removed or replaced it while we looked, or lets only himself read it
+            self._offsets[str(path)], bad = size, bad + 1
         return events + run_events.unread(bad, path.name, now)
 
     def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
         left = _MOST_AT_ONCE
         for path, stat in _files(self._dir / folder, ".json"):
-            if self._stamps.get(path) == stat.st_mtime_ns or stat.st_size > _MOST_DOCUMENT or left < 0:
+            if self._stamps.get(path) == stat.st_mtime_ns or left < 0:
                 continue
-            left -= stat.st_size
-            try:
-                content = Path(path).read_bytes()
-            except OSError:  # somebody removed or replaced it while we looked
-                continue
+            left -= min(stat.st_size, _MOST_DOCUMENT)
             self._stamps[path] = stat.st_mtime_ns
             try:
+                content = own_files.read(Path(path), _MOST_DOCUMENT)
                 yield read(document(content, Path(path).name, _MOST_DOCUMENT), time.time())
-            except BadAnswer:
+            except FileNotFoundError:  # somebody removed it while we looked
+                continue
+            except (OSError, BadAnswer):
                 yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
 
 
@@ -141,7 +145,8 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
         for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
                 with suppress(OSError):  # somebody removed it while we looked
-                    files.append((entry.path, entry.stat()))
+                    if entry.is_file(follow_symlinks=False):
+                        files.append((entry.path, entry.stat()))
     return sorted(files)
 
 
@@ -184,14 +189,16 @@ class _Watch:
 
     def __init__(self, backend: Backend, state: State, stop_requests: Callable[[], int]) -> None:
         self._backend, self._state, self._stop_requests = backend, state, stop_requests
-        self._started_at = time.time()
+        self._started_at = self._looked_at = time.time()
         self._result: Result | None = None
         self._stopping, self._stopped_at = False, 0.0
         self._deadline = float("inf")
 
     def step(self, now: float) -> Result | None:
         """Judge the run again. Returns the result once no node runs any more."""
-        requests = self._stop_requests()
+        if (away_s := now - self._looked_at) > _AWAY_S:
+            self._pass_over(away_s, now)
+        self._looked_at, requests = now, self._stop_requests()
         if requests and not self._stopping:
             self._stopping = True
             self._backend.stop()
@@ -207,6 +214,12 @@ class _Watch:
             self._backend.kill()
             return self._final() or killed(self._state, None if requests > 1 else now - self._stopped_at)
         return None
+
+    def _pass_over(self, away_s: float, now: float) -> None:
+        """Count no time in which nobody looked: what the hosts have told meanwhile is still on its way."""
+        case, self._state.ranks.last_sign = self._state.case, now
+        self._started_at, self._deadline = self._started_at + away_s, self._deadline + away_s
+        case.found_at, case.cut.t = case.found_at + away_s, case.cut.t + away_s
 
     def _final(self) -> Result | None:
         """The result, with the verdicts that arrived since."""
@@ -231,15 +244,5 @@ class _Watch:
 def changes(nodes: list[NodeState], state: State) -> list[Event]:
     """What changed of the nodes since the state heard of them, as events."""
     return [
-        {
-            "kind": "node",
-            "t": time.time(),
-            "node": node.node,
-            "state": node.state,
-            "code": node.code,
-            "restarts": node.restarts,
-            "trouble": node.trouble,
-        }
-        for node in nodes
-        if state.nodes.states.get(node.node) != node
+        {"kind": "node", "t": time.time(), **vars(node)} for node in nodes if state.nodes.states.get(node.node) != node
     ]

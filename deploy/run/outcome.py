@@ -279,7 +279,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     if not ended or (ranks.least and len(state.names) - len(ended) >= ranks.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
-    name = min(ended, key=lambda entry: (*_rank_of_end(states[entry[1]]), entry))[1]
+    name = min(ended, key=lambda entry: (states[entry[1]].state != "lost", not _killed(states[entry[1]]), entry))[1]
     node, who = states[name], ranks.node_name(name)
     code = node.code if node.code is not None else FAILED
     at = state.ranks.at_step
@@ -302,10 +302,6 @@ def _before_any_rank(state: State) -> str:
     rest = [state.ranks.node_name(name) for name in state.names if name not in state.nodes.exited_at]
     still = f"; {', '.join(rest)} still {'runs' if len(rest) == 1 else 'run'}" if rest else ""
     return f" before any rank began{still}"
-
-
-def _rank_of_end(node: NodeState) -> tuple[bool, bool]:
-    return node.state != "lost", not _killed(node)
 
 
 def _killed(node: NodeState) -> bool:

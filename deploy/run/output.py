@@ -80,7 +80,7 @@ class RankLogs:
         start = max(offset, size - _MOST_BYTES)
         with own_files.open_to_read(self._dir, f"logs/{path.name}") as file:
             file.seek(start)
-            text = without_redraws(file.read(size - start).decode(errors="replace"))
+            text = without_redraws(file.read(size - start).decode("latin-1"))  # a letter for each byte
         whole, end, rest = text.rpartition("\n")
         if not end and len(rest) < _LINE_MOST:
             self._offsets[path.name] = start
@@ -88,7 +88,7 @@ class RankLogs:
             moved = "\r" in rest and drawn != self._drawn.get(path.name)
             self._drawn[path.name] = drawn
             return [_event(node, f"\r{drawn}", [rank], now)] if moved else []
-        self._offsets[path.name] = size - len(rest.encode(errors="replace")) if end else size
+        self._offsets[path.name] = size - len(rest) if end else size
         lines = [_last_drawn(line) for line in (whole if end else rest).split("\n")]
         if start > offset:  # what is before was not counted, and the first line begins somewhere
             return [_left_out_event(None, now), *(_event(node, line, [rank], now) for line in lines[1:][-MOST_LINES:])]
@@ -123,7 +123,8 @@ def _left_out_event(count: int | None, now: float) -> Event:
 
 
 def _last_drawn(line: str) -> str:
-    return next((text for text in reversed(plain(line).split("\r")) if text.strip()), "")
+    shown = plain(line.encode("latin-1").decode(errors="replace"))
+    return next((text for text in reversed(shown.split("\r")) if text.strip()), "")
 
 
 def _size(path: Path) -> int:

@@ -53,7 +53,7 @@ class State(Evidence):
         self.story.apply(event, t, self, self.case.finding)
         self.training.apply(event, self.ranks.starts_again(event))
         self.case.apply(event)
-        self.record(event, t)
+        self.record(event, t, now)
 
     def inquire(self, now: float) -> None:
         """Tell what the inquest finds."""

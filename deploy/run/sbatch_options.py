@@ -58,6 +58,9 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
         raise UsageError(f"{option}: a job of several parts (:) is not one run", "start each part by itself")
     for first, *_ in directives(words):
         name = _name(first)
+        # sbatch takes the beginning of a name for the whole; --gpus is one of its own.
+        if name not in refused and name.startswith("--") and name != "--gpus":
+            name = next((own for own in refused if own.startswith(name)), name)
         if name in refused:
             raise UsageError(f"{option} {name}: not in a run of Muster", refused[name])
         if not first.startswith("-"):

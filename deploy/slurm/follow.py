@@ -96,7 +96,7 @@ class Following:
             while True:
                 now = self._look()
                 assert now
-                waits = now.state in jobs.WAITS or now.restarts != job.restarts
+                waits = job_end.is_requeued(job, now)
                 over = job_end.is_over(now, self._backend.same_s)
                 self._show(state, tell)
                 if over or waits:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ..core.printable import console_line
-from ..host.jobs import ENDED, GONE, NO_FOLDER, Job
+from ..host.jobs import ENDED, GONE, NO_FOLDER, WAITS, Job
 from ..job.options import FLAG
 from ..run.outcome import Result, final, stopped
 from ..run.progress import State
@@ -32,6 +32,11 @@ def is_over(job: Job, for_s: float) -> bool:
     return job.state in ENDED and for_s >= _SETTLES_S.get(job.state, 2.0)
 
 
+def is_requeued(before: Job, now: Job) -> bool:
+    """Whether Slurm starts a job again that had begun. Only its controller counts starts: else there are none."""
+    return now.state in WAITS or now.restarts > before.restarts
+
+
 def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = False) -> Result:
     """How a run whose job is over ended. `state` has the verdicts of its last start, `output` the job's last words."""
     result = final(state) if state.verdicts else None
@@ -42,7 +47,9 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
-        return replace(ended, message=f"{ended.message}{who}" if job.hosts else f"stopped before it began{who}")
+        # The accounting names no nodes.
+        how = ended.message if job.hosts or result or state.ranks.began else "stopped before it began"
+        return replace(ended, message=how + who)
     if job.state == "COMPLETED":
         return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
     if job.state == GONE:

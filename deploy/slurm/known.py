@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
+from ..host.jobs import AWAY
 from ..job.again import command_of
 from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
@@ -18,7 +19,7 @@ from ..job.options import FLAG, flag_of
 from ..report.console import Console
 from ..run.files import folders, record, resumable
 from ..run.files.resumable import Asked
-from .login import Login
+from .login import Login, Unknown
 from .plan import JobRequest
 
 
@@ -109,6 +110,8 @@ def number_of(known: Known, login: Login, console: Console) -> str:
     if known.number:
         return known.number
     number, job, words = login.state(known.run)
+    if not number and job and job.state == AWAY:
+        raise Unknown(login.host.name, "Slurm does not answer")
     if not number or job is None:
         if words == "submitting":
             raise DeployError(f"{known.run}: another command submits its job at this moment", "try again in a minute")

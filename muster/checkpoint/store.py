@@ -145,9 +145,9 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
     `folder` may also be a run folder, or a checkpoint itself.
     """
     if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
-        return [(_creation(folder)[0], folder)] if folder.is_dir() else []
+        return [(_creation(folder), folder)] if folder.is_dir() else []
     folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
-    return [(created, path) for (created, _), path in _dated(folder)]
+    return _dated(folder)
 
 
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
@@ -182,8 +182,8 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
     keep = {newest.path, *(checkpoint.path for checkpoint in complete[:keep_last])}
     if keep_best and (best := _best(complete)):
         keep.add(best)
-    older = [point.path for point in with_manifest if point.manifest.created < newest.manifest.created]
-    doomed = [path for path in older if path not in keep]
+    then = newest.manifest.created
+    doomed = [point.path for point in with_manifest if point.manifest.created < then and point.path not in keep]
     for path in doomed:
         with suppress(OSError):  # the next prune tries again
             _delete(path)
@@ -247,10 +247,9 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
 
 def _complete(checkpoint: Checkpoint) -> bool:
     """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
-    sizes = {name: _size(checkpoint.path / name) for name in checkpoint.manifest.files}
-    here = {name: size for name, size in sizes.items() if size is not None}
-    whole = all(size == checkpoint.manifest.files[name].bytes for name, size in here.items())
-    return whole and (checkpoint.manifest.sharded or len(here) == len(sizes))
+    manifest = checkpoint.manifest
+    sizes = ((_size(checkpoint.path / name), file.bytes) for name, file in manifest.files.items())
+    return all(here == whole or (here is None and manifest.sharded) for here, whole in sizes)
 
 
 def _size(path: Path) -> int | None:
@@ -264,7 +263,7 @@ def _newest_first(folder: Path) -> list[Path]:
     return [path for _, path in _dated(folder)]
 
 
-def _dated(folder: Path) -> list[tuple[tuple[float, str], Path]]:
+def _dated(folder: Path) -> list[tuple[float, Path]]:
     """Every checkpoint in `folder` and when it was written, the newest first.
 
     An `.old-` folder counts if its replacement was not yet renamed into place.
@@ -277,13 +276,13 @@ def _dated(folder: Path) -> list[tuple[tuple[float, str], Path]]:
     return sorted(((_creation(path), path) for path in steps.values()), reverse=True)
 
 
-def _creation(path: Path) -> tuple[float, str]:
+def _creation(path: Path) -> float:
     manifest = manifest_or_none(path)
     if manifest:
-        return manifest.created, path.name
+        return manifest.created
     with suppress(OSError):
-        return path.stat().st_mtime, path.name
-    return 0.0, path.name
+        return path.stat().st_mtime
+    return 0.0
 
 
 def now(folder: Path) -> float:
@@ -356,7 +355,7 @@ def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainEr
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
-    free = shutil.disk_usage(folder).free
+    free = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free
     return TrainError(
         f"{folder}: the disk is full: the checkpoint of step {step} needs {amount(needed)}, {amount(free)} are free",
         "free some space or keep fewer checkpoints; the earlier checkpoints are intact",

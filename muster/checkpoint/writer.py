@@ -183,7 +183,7 @@ class BackgroundWriter:
 
 def _newest(folder: Path) -> float:
     """When the newest checkpoint of a folder was written; 0 without one."""
-    return store.listed(folder)[0][0] if store.listed(folder) else 0.0
+    return next((created for created, _ in store.listed(folder)), 0.0)
 
 
 def _lower_priority() -> None:

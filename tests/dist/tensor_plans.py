@@ -25,7 +25,7 @@ WRONG: dict[str, tuple[Mapping[str, str | None], str]] = {
     "table-that-is-read-as-well": ({"table": f"{ROWS}(input_layouts=Replicate())"}, "plan"),
     "unknown-module": ({"blocks.*.qkv": f"{COLUMNS}()"}, "no such module"),
     "no-style": ({"blocks.*.mix": "'rowwise'"}, "not a ParallelStyle"),
-    "nothing": (dict.fromkeys(GOOD), "cuts no weight"),
+    "nothing": (dict.fromkeys(GOOD), "shards no weight"),
 }
 # A layer whose columns are q, k and v, not heads: cut in two, each half has parts of other heads.
 BY_HEAD = ".unflatten(-1, (-1, 3, WIDTH // HEADS)).permute(3, 0, 2, 1, 4)"

@@ -100,6 +100,49 @@ def test_the_log_of_a_rank_is_searched_and_followed(page, board, tmp_path):
     assert log.inner_text() == "loss 0.25"
 
 
+def test_lines_of_a_log_that_come_late_are_not_shown_as_those_of_another(page, board, tmp_path):
+    """The answer was taken for the log that was chosen when it came to its end, and stood there until that one grew."""
+    going_on(tmp_path / "runs/first")
+    page.add_init_script(
+        """const text = Response.prototype.text, wait = (done) => setTimeout(done, 3000);
+        Response.prototype.text = async function () {
+          if (this.url.includes("rank-0.log")) {
+            document.documentElement.dataset.begun = 1;
+            await new Promise(wait);
+            document.documentElement.dataset.over = 1;
+          }
+          return text.call(this);
+        };"""
+    )
+    page.goto(f"{board}run/first/")
+    choice = page.get_by_label("log", exact=True)
+    choice.select_option("logs/rank-0.log")
+    page.locator("html[data-begun]").wait_for(state="attached")
+    choice.select_option("logs/rank-1.log")
+    page.locator("html[data-over]").wait_for(state="attached")
+    page.wait_for_timeout(1500)
+    assert "hello from 1" in page.locator("#logs pre").inner_text()
+
+
+def test_an_answer_that_is_cut_short_is_asked_for_again(page, board, tmp_path):
+    """Its mark was taken as that of what is shown: the list stayed as it was until something else changed."""
+    page.goto(board)
+    page.get_by_text("No runs lie here yet").wait_for()
+    cut = []
+
+    def cut_one(route):
+        answer = route.fetch()
+        body = answer.body()
+        cut.extend([route.request.url] * (not cut and answer.status == 200))
+        route.fulfill(response=answer, body=body[:40] if len(cut) == 1 and answer.status == 200 else body)
+        cut.extend([""] * (answer.status == 200))
+
+    page.route("**/runs.json*", cut_one)
+    plain_run(tmp_path / "runs/done", 1)
+    page.get_by_role("link", name="done").wait_for()
+    assert cut
+
+
 def test_the_list_is_searched_and_sorted(page, board, tmp_path):
     sample(tmp_path / "runs/long", 900)
     plain_run(tmp_path / "runs/broken", 1)

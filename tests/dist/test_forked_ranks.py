@@ -15,15 +15,17 @@ from tests.dist.conftest import HOME, OURS, TORCHS, environment
 
 # Left out are variables that differ from start to start: ports, ids, files, MUSTER_LIFE.
 LOOKS = """
-import json, os, random, signal, sys
+import faulthandler, json, os, random, signal, sys
 before = "torch" in sys.modules
 import torch
+def annotated(x: int): ...
 here = {
-    "name": __name__, "file": __file__, "argv": sys.argv,
+    "name": __name__, "file": __file__, "argv": sys.argv, "annotated": str(annotated.__annotations__),
+    "beside": {n: v for n, v in globals().items() if n in ("__doc__", "__package__", "__annotations__")},
     "orig": sys.orig_argv, "path": sys.path[0], "folder": os.getcwd(),
     "main": sys.modules["__main__"].__dict__ is globals(), "session": os.getsid(0) == os.getpid(),
     "signals": [str(signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
-    "buffered": not sys.stdout.write_through, "threads": torch.get_num_threads(),
+    "buffered": not sys.stdout.write_through, "crashes": faulthandler.is_enabled(), "threads": torch.get_num_threads(),
     "foreign": sorted(name for name in sys.modules if name.split(".")[0] in ("trainer", "muster")),
     "environment": {k: v for k, v in os.environ.items() if not any(n in k for n in ("PORT", "ID", "FILE", "LIFE"))},
 }
@@ -64,12 +66,15 @@ def _seen(folder):
     return [json.loads((file.read_text(), file.unlink())[0]) for file in files]
 
 
-@pytest.mark.parametrize("words", [["train.py", "--lr", "3e-4"], ["-m", "pkg.train", "--lr", "3e-4"]])
-def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words):
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [(["train.py", "--lr", "3e-4"], {}), (["-m", "pkg.train", "--lr", "3e-4"], {"PYTHONFAULTHANDLER": "1"})],
+)
+def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words, given):
     (tmp_path / "pkg").mkdir()
     for place in (tmp_path / "train.py", tmp_path / "pkg" / "train.py"):
         place.write_text(LOOKS)
-    forked, started = (Started(module, words, tmp_path, ranks=2).looks() for module in (OURS, TORCHS))
+    forked, started = (Started(module, words, tmp_path, ranks=2, **given).looks() for module in (OURS, TORCHS))
 
     # docs/how-to/launch.md: for scripts that start processes of their own.
     more = [{name: seen["here"]["environment"].pop(name) for name in ("NNODES", "NODE_RANK")} for seen in forked]
@@ -122,12 +127,31 @@ def test_what_a_script_sets_before_it_imports_torch_has_its_effect(tmp_path, nam
     assert out.splitlines() == [f"begins {answer is None}", answer or "1 OFF True True"]
 
 
-@pytest.mark.parametrize("name", ["trainer", "muster"])
-def test_a_users_own_module_of_a_name_of_ours_is_the_one_that_is_imported(tmp_path, name):
+@pytest.mark.parametrize("name", ["trainer", "muster", "secrets"])
+def test_a_users_own_module_of_a_name_of_ours_or_of_pythons_is_the_one_that_is_imported(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("whose = 'mine'")
     (tmp_path / "train.py").write_text(f"import {name}; print({name}.whose)")
     assert Started(OURS, ["train.py"], tmp_path).ended()[0] == "mine\n"
+
+
+SPAWNS = """
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+class Batch: ...
+def batch(_): return Batch()
+if __name__ == "__main__":
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        print(type(pool.submit(batch, 0).result()) is Batch)
+"""
+
+
+@pytest.mark.parametrize("words", [["train.py"], ["-m", "train"]])
+def test_what_a_spawned_child_sends_is_of_the_scripts_own_class(tmp_path, words):
+    """As a batch of a DataLoader is whose workers are spawned: pickle looks in the child's name for the script."""
+    (tmp_path / "train.py").write_text(SPAWNS)
+    out, err, _ = Started(OURS, words, tmp_path).ended()
+    assert out == "True\n", err
 
 
 def test_a_plain_torchrun_starts_ranks_as_torchs_own_does(tmp_path):
@@ -201,7 +225,9 @@ def test_a_rank_is_no_fork_where_torchrun_asked_cuda_for_gpus_also_if_there_are_
 
 
 WAITS = """
-import os, sys, time, torch
+import os, sys, time
+if "-" in sys.argv: os.environ["OMP_NUM_THREADS"] = "2"
+import torch
 open(os.environ["HERE"] + f"/{os.environ['TORCHELASTIC_RESTART_COUNT']}-{os.getpid()}", "w").close()
 time.sleep(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 600)
 """
@@ -218,10 +244,15 @@ def _ranks(folder, attempt, count):
 
 
 @pytest.fixture
-def waiting(tmp_path):
-    """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again."""
+def waiting(tmp_path, request):
+    """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again.
+
+    With `-` each has a Python of its own.
+    """
     (tmp_path / "train.py").write_text(WAITS)
-    each = Started(OURS, ["--max-restarts=1", "train.py"], tmp_path, ranks=2, HERE=str(tmp_path))
+    each = Started(
+        OURS, ["--max-restarts=1", "train.py", *getattr(request, "param", "")], tmp_path, ranks=2, HERE=str(tmp_path)
+    )
     yield each.process, _ranks(tmp_path, 0, 2)
     each.process.kill()
     each.process.wait()
@@ -234,6 +265,7 @@ def test_a_rank_that_is_killed_comes_back(tmp_path, waiting):
     assert not any(alive(pid) for pid in (*ranks, *_ranks(tmp_path, 1, 2)))
 
 
+@pytest.mark.parametrize("waiting", ["", "-"], indirect=True)
 def test_nothing_is_left_of_a_torchrun_that_is_killed(waiting):
     torchrun, ranks = waiting
     below = [each.pid for each in psutil.Process(psutil.Process(ranks[0]).ppid()).children()]

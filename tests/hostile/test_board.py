@@ -230,6 +230,13 @@ def test_rubbish_ends_no_board(board, sent):
     assert board.ask("runs.json")[0] == 200
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("sent", [b"http://[", b"/%s/runs.json?" + b"a=1&" * 40])
+def test_an_address_that_is_none_prints_nothing_in_the_board_s_terminal(board, sent):
+    head = b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+    assert board.raw(head % (sent.replace(b"%s", board.server.token.encode()), board.port)) == b""
+
+
 class Strangers:
     """Hosts that mean harm: their runs, as their answers were read."""
 

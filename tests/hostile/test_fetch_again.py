@@ -27,6 +27,7 @@ def rig(hostile):
         "home/notes.txt": "mine",
         "logs/rank-0.log": "said",
         "nodes/.evil.last": "",
+        ".sent.lock": "",
     }.items():
         (run / path).parent.mkdir(parents=True, exist_ok=True)
         (run / path).write_text(text)

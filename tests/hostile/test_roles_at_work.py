@@ -16,7 +16,7 @@ from deploy.job.roles.role import read
 from lab.ports import free_port
 from muster.errors import Refused
 from trainer.node.ending.rank_lives import Life
-from trainer.node.membership import peers
+from trainer.node.membership import meeting, peers
 from trainer.node.roles import ready
 from trainer.node.roles.part import Part
 from trainer.node.roles.plan import BROKE, READY, RUNS, WAITS, Node, Plan, Role
@@ -38,7 +38,7 @@ def part(tmp_path):
     made.log, made.ask_it = tmp_path / "logs/rank-0.log", lambda row: peers.ask(*nodes["server"][:2], KEY, row)
     yield made
     made._closed.set()
-    peers.close(made._listening)
+    meeting.close(made._listening)
 
 
 @pytest.fixture

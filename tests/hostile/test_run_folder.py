@@ -135,3 +135,39 @@ def test_ranks_lines_are_read_through_no_link(planted):
     (run_dir.parent.parent / "ours/rank-0.log").write_text(MINE)
     assert logs.take({0: "master"}) == []
     (run_dir.parent.parent / "ours/rank-0.log").unlink()
+
+
+@pytest.mark.parametrize("name", ["outcome/a.json", "nodes/a.json", "ranks/rank-0.jsonl", "metrics.jsonl"])
+def test_what_is_planted_for_a_follower_stops_it_nowhere_and_shows_nothing_of_ours(planted, tmp_path, name):
+    """A pipe held it for ever, a device filled its memory, and a folder ended it, while the run went on."""
+    run_dir, plant = planted
+    (run_dir / "ranks").mkdir(exist_ok=True)
+    (tmp_path / "ours/file").write_text(
+        '{"t": 1.0, "kind": "x", "node": "a", "verdict": "done", "step": 1, "loss": 7}\n'
+    )
+    follower = follow.Follower(run_dir)
+    for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda _: plant(name)):
+        make(run_dir / name)
+        assert [event for event in follower.read() if event["kind"] != "unread"] == []
+        (run_dir / name).rmdir() if (run_dir / name).is_dir() else (run_dir / name).unlink()
+    (tmp_path / "ours/file").write_text(MINE)
+
+
+def test_a_file_that_goes_while_a_follower_looks_or_that_it_may_not_read_is_counted_and_ends_nothing(
+    planted, monkeypatch
+):
+    run_dir, _ = planted
+    (run_dir / "ranks").mkdir(exist_ok=True)
+    line = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
+    follower, opened = follow.Follower(run_dir), own_files.open_to_read
+
+    def refused(run_dir, name):
+        if name.endswith("rank-0.jsonl"):
+            raise PermissionError(13, "Permission denied")
+        return opened(run_dir, name)
+
+    monkeypatch.setattr(own_files, "open_to_read", refused)
+    for rank in (0, 1):
+        (run_dir / f"ranks/rank-{rank}.jsonl").write_text(line)
+    assert sorted(event["kind"] for event in follower.read()) == ["stopping", "unread"]
+    assert follower.read() == []

@@ -16,7 +16,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
-from deploy.send.packages import base, install, requirements, uv
+from deploy.send.packages import base, install, requirements, resolve, store, uv
 from deploy.send.packages.exchange import ToolFailed
 from deploy.send.packages.from_source import git
 from deploy.send.packages.inside import tools
@@ -33,6 +33,8 @@ FILES = dict(
         index.wheel("other", "1.0", ""),
         index.wheel("evil", "1.0", "raise SystemExit('owned')"),
         index.source("sourced", "1.0", ""),
+        index.wheel("torchvision", "0.28.0", "", needs="torch==2.13.0"),
+        index.wheel("torchaudio", "2.11.0", ""),
     ]
 )
 DESCRIBED = {
@@ -394,6 +396,14 @@ def test_this_machine_is_named_where_it_reaches_no_index(bring):
     with pytest.raises(DeployError, match="this machine: it reaches no package index"):
         bring("-i http://127.0.0.1:9/simple\nplain", a)
     assert a.orders == ["describe"]
+
+
+def test_this_machine_is_named_where_a_host_waits_for_wheels_that_it_cannot_fetch(bring, monkeypatch):
+    bring("plain==1.0\n", Place("a"))
+    monkeypatch.setattr(resolve, "find_offers", lambda *asked: (_ for _ in ()).throw(uv.Failed("error: dns error")))
+    with pytest.raises(HostsFailed) as refused:
+        bring("plain==1.0\n", Place("b", fails={"install": NO_INDEX}))
+    assert "this machine: it reaches no package index: dns error" in str(refused.value.faults["b"])
 
 
 def test_a_host_with_other_files_is_named_and_loses_them(bring):
@@ -800,10 +810,9 @@ wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "
     [
         ("error: command 'gcc' failed", "compiler"),
         ("No space left on device (os error 28)", "docker system df"),
-        ("`torch==1` excludes torch 2 of the base", "activate an environment that has that version; on hosts: --image"),
         (
-            "torchvision==1 of the index is not built for torch 2+cpu of the base, which must have torchvision itself",
-            "pytorch/",
+            "`torch==1` excludes torch 2 of the base",
+            "processes in an environment that has that version; on hosts: --im",
         ),
         ("the package does not satisfy Python>=3.13", "on hosts: --image"),
         ("anything else", "--requirements no"),
@@ -811,3 +820,42 @@ wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "
 )
 def test_the_hint_is_the_next_step(words, hint):
     assert hint in install.hint(words)
+
+
+@pytest.mark.parametrize("line", ["torchvision", "torchaudio"])
+def test_a_sister_of_torch_that_is_built_for_cuda_is_refused_with_the_index_that_has_another(bring, line):
+    with pytest.raises(ToolFailed) as refused:
+        bring(f"{line}\n", Place("a"))
+    assert f"{line}==" in str(refused.value)
+    assert "built for CUDA, not for torch 2.13.0+cpu of the base" in str(refused.value)
+    assert refused.value.hint.startswith("name PyTorch's own index for CPUs beside yours: pip config set")
+
+
+def test_who_names_no_index_gets_the_sister_of_torch_that_pytorchs_own_has(bring, monkeypatch):
+    row = f"torchvision==0.28.0+cpu --hash=sha256:{'0' * 64}"
+
+    class Resolving:
+        """Of two indexes that are not asked here: the usual one has what is built for CUDA."""
+
+        def __init__(self, question, tool, scratch):
+            self.variables = tool.settings.variables
+
+        def lock(self):
+            if self.variables.get("UV_TORCH_BACKEND") == "cpu":
+                return store.Lock((row,), torch="2.13.0+cpu")
+            raise resolve.OtherTorch("torchvision==0.28.0 of the index")
+
+    class Seen(Place):
+        """Keeps the settings that it installs with."""
+
+        def run(self, exchange, order, *rest):
+            if order["mode"] == "install":
+                self.backend = exchange._settings.variables.get("UV_TORCH_BACKEND")
+            return super().run(exchange, order, *rest)
+
+    monkeypatch.setattr(resolve, "Resolving", Resolving)
+    monkeypatch.setattr(Settings, "indexes", ())
+    first, later = Seen("a"), Seen("b")
+    assert bring("torchvision\n", first).lock.lines == (row,)
+    bring("torchvision\n", later)
+    assert (first.backend, later.backend) == ("cpu", "cpu"), "also with the lock of before"

@@ -1,16 +1,21 @@
 """Each way a host cannot be reached has its own kind, its own words and a next command; good hosts are unharmed."""
 
+import os
+import shlex
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.door import session
+from deploy.door import reasons, session
+from deploy.door.trust import trust
 from deploy.job.inventory import Host
 from lab.ports import free_port
 from lab.waiting import until
+from tests.ssh import conftest
 
 
 @pytest.fixture
@@ -72,7 +77,8 @@ def test_a_port_nobody_listens_on(client, refusal):
     port = free_port()
     fault = refusal(Host("gpu-a", "127.0.0.1", port))
     assert fault.kind == "refused"
-    assert f"127.0.0.1:{port} refuses the connection" in fault.message
+    refused = f"127.0.0.1:{port} refuses the connection"
+    assert fault.message == f"gpu-a: {refused}: no SSH server listens there, or a firewall rejects it"
 
 
 def test_a_black_hole_ends_after_the_connect_timeout(client, refusal, deaf):
@@ -113,6 +119,58 @@ def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, ref
     assert "there is none to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
+
+
+def test_a_key_that_the_settings_name_by_the_host_is_told_by_its_file(client, server, refusal, tmp_path):
+    host = server().host
+    (tmp_path / "a" / "authorized").write_text("")
+    client.key.rename(tmp_path / "key-127.0.0.1")
+    client.settings("Host *", f"IdentityFile {tmp_path}/none-%h", identity=tmp_path / "key-%h")
+    message = refusal(host).message
+    assert f"offered {tmp_path}/key-127.0.0.1 (SHA256:" in message
+    assert message.endswith(f"; {tmp_path}/none-127.0.0.1 does not exist")
+
+
+def test_a_host_whose_certificate_has_expired_is_told_so(client, server, refusal, tmp_path):
+    host, key, ca = (
+        server(f"HostCertificate {tmp_path}/a/key_ed25519-cert.pub"),
+        tmp_path / "a/key_ed25519.pub",
+        tmp_path / "ca",
+    )
+    host.stop()
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", ca], check=True)
+    sign = ["ssh-keygen", "-q", "-s", ca, "-I", "a", "-h", "-n", "127.0.0.1", "-V", "20200101:20210101", key]
+    subprocess.run(sign, check=True)
+    host.start()
+    client.known_hosts.write_text(f"@cert-authority * {ca.with_suffix('.pub').read_text()}")
+    fault = refusal(host.host)
+    assert fault.kind == "unknown-key"
+    assert fault.message.endswith("(ssh-ed25519-cert-v01@openssh.com). Certificate invalid: expired")
+
+
+@pytest.fixture
+def closed_account(sshd, monkeypatch, tmp_path):
+    """Let the servers of this test refuse each account behind its key, as PAM does for one that has expired."""
+    if os.getuid():
+        pytest.skip("PAM's settings are root's to write")
+    program = tmp_path / f"sshd-{tmp_path.name}"
+    program.symlink_to(sshd)
+    rules = Path("/etc/pam.d") / program.name
+    rules.write_text("auth required pam_permit.so\naccount required pam_deny.so\nsession required pam_permit.so\n")
+    monkeypatch.setattr(conftest, "SSHD", str(program))
+    yield
+    rules.unlink()
+
+
+def test_a_key_that_is_taken_for_an_account_that_is_closed_is_not_told_as_rejected(closed_account, server, refusal, me):
+    fault = refusal(server("UsePAM yes").host)
+    assert fault.kind == "closed"
+    assert f" takes {me}'s key, then hangs up" in fault.message
+
+
+@pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
+def test_what_another_system_calls_the_same_is_the_same(words, kind):
+    assert reasons.kind_of(f"ssh: connect to host gpu-a port 22: {words}") == kind
 
 
 def test_a_server_that_hangs_up_after_some_keys_is_told_so(client, server, refusal, tmp_path):
@@ -176,8 +234,25 @@ def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
     assert fault.kind == "changed-key"
     assert "HAS CHANGED" in fault.message
     assert f"{client.known_hosts}:" in fault.message
-    assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}'" in fault.hint
+    assert f"ssh-keygen -R '[127.0.0.1]:{changed.port}' -f {client.known_hosts}`" in fault.hint
     assert client.known_hosts.read_text() == before
+
+
+def test_the_command_that_forgets_a_changed_key_does_so_under_its_alias_and_in_its_file(client, server, refusal):
+    changed = server()
+    client.settings("Host *", "HostKeyAlias the-node")
+    client.known_hosts.write_text(changed.known().replace(f"[127.0.0.1]:{changed.port}", "the-node"))
+    changed.stop()
+    for kind in ("ed25519", "rsa"):
+        changed.new_key(kind)
+    changed.start()
+    asked = [changed.host]
+    refused = trust(asked, lambda question: False, lambda line: None).faults["a"]
+    hint = refusal(changed.host).hint
+    assert refused.hint == hint
+    forget = hint.partition("`ssh-keygen -R ")[2].partition("`")[0]
+    subprocess.run(["ssh-keygen", "-R", *shlex.split(forget)], check=True)
+    assert refusal(changed.host).kind == "unknown-key"
 
 
 def test_a_revoked_host_key_is_refused_though_it_is_known(client, server, refusal):

@@ -108,6 +108,20 @@ def test_where_a_connection_takes_few_sessions_many_commands_run_at_once(server,
     assert answers == {number: f"{number}\n" for number in range(4)}
 
 
+def test_a_further_connection_that_ends_is_opened_again_where_the_first_one_stands(server, places):
+    with session.open_all([server("MaxSessions 1").host]) as results:
+        opened = one(results)
+        before = set(masters(places))
+        kept = [opened.stream(["cat"]) for _ in range(2)]
+        (further,) = set(masters(places)) - before
+        further.kill()
+        further.wait()
+        assert opened.run(["echo", "on"]).out == "on\n"
+        assert opened.is_open
+        for stream in kept:
+            stream.close()
+
+
 def test_a_server_that_takes_no_session_is_named(server, places):
     assert fault_of(server("MaxSessions 0").host).kind == "sessions"
 

@@ -31,6 +31,12 @@ def test_arguments_arrive_as_they_are(opened):
     assert done == session.Done(0, "|".join(odd) + "|", "")
 
 
+def test_a_name_that_is_no_text_arrives_as_it_was_typed(opened):
+    assert opened.run(["sh", "-c", 'printf %s "$1" | od -An -tx1', "sh", os.fsdecode(b"caf\xe9")]).out.split() == [
+        *("63", "61", "66", "e9")
+    ]
+
+
 def test_exit_code_output_and_errors_come_apart(opened):
     done = opened.run(["sh", "-c", "echo out; echo err >&2; exit 7"], check=False)
     assert done == session.Done(7, "out\n", "err\n")

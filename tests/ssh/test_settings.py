@@ -1,11 +1,13 @@
 """The user's SSH settings hold as they do for ssh: aliases, includes, users, jump hosts, several known_hosts files."""
 
+import re
+import tempfile
 import threading
 
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.door import session
+from deploy.door import session, settings
 from deploy.job.inventory import Host
 from lab import waiting
 from lab.ports import free_port
@@ -169,6 +171,25 @@ def test_words_of_ssh_are_told_with_the_file(client):
     with pytest.raises(UsageError, match="banana") as caught:
         hello(Host("gpu-a", "gpu-a"))
     assert str(client.config) in caught.value.message
+
+
+def test_an_option_that_this_ssh_lacks_is_not_the_reason_of_a_refusal(client):
+    client.settings("Host *", "RSAAuthentication yes", "Port banana")
+    with pytest.raises(UsageError, match="banana"):
+        hello(Host("gpu-a", "gpu-a"))
+
+
+@pytest.mark.parametrize("variable", ["~no-such-user/config", "/" + "x" * 300, ""])
+def test_without_settings_or_a_name_nothing_is_asked_and_nothing_left(monkeypatch, tmp_path, variable):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(settings, "_PLAIN", re.compile(".*"))
+    monkeypatch.setattr(settings, "LONGEST_SOCKET", 1000)
+    monkeypatch.setenv("MUSTER_SSH_CONFIG", variable)
+    if not variable:
+        monkeypatch.setattr("os.getuid", lambda: 4_000_000)
+    with pytest.raises(UsageError, match="no such file" if variable else "4000000"):
+        hello(Host("gpu-a", "gpu-a"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_jump_hosts_in_a_circle_are_refused(client):

@@ -1,9 +1,13 @@
 """Trusting a host: what ssh-keygen shows is shown, a yes is written down once and holds, a change is never taken."""
 
+import resource
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
+from deploy.core.errors import UsageError
 from deploy.door import session
 from deploy.job.inventory import Host
 from lab.ports import free_port
@@ -122,6 +126,33 @@ def test_a_host_that_cannot_be_reached_does_not_keep_others_from_being_trusted(u
     done = session.trust([Host("x", "127.0.0.1", free_port()), unknown.host], lambda _: True, asked.append)
     assert done.faults["x"].kind == "refused"
     assert done.values["a"].startswith("trusted")
+
+
+def test_a_key_that_a_full_disk_cuts_is_told_as_not_written(unknown, client):
+    client.known_hosts.write_text("#" * 1000 + "\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        # The disk is full once the keys are shown.
+        full = 1100, before[1]
+        done = session.trust([unknown.host], lambda _: not resource.setrlimit(resource.RLIMIT_FSIZE, full), print)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert f"{client.known_hosts}: cannot be written" in done.faults["a"].message
+    assert session.trust([unknown.host], lambda _: True, print).values["a"].startswith("trusted: 2 keys")
+    with session.open_all([unknown.host]) as results:
+        assert not results.faults
+
+
+def test_a_full_disk_is_named_and_keeps_no_folder(client, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    folders = set(Path(tempfile.gettempdir()).glob("muster-*"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(UsageError, match="ssh's settings, in "), session.open_all([Host("a", "a")]):
+            pass
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert set(Path(tempfile.gettempdir()).glob("muster-*")) <= folders
 
 
 def test_a_file_that_cannot_be_written_is_told(unknown, client, asked):

@@ -210,7 +210,8 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     here = len(order.selection.home) + len(order.staged)
     words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
     words += [f"{here} were here already"] if here else []
-    if left := sorted(order.left, key=lambda folder: -order.left[folder]):
+    # What weighs nothing, such as a lock, nobody misses.
+    if left := sorted(filter(order.left.get, order.left), key=lambda folder: -order.left[folder]):
         size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
         words.append(
             f"{size} that can be downloaded again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it"

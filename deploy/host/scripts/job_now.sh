@@ -1,6 +1,6 @@
 #!/bin/sh
 # job-now RUN JOB BYTES: what Slurm says of a job now, in the lines of look_job; without JOB, first `id ID`, that of the run,
-# or `unsubmitted`, or `submitting` while somebody submits it. Then `end`, and the last BYTES of its output.
+# or `unsubmitted`, or `submitting` while somebody submits it, or `job away` alone. Then `end`, and the last BYTES of its output.
 . ./reading.sh
 . ./job_function.sh
 run=$1 job=$2
@@ -9,7 +9,8 @@ if [ -z "$job" ]; then
     job=$(piece job 0 100 | head -n 1)
     if [ -z "$job" ] && [ -e .submitting ]; then
         (flock -n 9) 9<.submit.lock || { echo submitting; echo end; exit 0; }
-        job=$(squeue --noheader --states=all --format=%i --name="$run" --user="$(id -un)" 2>/dev/null | not_earlier | tail -n 1)
+        job=$(squeue --noheader --states=all --format=%i --name="$run" --user="$(id -un)" 2>/dev/null) || { echo job away; exit; }
+        job=$(echo "$job" | not_earlier | tail -n 1)
     fi
     [ -n "$job" ] || { echo unsubmitted; echo end; exit 0; }
     echo "id $job"

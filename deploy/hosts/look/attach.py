@@ -30,7 +30,7 @@ from ...report.interrupts import CONTINUES, Detached, Interrupts
 from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
-from ...run.files import folders, locks, record
+from ...run.files import folders, locks, record, timeline
 from ...run.outcome import Result, may_continue
 from ...run.progress import WAIT_LOST_S, State
 from ...run.state import times
@@ -102,7 +102,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         interrupts.hold()
         members = [session for session in sessions if session.host.name in names]
         backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
-        story = record.story_since(run_dir, run_handle.since) if known else []
+        story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
 
 
@@ -163,9 +163,11 @@ def follow_until_done(
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
 
             def tell_and_keep(events: list[Event]) -> None:
+                nonlocal lock
                 for part in here.parts(events, time.time()):
                     tell(part)
-                record.keep_story(run_dir, state.story)
+                lock = lock or locks.hold_followed(run_dir)  # who followed it before may have left
+                timeline.keep(run_dir, state.story, lock is not None)
 
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests, interrupts.take_passed)
             tell(here.rest())

@@ -66,7 +66,7 @@ class HostRuns:
 
     def _watch(self) -> None:
         """Ask the hosts for their runs, as often as is due."""
-        asked_at = float("-inf")
+        asked_at = -_EVERY_S
         while not self._over.wait(0.5):
             now = time.monotonic()
             if now - self.looked_at < _LOOKED_S and now - asked_at > _EVERY_S:
@@ -77,19 +77,19 @@ class HostRuns:
     def _ask(self) -> None:
         try:
             answers = status.ask(self._cluster, observe.runs)
-        except DeployError as fault:
-            self.faults = [fault.message]
+        except (DeployError, OSError) as fault:  # such as too many open files: the next time may have them
+            self.faults = [str(fault)]
             return
         self._values = tables.run_values(answers.values)[-MOST_RUNS:]
         silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
-        self.faults = [*silent, *self._unfollowed.values()]
+        self.faults = silent + list(self._unfollowed.values())
 
     def _follow_running(self) -> None:
         """Follow the newest runs that go on and that no command follows here."""
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
         for value in reversed(self._values):
             run = value["run"]
-            if value["state"] in tables.ENDED or run in {*self._followed, *self._unfollowed} or _is_followed(run):
+            if value["state"] in tables.ENDED or run in self._followed | self._unfollowed or _is_followed(run):
                 continue
             if len(self._followed) >= _MOST_FOLLOWED:
                 return
@@ -101,8 +101,8 @@ class HostRuns:
         try:
             asked = replace(self._options, hosts=",".join(value["hosts"]), cluster="", run=run)
             attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
-        except DeployError as fault:
-            self._unfollowed[run] = f"{run}: cannot be followed: {fault.message}"
+        except (DeployError, OSError) as fault:
+            self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
         value["state"] = "unfinished"  # until the hosts are asked again
 
     def _start(self, work: Any, *given: object) -> threading.Thread:

@@ -13,24 +13,28 @@ WARN_S = 2.0
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Compare each clock with that of the rendezvous' host; the odd one is far from most others."""
+    """Compare each clock with that of the rendezvous' host; the odd one is far from most others.
+
+    Only what is beyond the possible error counts: an answer that came after seconds says little.
+    """
     if len(answers.clocks) < 2 or answers.meeting not in answers.clocks:
         return
-    zero = answers.clocks[answers.meeting][0]
+    zero, unsure = answers.clocks[answers.meeting]
     ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
+    least = {host: abs(ahead[host]) - error - unsure for host, (_, error) in answers.clocks.items()}
     # A host that is as far ahead takes its peers for dead: it trains, and in more than half of the runs the agents hang
     # at the end.
-    late = [host for host, seconds in ahead.items() if abs(seconds) >= answers.request.keep_alive_s]
-    far = [host for host, seconds in ahead.items() if abs(seconds) >= WARN_S]
+    late = [host for host, seconds in least.items() if seconds >= answers.request.keep_alive_s]
+    far = [host for host, seconds in least.items() if seconds >= WARN_S]
     if not far:
         return
     # This machine's own clock, at 0, counts too: if two hosts differ, it shows which one is wrong.
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
-    odd = tuple(host for host, (clock, _) in answers.clocks.items() if abs(clock - middle) >= WARN_S)
+    odd = tuple(host for host, (clock, error) in answers.clocks.items() if abs(clock - middle) - error >= WARN_S)
     shown = tuple(
         f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
         for host, s in ahead.items()
-        if abs(s) >= WARN_S
+        if host in far
     )
     fatal = bool(late) and answers.request.rendezvous == "c10d"
     symptom = (

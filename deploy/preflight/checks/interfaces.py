@@ -207,12 +207,15 @@ def _unaddressed(answers: Answers) -> Iterator[Finding]:
 def _without_address(answers: Answers, host: str) -> str:
     """The fastest of a host's such interfaces, if any. One that another is made of has the hardware address of that."""
     entries = answers.facts[host]["interfaces"]
-    mine, macs = entries.get(answers.plan.data[host].interface, {}), Counter(each["mac"] for each in entries.values())
+    mine, macs = (
+        entries.get(answers.plan.data[host].interface, {}),
+        Counter(each.get("mac") for each in entries.values()),
+    )
     alone = {
         name: entry["speed"]
         for name, entry in entries.items()
-        if entry["running"] and not entry["tunnel"] and not prediction.inner(answers.facts[host], name)
-        if macs[entry["mac"]] == 1 and all(address.startswith("fe80:") for address, _ in entry["addresses"])
+        if entry["running"] and not entry.get("tunnel") and not prediction.inner(answers.facts[host], name)
+        if macs[entry.get("mac")] == 1 and all(address.startswith("fe80:") for address, _ in entry["addresses"])
     }
     fastest = max(alone, key=lambda name: alone[name], default="")
     # What NCCL opens as RDMA needs no address (checks/rdma.py).

@@ -44,7 +44,9 @@ def check(answers: Answers) -> Iterator[Finding]:
         has = facts["resources"]
         yield from _shm(host, has, answers.request)
         yield from _temporary(host, has["disk"])
-        yield from _disk(host, {path: room for path, room in has["disk"].items() if path != "/dev/shm"})
+        # A system's image (composefs, squashfs) has no room by its nature, and a run writes nothing there.
+        image = "" if has["disk"].get("/", {}).get("writable", True) else "/"
+        yield from _disk(host, {path: room for path, room in has["disk"].items() if path not in ("/dev/shm", image)})
         yield from _memory(host, has["memory"], answers.request.processes)
         yield from _pace(host, has)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))

@@ -21,6 +21,8 @@ from .text import ProbeStream
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 # A preflight with all its measurements keeps its ports for some seconds.
 OTHERS_S = 30.0
+# So long a probe lives unasked, and so much longer for each host: in half of the rounds it only answers calls.
+LIFE_S, ROUND_S = 90.0, 2 * bandwidth.WAIT_S
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -44,7 +46,7 @@ def examine(
     talk = _Talk(shells, say)
     hosts = tuple(dict.fromkeys([*(shell.name for shell in shells), *(faults or {})]))
     names = [] if prediction.is_address(request.endpoint) else [request.endpoint]
-    wanted = {"do": "facts", "run": run, "resolve": names}
+    wanted = {"do": "facts", "run": run, "resolve": names, "life": LIFE_S + ROUND_S * len(hosts)}
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(request.decided(facts), hosts, facts=facts)
     listens = _listens(talk, answers)
@@ -258,14 +260,17 @@ def _in_rounds(
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
-    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts."""
-    best: dict[str, tuple[float, float]] = {}
+    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts.
+
+    Ours is read once: a laptop that wakes up sets it, and the hosts would seem to differ.
+    """
+    best, started = dict[str, tuple[float, float]](), time.time() - time.monotonic()
     for _ in range(CLOCK_ROUNDS):
         for host, answer in talk.ask(lambda host: {"do": "clock"}, CLOCK_S).items():
             asked, received = talk.times[host]
             half = (received - asked) / 2
             if host not in best or half < best[host][1]:
-                best[host] = (round(answer["time"] - (asked + half), 4), round(half, 4))
+                best[host] = (round(answer["time"] - started - (asked + half), 4), round(half, 4))
     return best
 
 
@@ -289,12 +294,12 @@ class _Talk:
 
         def ask_host(host: str) -> None:
             try:
-                asked, what = time.time(), question(host)
+                asked, what = time.monotonic(), question(host)
                 tell(what)
                 self.shells[host].send(what)
                 if wait_s:
                     answer = probe_answers.read(what["do"], self.shells[host].read(wait_s))
-                    self.times[host] = (asked, time.time())
+                    self.times[host] = (asked, time.monotonic())
                     by_host[host] = answer
                     tell(what)
             except DeployError as failed:

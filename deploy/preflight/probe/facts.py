@@ -35,6 +35,12 @@ GPU_FIELDS = (
 INFINIBAND, MOST_GIDS = "/sys/class/infiniband", 32
 # clone3 has one number on all processors.
 CLONE3 = (435,)
+# What starts the ranks of a run, as a word of its command: a file's name may have it too.
+LAUNCHER = re.compile(
+    r"(?:.*/)?torchrun|torch\.distributed\.(?:run|launch)|(?:.*\.)?trainer\.node\.(?:agent|launch\.\w+)"
+)
+# Who sends a run from here has its command behind its own.
+SENDER = re.compile(r"(?:.*/)?(?:muster|fab)")
 VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")
 
 
@@ -366,10 +372,13 @@ def leftovers():
     """
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        command = text("/proc/%s/cmdline" % pid).replace("\0", " ").strip()
-        known = re.search(r"torchrun|torch\.distributed\.(run|launch)|trainer\.node\.agent", command)
-        if not known or " preflight " in command or int(pid) == os.getpid() or namespace(pid) != namespace("self"):
+        words = text("/proc/%s/cmdline" % pid).split("\0")
+        first = next((place for place, word in enumerate(words) if LAUNCHER.fullmatch(word)), -1)
+        if first < 0 or any(map(SENDER.fullmatch, words[:first])):
             continue
+        if int(pid) == os.getpid() or namespace(pid) != namespace("self"):
+            continue
+        command = " ".join(words).strip()
         stat = text("/proc/%s/stat" % pid).rpartition(")")[2].split()
         if len(stat) > 19:
             age = uptime - int(stat[19]) / os.sysconf("SC_CLK_TCK")
@@ -413,5 +422,4 @@ def facts(asked):
         rdma_devices=os.path.isdir("/dev/infiniband") and bool(os.listdir("/dev/infiniband")),
         verbs=verbs(),
         **slow(GPUS_S),
-        time=time.time(),
     )

@@ -2,7 +2,7 @@
 
 conversation.py sends it as text to a Python on the host (text.py: facts.py and sockets.py in place of their imports),
 and asks in JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only
-between `listen` and its end, writes no file, and ends when its input closes or its time is up.
+between `listen` and its end, writes no file, and ends when its input closes or nobody has asked for its life.
 """
 
 import errno
@@ -271,7 +271,7 @@ class Probe:
     """The event loop for standard input, listeners, connections and timers, in one thread."""
 
     def __init__(self):
-        self.ready, self.ends = selectors.DefaultSelector(), time.monotonic() + LIFE_S
+        self.ready, self.life, self.ends = selectors.DefaultSelector(), LIFE_S, time.monotonic() + LIFE_S
         self.timers, self.number, self.listening = [], 0, []
         self.run, self.host, self.input, self.going = "", "", b"", True
         self.watch(0, selectors.EVENT_READ, self.hear)
@@ -316,6 +316,7 @@ class Probe:
         for line in lines:
             asked = json.loads(line.decode())
             getattr(self, "do_" + asked["do"])(asked)
+        self.ends = time.monotonic() + self.life
 
     def say(self, did, answer):
         """Write an answer as one line."""
@@ -326,7 +327,7 @@ class Probe:
     def do_facts(self, asked):
         """Remember the name that the client gives us, and report the facts of this host."""
         self.run, self.host = asked["run"], asked["host"]
-        self.ends = time.monotonic() + asked.get("life", LIFE_S)
+        self.life = asked.get("life", LIFE_S)
         self.say("facts", facts(asked))
 
     def do_listen(self, asked):
@@ -399,12 +400,10 @@ class Probe:
             results.append(result)
             if len(results) == len(targets):
                 next_hops(targets, results)
-                self.say("connect", {"results": results, "time": time.time()})
+                self.say("connect", {"results": results})
 
         for target in targets:
             Dial(self, target, done)
-        if not targets:
-            self.say("connect", {"results": [], "time": time.time()})
 
     def do_clock(self, asked):
         """Report the time on this host."""

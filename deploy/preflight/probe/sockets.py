@@ -9,9 +9,12 @@ import re
 import socket
 import subprocess
 import sys
+import time
 
 # Of a firewall's rule that is told: forty of them are one answer.
 MOST_LETTERS = 400
+# Each program of a firewall may take so long, and all of them less than a probe's answer may (conversation.LISTEN_S).
+PROGRAM_S, FIREWALL_S = 3.0, 6.0
 
 
 def text(path):
@@ -108,9 +111,10 @@ def way(address):
     return nearest
 
 
-def run(argv):
-    """A program's answer, for which it has 3 s."""
-    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=3, check=False)
+def run(argv, until):
+    """A program's answer, for which it has PROGRAM_S, and no longer than until this moment."""
+    left = min(PROGRAM_S, until - time.monotonic())
+    return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=left, check=False)
 
 
 def firewall():
@@ -118,11 +122,11 @@ def firewall():
 
     `read`: whether we may read them. Later questions show which counts have grown.
     """
-    rules, hits, read = [], [], False
+    rules, hits, read, until = [], [], False, time.monotonic() + FIREWALL_S
     for program in ("iptables", "ip6tables"):
         for table in ("raw", "mangle", "nat", "filter"):
             try:
-                done = run([program, "-t", table, "-S", "-v"])
+                done = run([program, "-t", table, "-S", "-v"], until)
             except (OSError, subprocess.TimeoutExpired):
                 break
             read = read or not done.returncode
@@ -133,7 +137,7 @@ def firewall():
                     six = "6" if program == "ip6tables" else ""
                     rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
     try:
-        done = run(["nft", "list", "ruleset"])
+        done = run(["nft", "list", "ruleset"], until)
         own = nft_rules(done.stdout.decode(errors="replace"), read)
         rules, hits, read = (
             rules + [rule for rule, _ in own],

@@ -76,7 +76,7 @@ class Server(HTTPServer):
 
     def _answer(self, request: Any, client_address: Any) -> None:
         try:
-            with suppress(OSError):  # a reader that goes away, or is too slow
+            with suppress(OSError, ValueError):  # a reader that goes away or is too slow, an address that is none
                 self.finish_request(request, client_address)
         finally:
             self.shutdown_request(request)

@@ -16,7 +16,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...run import events as run_events
 from ...run.files import apart, own_files
-from ...run.files.record import story_since
+from ...run.files.record import story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
 from .lines import MISSING, LinesRead, Share, children
@@ -147,7 +147,7 @@ def load(
         script=script,
         telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes, share),
         scalars=_by_node(folder, "scalars", run_events.of_scalars, notes, share),
-        story=story_since(folder),
+        story=story_of(folder),
     )
 
 

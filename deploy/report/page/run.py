@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core import text as words
+from ...core.errors import DeployError
+from ...job.again import command_of
 from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
@@ -207,7 +209,11 @@ def _sent(run: RunData) -> list[tuple[str, str]]:
 
 
 def write(run_dir: Path) -> Path:
-    """Build report.html from the run folder; returns its path."""
+    """Build report.html from the run folder; returns its path. Raises DeployError where it cannot be written."""
     path = run_dir / "report.html"
-    own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
+    try:
+        own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
+    except OSError as fault:
+        what = f"{path}: cannot be written: {fault.strerror}"
+        raise DeployError(what, f"then: {command_of('report', more=run_dir.name)}") from fault
     return path

@@ -10,11 +10,10 @@ import statistics
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...causes.end_causes import Cause
 from ...core import formats, provenance
 from ...core.errors import BadAnswer, DeployError, UsageError
 from ...core.fields import (
@@ -33,11 +32,10 @@ from ...core.fields import record as shaped
 from ...core.names import RunId, asked, node_name, run_id
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
-from ..inquest.causes import Finding
 from ..outcome import Result, downloads
 from ..progress import State
-from ..state.story import Happening, Story
-from . import folders, own_files
+from ..state.story import Happening
+from . import folders, own_files, timeline
 
 _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
@@ -51,7 +49,9 @@ _FACTS = shaped(
         "nodes": optional(array(node_name, 10_000)),
         "workers": optional(whole(0, 10_000)),
         "arguments": optional(_TEXTS),
-        "starts": optional(array(shaped({}, {"t": real(0.0, 1e11)}, others=tree()), 10_000)),
+        "starts": optional(
+            array(shaped({}, {"t": real(0.0, 1e11), "story": optional(whole())}, others=tree()), 10_000)
+        ),
         "hosts": optional(_TEXTS),
         "script": optional(flag),
         "again": optional(text(1 << 16)),
@@ -71,14 +71,6 @@ _FACTS = shaped(
         "bare": optional(flag),
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
-)
-_MOST_STORY = 20_000  # lines
-_CUT = f"timeline.jsonl is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_OF_TROUBLE = {"node": text(200, r"[\w.:-]*"), "rank": optional(whole(0, 1 << 16)), "other": text(200), "t": real()}
-_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_OF_TROUBLE, "lasting": flag})
-_LINE = shaped(
-    {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
-    {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
 )
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
@@ -194,7 +186,13 @@ def open_start(
             f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
         ) from fault
     before = facts(run_dir)
-    start = {"t": now, "backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {
+        "t": now,
+        "story": timeline.size(run_dir),
+        "backend": backend,
+        "nodes": list(names),
+        "arguments": list(choice.arguments),
+    }
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
@@ -247,7 +245,10 @@ def give_to_image_user(run_dir: Path) -> None:
 
 
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
-    """Write outcome.json and timeline.jsonl; returns the outcome. `seconds`: since this start."""
+    """Write outcome.json and timeline.jsonl, where the disk has room; returns the outcome. `seconds`: since this start.
+
+    Who shows the end writes its page, too, and says what cannot be written.
+    """
     values, remains = state.training.evaluated.get("values", {}), state.nodes.remains
     outcome = {
         "t": round(time.time(), 3),
@@ -271,36 +272,16 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         **({"unread": state.story.unread} if state.story.unread else {}),
         **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
     }
-    keep_story(run_dir, state.story)
-    write_json(run_dir / "outcome.json", outcome)
+    timeline.keep(run_dir, state.story)
+    with suppress(OSError):
+        write_json(run_dir / "outcome.json", outcome)
     return outcome
 
 
-def keep_story(run_dir: Path, story: Story) -> None:
-    """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen."""
-    if len(story) > story.written:
-        with own_files.open_to_append(run_dir, "timeline.jsonl") as file:
-            file.write("".join(json.dumps(asdict(line)) + "\n" for line in story[story.written :]).encode())
-        story.written = len(story)
-
-
-def story_since(run_dir: Path, since: float | None = None) -> list[Happening]:
-    """The story in timeline.jsonl since then, or of the last start. Of a very long one the end, below such a line."""
-    lines, rows, is_cut, starts = list[Happening](), [b""], False, facts(run_dir).get("starts") or []
-    with suppress(OSError):
-        content, before = own_files.read_end(run_dir, "timeline.jsonl", MOST_DOCUMENT)
-        rows, is_cut = content.rsplit(b"\n", _MOST_STORY), before > 0
-    is_cut |= b"\n" in rows[0]
-    for part in rows[is_cut:]:
-        with suppress(BadAnswer):
-            line = _LINE(document(part, "timeline.jsonl"), "timeline.jsonl")
-            if (trouble := line.get("trouble")) is not None:
-                line["trouble"] = Finding(**{**trouble, "cause": Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN})
-            lines.append(Happening(**line))
-    if is_cut:
-        lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
-    last = [0.0, *(start.get("t", 0.0) for start in starts[1:])][-1]
-    return [line for line in lines if line.t >= (last if since is None else since)]
+def story_of(run_dir: Path) -> list[Happening]:
+    """The story of the last start, as timeline.read has it. An older record does not say where it begins."""
+    start = (facts(run_dir).get("starts") or [{}])[-1]
+    return timeline.read(run_dir, start.get("story") or 0)
 
 
 def find(runs: Path, name: str) -> Path:

@@ -14,9 +14,8 @@ from ...core.errors import DONE, SIGNALLED
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
-from ..state.ranks import ended_well
 from . import collectives, hang, lasting, reach
-from .blame import End, cause_of_end, cause_of_error, was_stopped
+from .blame import End, cause_of_end, cause_of_error, first_culprit
 from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
@@ -45,13 +44,10 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
         return [Finding(Cause.MISMATCH, hang.disagreement(differ), node, culprit, t=since)]
     if not asked and (sizes := _sizes(evidence, now)):
         return [sizes]
-    ends = list(evidence.ranks.ends.values())
-    own = [end for end in ends if end.code and not end.victim and not was_stopped(end, ends)]
-    if own and (first := min(own, key=lambda end: (end.t, end.rank))).code < 0:
+    first = first_culprit(list(evidence.ranks.ends.values()))
+    if first and (first.code < 0 or (now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up)):
         return [_of_end(first, evidence)]
-    if own and now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up:
-        return [_of_end(first, evidence)]
-    return [] if own else _left(evidence, now)
+    return [] if first else _left(evidence, now)
 
 
 def _asked_to_end(evidence: Evidence) -> bool:
@@ -101,13 +97,13 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
 
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
-    ends = {rank: end for rank, end in evidence.ranks.ends.items() if evidence.ranks.trains(end.node)}
-    left = ended_well(ends)
+    ends = [end for end in evidence.ranks.ends.values() if evidence.ranks.trains(end.node)]
+    left = sorted((end for end in ends if end.code == DONE), key=lambda end: (end.t, end.rank))
     # A rank of the trainer's that leaves a verdict ends with 0.
     if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
     first, others = left[0], evidence.living
-    victims = [end for end in ends.values() if end.victim and end.t >= first.t]
+    victims = [end for end in ends if end.victim and end.t >= first.t]
     wait = others and all(
         rank in evidence.ranks.still and hang.waits(evidence.ranks.still[rank].doing) for rank in others
     )
@@ -122,11 +118,11 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
 def _paused(evidence: Evidence) -> list[Finding]:
     faults = []
     for node, (trouble, t) in evidence.nodes.troubles.items():
-        ranks = [rank for rank, where in evidence.ranks.began.items() if where == node]
+        ranks, only = evidence.ranks.ranks_on(node), evidence.ranks.only_rank(node)
         of = f" ({ranks_in_words(ranks)})" if ranks else ""
         if trouble == "paused":
             text = f"{node}{of} is paused: its container is frozen until somebody runs `docker unpause` there"
-            faults.append(Finding(Cause.STOPPED, text, node, ranks[0] if len(ranks) == 1 else None, t=t))
+            faults.append(Finding(Cause.STOPPED, text, node, only, t=t))
         elif trouble == "gone":
             text = f"{node}{of}: its container is gone; somebody removed it"
             faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
@@ -135,7 +131,7 @@ def _paused(evidence: Evidence) -> list[Finding]:
                 f"{node}{of}: the rights of the run's folder there were taken away, and the node cannot write into it"
             )
             look = "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back"
-            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, ranks[0] if len(ranks) == 1 else None, t=t))
+            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, only, t=t))
     return faults
 
 

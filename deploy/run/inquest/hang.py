@@ -120,12 +120,11 @@ def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
     if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
         return disagreement(differ), True
     places = _by_place(waiting)
+    parts = "; ".join(f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places))
     if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
-        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
-        return f"the ranks do not agree on the next collective: {'; '.join(parts)}", True
+        return f"the ranks do not agree on the next collective: {parts}", True
     if len(places) > 1:
-        parts = [f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places)]
-        return f"the ranks wait for each other in different places: {'; '.join(parts)}", True
+        return f"the ranks wait for each other in different places: {parts}", True
     place = next(iter(places), "")
     where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
     if waiting and waiting[0].op == "init_process_group":

@@ -60,8 +60,8 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
     for step, of in sorted(evidence.ranks.digests.items()):
         if len(of) < len(evidence.ranks.began) or len(set(of.values())) == 1:
             continue
-        (_, most), *_ = Counter(of.values()).most_common()
-        odd = sorted(rank for rank, digest in of.items() if list(of.values()).count(digest) < most)
+        counts = Counter(of.values())
+        odd = sorted(rank for rank, digest in of.items() if counts[digest] < max(counts.values()))
         if len(odd) != 1:
             text = f"the replicas have different weights at step {step}; could not tell whose are right: {dict(of)}"
             return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]
@@ -75,9 +75,12 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
 
 
 def _clocks(evidence: Evidence) -> list[Finding]:
-    faults = []
-    for node, lag in evidence.nodes.lags.items():
-        if lag.first is not None and abs(jump := lag.first - lag.now) > _CLOCK_JUMP_S:
-            text = f"the clock of {node} jumped by {jump:+.0f} s"
-            faults.append(Finding(Cause.CLOCK, text, node, lasting=True))
-    return faults
+    """The nodes whose clock jumped; where those of all did, it was this machine's own."""
+    lags = {node: lag for node, lag in evidence.nodes.lags.items() if lag.first is not None}
+    jumps = {node: (lag.first or 0.0) - lag.now for node, lag in lags.items()}
+    own = min(jumps.values(), key=abs) if len(jumps) > 1 else 0.0
+    return [
+        Finding(Cause.CLOCK, f"the clock of {node} jumped by {jump:+.0f} s", node, lasting=True)
+        for node, jump in jumps.items()
+        if abs(jump - own) > _CLOCK_JUMP_S
+    ]

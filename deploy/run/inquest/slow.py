@@ -93,12 +93,11 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
     senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
     (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
     tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each of the last {steps} steps"
-    if sent == len(ways):
-        to = f" to {receiver}" if len(ways) == 1 else ""
-        return [Finding(Cause.SLOW, f"the link of {sender}{to} is slow: {tail}", sender, t=t, lasting=True)]
-    if received == len(ways):
-        return [Finding(Cause.SLOW, f"the link to {receiver} is slow: {tail}", receiver, t=t, lasting=True)]
-    return []
+    if len(ways) not in (sent, received):
+        return []
+    node, which = (sender, f"of {sender}") if sent == len(ways) else (receiver, f"to {receiver}")
+    which += f" to {receiver}" * (len(ways) == 1)
+    return [Finding(Cause.SLOW, f"the link {which} is slow: {tail}", node, t=t, lasting=True)]
 
 
 def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:

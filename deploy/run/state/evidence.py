@@ -19,11 +19,11 @@ class Evidence:
     nodes: Nodes = field(default_factory=Nodes)
     verdicts: list[Event] = field(default_factory=list)
 
-    def record(self, event: Event, t: float) -> None:
-        """Apply an event to the records, which happened at `t` by this machine's clock."""
+    def record(self, event: Event, t: float, now: float = 0.0) -> None:
+        """Apply an event to the records, which happened at `t` by this machine's clock; `now` as in Ranks.apply."""
         if event.get("kind") == "node" and self.nodes.has_restarted(event):
             self.ranks.show_life(event)
-        self.ranks.apply(event, t)
+        self.ranks.apply(event, t, now)
         self.nodes.apply(event, t)
         if event.get("kind") == "verdict":
             self.verdicts.append(event)

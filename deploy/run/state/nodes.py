@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ...core.facts import NodeState
-from ..events import Event
+from ..events import Event, react
 
 # Clocks that differ by less do not change the order of what happened.
 CLOCKS_ALIKE_S = 2.0
@@ -86,9 +86,7 @@ class Nodes:
 
     def apply(self, event: Event, t: float) -> None:
         """Apply an event, which happened at `t` by this machine's clock."""
-        reaction = getattr(self, f"_on_{event.get('kind')}", None)
-        if reaction is not None:
-            reaction(event, t)
+        react(self, event, t)
 
     def _on_node_up(self, event: Event, t: float) -> None:
         self.up.setdefault(event["node"], float(event["t"]))

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...causes.end_causes import Cause
-from ...core.errors import DONE
 from ...core.facts import ended_how
-from ..events import Event
+from ..events import Event, react
 from ..inquest import hang
 from ..inquest.blame import End
 from ..inquest.collectives import Call, calls
@@ -25,7 +24,7 @@ _PACES, _DIGESTS = 200, 8
 # Hosts' reports arrive apart: that a rank began may come before the word that other nodes train from now on.
 _APART_S = 2.0
 # What shows that a run lives; a node whose ranks hang still has a temperature.
-_SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping")
+_SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping", "waits")
 
 
 @dataclass
@@ -148,9 +147,11 @@ class Ranks:
     # A script's step when other nodes began to train; whether steps may count twice, as nobody knows where it began.
     reached: int = 0
     repeats: bool = False
-    # When a rank last made a step, when any last showed life, and for how long none did while they trained.
+    # When a rank last made a step; when a sign of life last came here, when it was given, and for how long none was
+    # while they trained.
     moved: float = 0.0
     last_sign: float = 0.0
+    given: float = 0.0
     longest_silence: float = 0.0
 
     def placed(self, event: Event) -> Event:
@@ -183,24 +184,22 @@ class Ranks:
             return False
         return self.lives[event["rank"]] > self.restarts + self.regroups
 
-    def apply(self, event: Event, t: float) -> None:
-        """Apply an event, which happened at `t` by this machine's clock."""
+    def apply(self, event: Event, t: float, now: float = 0.0) -> None:
+        """Apply an event, which happened at `t` by this machine's clock, and arrives at `now` (0: nobody knows)."""
         self.span.take(event)
         if self.starts_again(event):
             self.restarts += 1
             self.barren_restarts += not self.script
-        reaction = getattr(self, f"_on_{event.get('kind')}", None)
-        if reaction is not None:
-            reaction(event, t)
+        react(self, event, t)
         if event.get("kind") in _SIGNS:
-            self.show_life(event)
+            self.show_life(event, now)
 
-    def show_life(self, event: Event) -> None:
-        """The run lives, as an event shows."""
+    def show_life(self, event: Event, now: float = 0.0) -> None:
+        """The run lives, as an event shows: its host's clock may be far behind the one that judges its silence."""
         t = float(event.get("t", 0.0))
-        if self.last_sign and any(view.training for view in self.views.values()):
-            self.longest_silence = max(self.longest_silence, t - self.last_sign)
-        self.last_sign = max(self.last_sign, t)
+        if self.given and any(view.training for view in self.views.values()):
+            self.longest_silence = max(self.longest_silence, t - self.given)
+        self.given, self.last_sign = max(self.given, t), max(self.last_sign, now or t)
 
     @property
     def step(self) -> int:
@@ -326,7 +325,6 @@ class Ranks:
         """The nodes of a run wait on their hosts (`muster deploy --wait`)."""
         if float(event.get("t", 0.0)) >= self.span.since:
             self.waiting = event["why"]
-            self.show_life(event)
 
     def _on_ended(self, event: Event, t: float) -> None:
         rank = event["rank"]
@@ -383,8 +381,3 @@ def end_of(event: Event, t: float) -> End:
     how = event.get("how") or ended_how(event["code"])
     victim, error, cause = event.get("victim", False), event.get("error", ""), Cause.of_slug(event.get("cause"))
     return End(event["rank"], event["node"], event["code"], t, how, victim, error, cause, event.get("place", ""))
-
-
-def ended_well(ends: Mapping[int, End]) -> list[End]:
-    """The ranks that ended with code 0, the first one first."""
-    return sorted((end for end in ends.values() if end.code == DONE), key=lambda end: (end.t, end.rank))

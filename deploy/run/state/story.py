@@ -15,7 +15,7 @@ from ...causes.end_causes import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
 from ...job.options import FLAG
-from ..events import Event
+from ..events import Event, react
 from ..inquest.blame import End, blame, cause_of_end
 from ..inquest.causes import Finding
 from . import sentences
@@ -96,10 +96,10 @@ class Story(list[Happening]):
                 self._tell(event, f"rank {event['rank']} moves again", moves=True)
         elif kind == "ended":
             self._on_ended(event, t, run)
-        elif (reaction := getattr(self, f"_on_{kind}", None)) is not None:
-            reaction(event, run)
-        elif sentence := sentences.sentence_of(event):
-            self._tell(event, *sentence)
+        else:
+            react(self, event, run)
+            if sentence := sentences.sentence_of(event):
+                self._tell(event, *sentence)
 
     def tell_finding(self, finding: Finding, run: Evidence, now: float) -> None:
         """Tell what the inquest has found."""
@@ -215,19 +215,19 @@ class Story(list[Happening]):
             self._tell(event, str(change))
 
     def _on_continues(self, event: Event, run: Evidence) -> None:
-        step, before = int(event["step"]), int(event["before"])
+        step, before, is_first = int(event["step"]), int(event["before"]), int(event["rank"]) == 0
         if not event["known"] and not run.ranks.repeats:
             text = "the script does not report its resume step"
             if event.get("empty"):
                 text = "the script's optimizer is empty: it starts over, or continues with its weights alone"
             self._tell(event, f"{text}, so repeated steps are counted twice", bool(event.get("empty")))
-        if int(event["rank"]) == 0 and event.get("anew"):
+        if is_first and event.get("anew"):
             why = "it loaded no checkpoint, and its optimizer is empty"
             text = f"the script starts over from the beginning: {why}; steps 1 to {before} are repeated"
             self._tell(event, f"{text} ({FLAG.restart_with} adds words to the script when it starts again)", True)
-        elif int(event["rank"]) == 0 and event.get("another"):
+        elif is_first and event.get("another"):
             self._tell(event, f"after step {before}, another program of the script trains: its steps begin at 1")
-        elif int(event["rank"]) == 0 and event["known"]:
+        elif is_first and event["known"]:
             repeated = f", so steps {step + 1} to {before} are repeated" if step < before else ""
             self._tell(event, f"the script continues after step {step}{repeated}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +20,6 @@ def started(known: Mapping[str, Any]) -> float:
     if "script" in known.get("foreign", ()):
         return 0.0
     return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
-
-
-def span_of(events: Iterable[Event], since: float) -> Span:
-    """The span of these events."""
-    span = Span(since)
-    for event in events:
-        span.take(event)
-    return span
 
 
 @dataclass

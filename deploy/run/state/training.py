@@ -4,10 +4,28 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from ..events import Event
+from ..events import Event, react
 
-_MOST_SCALARS = 300
+T = TypeVar("T")
+_MOST_SCALARS, _MOST_POINTS = 300, 4096
+
+
+class Course(list[T]):
+    """Points of a course that may last for weeks: so many at most, at even distances, and the newest one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count, self._every = 0, 1
+
+    def take(self, point: T) -> None:
+        """Take the newest point, in the place of the one before where that is no longer the newest."""
+        self[-1 if self._count % self._every else len(self) :] = [point]
+        self._count += 1
+        if len(self) > _MOST_POINTS:
+            del self[1::2]
+            self._every *= 2
 
 
 @dataclass
@@ -17,8 +35,8 @@ class Training:
     `pace`: the last reports of rank 0, as time and step. `checkpoint`, `evaluated`: the last events of these kinds.
     """
 
-    losses: list[tuple[int, float]] = field(default_factory=list)
-    rates: list[float] = field(default_factory=list)
+    losses: Course[tuple[int, float]] = field(default_factory=Course)
+    rates: Course[float] = field(default_factory=Course)
     pace: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=20))
     checkpoint: Event = field(default_factory=dict)
     evaluated: Event = field(default_factory=dict)
@@ -28,9 +46,7 @@ class Training:
         """Apply an event. `starts_again`: it shows that all ranks do."""
         if starts_again:
             self.pace.clear()
-        reaction = getattr(self, f"_on_{event.get('kind')}", None)
-        if reaction is not None:
-            reaction(event)
+        react(self, event)
 
     def seconds_left(self, steps: int) -> float | None:
         """The time left until so many steps, at the pace of the last 20 reports; None before there are two."""
@@ -49,7 +65,7 @@ class Training:
 
     def _on_continues(self, event: Event) -> None:
         if int(event["rank"]) == 0 and event["known"]:
-            self.losses = [point for point in self.losses if point[0] <= int(event["step"])]
+            self.losses[:] = [point for point in self.losses if point[0] <= int(event["step"])]
             self.pace.clear()
         elif event.get("another") and self.pace and self.pace[-1][0] < float(event["t"]):
             self.losses.clear()  # rank 0 is about to say the same
@@ -57,9 +73,9 @@ class Training:
 
     def _on_metrics(self, event: Event) -> None:
         if "loss" in event:
-            self.losses.append((int(event["step"]), float(event["loss"])))
+            self.losses.take((int(event["step"]), float(event["loss"])))
         if event.get("samples_per_s"):
-            self.rates.append(float(event["samples_per_s"]))
+            self.rates.take(float(event["samples_per_s"]))
 
     def _on_checkpoint(self, event: Event) -> None:
         self.checkpoint = event

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
+from ...explain import libraries
 from ...job.secrets import read_env_file
 from . import content, credentials, folder_look, left_out, named_paths, selection
 from .credentials import Choice
@@ -85,9 +86,8 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         return ""
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
-        return (
-            f"add the package that has {top} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
-        )
+        package = libraries.OF_MODULES.get(top, f"the package that has {top}")
+        return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
         return f"the folder has {root}{top}, and Python does not look there: -e PYTHONPATH={root.rstrip('/') or '.'}"

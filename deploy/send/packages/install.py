@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,9 +24,9 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
+from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
-from ..image import official
 from . import addresses, base, resolve, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
@@ -38,9 +39,8 @@ from .store import Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
-# What helps where a project asks for another torch, or another Python, than the run has.
-_OTHER_TORCH = "activate an environment that has {}; on hosts: --image pytorch/pytorch:{}, or another that has it"
-OTHER_PYTHON = "activate an environment with such a Python and torch; on hosts: --image NAME, or --dockerfile FILE"
+OTHER_PYTHON = f"{resolve.HERE} with such a Python and torch; on hosts: {FLAG.image} NAME, or {FLAG.dockerfile} FILE"
+_SISTER_FOR_CPUS = re.compile(r"torch(?:vision|audio)==\S+\+cpu\b")
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
@@ -187,20 +187,43 @@ class _Work:
         with TemporaryDirectory(prefix="muster-packages-") as name:
             self._tool.result()
             try:
-                tool = uv.Uv(self._folder, Path(name), asked.settings, tell)
-                lock = resolve.Resolving(question, tool, Path(name)).lock()
+                lock = self._locked(question, Path(name))
             except uv.Failed as fault:
-                raise self._failed_here(fault.words) from fault
+                raise self._failed_here(fault) from fault
         used = {source.place for source in lock.sources}
         used |= {wheel.file for wheel in wheels.values() if any(wheel.sha256 in line for line in lock.lines)}
         return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
 
-    def _failed_here(self, words: str) -> DeployError:
-        if LOST.search(words) and "HTTP status" not in words:
+    def _locked(self, question: resolve.Question, scratch: Path) -> Lock:
+        """The lock, with torch's sisters from PyTorch's own index where only that one has the build of the base.
+
+        Who names an index of their own has packages from there alone. Raises Failed, or UsageError.
+        """
+        own, tell = self._asked.settings, partial(self._asked.tell, HERE)
+
+        def once(settings: Settings, name: str) -> Lock:
+            (scratch / name).mkdir()
+            tool = uv.Uv(self._folder, scratch / name, settings, tell)
+            return resolve.Resolving(question, tool, scratch / name).lock()
+
+        try:
+            return once(own, "index")
+        except resolve.OtherTorch as fault:
+            if own.indexes:
+                fault.hint = "name PyTorch's own index for CPUs beside yours: pip config set global.extra-index-url"
+                raise
+            tell(f"{fault.words}: asking PyTorch's own index")
+            try:
+                return once(_for_cpus(own), "pytorch")
+            except uv.Failed as second:
+                raise resolve.OtherTorch(f"{fault.words}\n{second.words}") from second
+
+    def _failed_here(self, fault: uv.Failed) -> DeployError:
+        words = fault.words
+        if not fault.hint and LOST.search(words) and "HTTP status" not in words:
             return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
-        return ToolFailed(
-            HERE, f"uv could not resolve the packages of {self._asked.requirements.path}", words, hint(words)
-        )
+        what = f"uv could not resolve the packages of {self._asked.requirements.path}"
+        return ToolFailed(HERE, what, words, fault.hint or hint(words))
 
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
         """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
@@ -258,6 +281,8 @@ class _Work:
         """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
         names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
+        if not self._asked.settings.indexes and any(map(_SISTER_FOR_CPUS.match, lock.lines)):
+            self._asked = replace(self._asked, settings=_for_cpus(self._asked.settings))
         self._fetched = {**self._fetched, **lock.fetched}
         if lacking and lock.sources:
             self._build(lacking, lock.sources)
@@ -300,7 +325,10 @@ class _Work:
 
                 digests = {hashlib.sha256(content).hexdigest() for content in own.values()}
                 lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]
-                self._offline = sdists.fetch_wheels(lines, self._base, self._asked.settings, self._folder)
+                try:
+                    self._offline = sdists.fetch_wheels(lines, self._base, self._asked.settings, self._folder)
+                except uv.Failed as fault:  # the place is not at fault: this machine asked
+                    raise self._failed_here(fault) from fault
             return self._offline
 
     def _do(
@@ -355,6 +383,11 @@ class _Work:
         )
 
 
+def _for_cpus(own: Settings) -> Settings:
+    """The settings with which uv asks PyTorch's own index for torch and its sisters, built without CUDA."""
+    return replace(own, variables={**own.variables, "UV_TORCH_BACKEND": "cpu"})
+
+
 def _to_describe(source: Source) -> Source:
     """The source, to be described by its builds where its own files do not say what it needs."""
     return replace(source, described=True) if source.kind == "index" or not source.name else source
@@ -368,13 +401,11 @@ def hint(words: str) -> str:
     """The next step after uv's words."""
     low = words.lower()
     if "excludes" in low and low.find(" of the base") > low.find("excludes"):
-        loosen = f"loosen that line; or {_OTHER_TORCH.format('that version', 'TAG')}"
+        loosen = f"loosen that line; or {resolve.OTHER_TORCH.format('that version', 'TAG')}"
         narrow = "uv.lock:" in low and "pyproject.toml:" not in low
         return f"--requirements pyproject.toml, if that allows it; {loosen}" if narrow else loosen
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
-    if "must have torchvision itself" in low:
-        return _OTHER_TORCH.format("torch and torchvision", official.USUAL.tag)
     if docker_faults.disk_is_full(words):
         return "on that host: docker system df; `muster clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):

@@ -16,6 +16,8 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
+from ...job.options import FLAG
+from ..image import official
 from . import addresses, offers, project_file, store
 from .base import Base
 from .from_source import sources, stubs
@@ -33,6 +35,12 @@ _MOST_BUILDS = 100
 _OURS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
 # Requirements of this kind have torch itself, for a base that has none; the version that is said then.
 TORCH, BESIDE_NONE = "torch", "none"
+# What helps where a project asks for another torch than the run has. On this machine the containers' image has one
+# torch: who has another environment active has it as processes.
+HERE = f"here: {FLAG.backend} processes in an environment"
+OTHER_TORCH = f"{HERE} that has {{}}; on hosts: {FLAG.image} pytorch/pytorch:{{}}, or another that has it"
+# torch's sisters have compiled code for one build of torch; a base may lack them.
+SISTERS = ("torchvision", "torchaudio")
 # `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
 _KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
 _LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
@@ -51,6 +59,14 @@ class Question:
     far: Mapping[str, Source]
     wheels: Mapping[str, Wheel]
     build: Build
+
+
+class OtherTorch(Failed):
+    """The index has a sister of torch for another build of torch than the base's alone."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.hint = OTHER_TORCH.format("them and their torch", official.USUAL.tag)
 
 
 class Resolving:
@@ -236,15 +252,15 @@ class Resolving:
         of_base = self._of_base
         pins = {_pin(line) for line in lines}
         if of_base and (fault := other_torch(pins, dict(of_base))):
-            raise Failed(fault)
+            raise OtherTorch(fault)
         same = {p.name for p in self._base.packages if f"{p.name}=={stubs.version(p.version)}" in pins}
+        # torch's libraries come from nowhere else; a sister that the base lacks is installed.
         left_out = sorted(
-            name for line in lines if of_base and FROM_BASE.fullmatch(name := read_name(line)) and name not in of_base
+            name
+            for line in lines
+            if of_base and FROM_BASE.fullmatch(name := read_name(line)) and name not in (*of_base, *SISTERS)
         )
         apart = same | set(of_base) | set(left_out)
-        # torch and its own come from nowhere else, so these two are never installed.
-        left_out = [name for name in left_out if name not in ("torchvision", "torchaudio")]
-        apart -= {"torchvision", "torchaudio"} - same - set(of_base)
         wanted = {normal(source.name) for source in own} & {read_name(line) for line in lines if " @ file:" in line}
         if self._asked.needs.kind == "project":
             wanted.add(normal(own[0].name))
@@ -397,13 +413,13 @@ def logical(text: str) -> Iterator[str]:
 
 
 def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
-    """Why the torchvision of these does not fit the base: an index offers the one that is built for torch with CUDA."""
-    pin = next((pin for pin in pins if pin.startswith("torchvision==")), "")
-    if not pin or "torchvision" in of_base or not of_base["torch"].endswith("+cpu") or pin.endswith("+cpu"):
+    """Why the sisters of torch among these do not fit the base: an index offers those that are built for CUDA."""
+    torch = of_base["torch"]
+    lacking = tuple(f"{name}==" for name in SISTERS if name not in of_base)
+    odd = sorted(pin for pin in pins if pin.startswith(lacking) and not pin.endswith("+cpu"))
+    if not odd or not torch.endswith("+cpu"):
         return ""
-    return (
-        f"{pin} of the index is not built for torch {of_base['torch']} of the base, which must have torchvision itself"
-    )
+    return f"{' and '.join(odd)} of the index: built for CUDA, not for torch {torch} of the base"
 
 
 def _written(path: Path) -> str:

@@ -124,7 +124,7 @@ def recorded(folder, chance):
     """A run's record, its story and its place in the list of runs."""
     record.facts(folder)
     ends.listing(folder.parent, ())
-    record.story_since(folder, 0.0)
+    record.story_of(folder)
     incoming.Fetched(folder)
     explain.tell([str(folder)], Console())
 

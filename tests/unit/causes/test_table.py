@@ -121,6 +121,7 @@ MORE_PLACES = {
     "name-loopback": 3,
     "name-unresolvable": 4,
     "other-network": 4,
+    "port-busy": 3,
     "probe-died": 5,
     "process-limits": 5,
     "proof-failed": 5,

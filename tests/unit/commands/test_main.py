@@ -165,6 +165,7 @@ def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, ca
         (["deploy", "--hosts", "--json"], "--hosts"),
         (["deploy", "--hosts"], "--hosts"),
         (["deploy", "--json=yes"], "--json"),
+        (["deploy", "-m=pkg.train", "--hosts", "a"], "deploy has no option -m"),
         (["compare"], "RUN"),
         (["port"], "NUMBER"),
     ],
@@ -180,6 +181,16 @@ def test_an_option_that_stands_in_a_value_is_the_value(capsys):
     """`--args=--json` is about the trainer: only a word by itself is an option in the place of a value."""
     assert main.run(["deploy", "--hosts", "no host", "--args=--json"]) == 2
     assert "'no host' is not a host" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["status", "-H", "127.0.0.1:1"], ["runs"], ["up", "train.py"]])
+def test_a_folder_that_was_removed_is_named(words, tmp_path):
+    (tmp_path / "gone").mkdir()
+    program = f"import os, sys; sys.path.insert(0, {str(folders.CHECKOUT)!r}); os.rmdir('../gone'); "
+    program += "from deploy.commands.main import run; sys.exit(run(sys.argv[1:]))"
+    line = [sys.executable, "-P", "-c", program, *words]
+    done = subprocess.run(line, cwd=tmp_path / "gone", capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr[:46]) == (2, "error: the folder that you are in was removed\n")
 
 
 def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, capsys):
@@ -229,3 +240,14 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatc
         main.main()
     assert end.value.code == 75
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("letters", ["ascii", "latin-1"])
+def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, letters):
+    """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""
+    (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
+    words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
+    environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
+    done = subprocess.run(words, env=environment, cwd=Path(main.__file__).parents[2], capture_output=True, check=False)
+    assert b"\\u2588\\u2588 no such thing \\u2713" in done.stdout
+    assert b"Traceback (most recent" not in done.stderr

@@ -1,8 +1,12 @@
 """What a login node says of a job is read with care: it may be anybody's."""
 
+import os
+import subprocess
+
 import pytest
 
 from deploy.core.errors import BadAnswer
+from deploy.core.names import RunId
 from deploy.host import jobs
 
 LINE = (
@@ -62,3 +66,36 @@ def test_the_state_of_a_run_and_its_last_words():
     assert (number, job and job.state, words) == ("12", "RUNNING", "last words\nend\n")
     assert jobs.parse_state("unsubmitted\nend\n")[1] is None
     assert jobs.parse_state("submitting\nend\n")[2] == "submitting"
+
+
+def state_of(tmp_path, number, **programs):
+    """What `state` reads of a run on a login node with these programs."""
+    (tmp_path / ".muster/runs/r1").mkdir(parents=True)
+    (tmp_path / ".muster/runs/r1/.submitting").touch()
+    (tmp_path / ".muster/runs/r1/.submit.lock").touch()
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    environment = {"HOME": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    asked = jobs.state(RunId("r1"), number)
+    done = subprocess.run(asked, env=environment, capture_output=True, text=True, timeout=20, check=True)
+    return jobs.parse_state(done.stdout)
+
+
+def test_a_job_of_which_a_silent_controller_says_nothing_may_have_been_submitted(tmp_path):
+    number, job, _ = state_of(tmp_path, "", squeue="exit 1")
+    assert (number, job and job.state) == ("", jobs.AWAY)
+
+
+def test_a_job_that_a_cut_submission_left_is_found_and_one_that_it_did_not_make_is_not(tmp_path):
+    assert state_of(tmp_path / "none", "", squeue="exit 0")[1] is None
+    scontrol = f"[ $2 != job ] || echo '{line().removeprefix('job ')}'"
+    assert state_of(tmp_path / "one", "", squeue="echo 12", scontrol=scontrol)[0] == "12"
+
+
+def test_what_scontrol_says_of_its_own_configuration_is_no_state_of_the_job(tmp_path):
+    said = "scontrol: error: _parse_next_key: Parsing error at unrecognized key: NewKey"
+    answer = f"case $2 in job) echo '{line().removeprefix('job ')}' ;; *) echo n1 ;; esac"
+    _, job, _ = state_of(tmp_path, "12", scontrol=f"echo '{said}' >&2\n{answer}")
+    assert job is not None
+    assert (job.state, job.hosts) == ("RUNNING", ("n1",))

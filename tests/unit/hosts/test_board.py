@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +72,29 @@ def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
         until(lambda: runs.faults, "the fault")
         assert [row["verdict"] for row in runs.rows()] == ["failed"]
         assert runs.faults == ["gpu-b: connection refused"]
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_this_machine_lacks_is_a_fault_that_is_shown_and_the_hosts_are_asked_again(hosts, monkeypatch):
+    """The thread that asks ended: from then on the list showed what once was as what goes on."""
+    answers, asked = iter([OSError(24, "Too many open files")]), []
+
+    def ask(cluster, look):
+        asked.append(time.monotonic())
+        for fault in answers:
+            raise fault
+        return Results({"gpu-a": (on_host("run-1", running=True),)})
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(status, "ask", ask)
+    monkeypatch.setattr(attach, "attach", full)
+    monkeypatch.setattr(board, "_EVERY_S", 0.1)
+    with board.HostRuns(Options(hosts="gpu-a")) as runs:
+        until(lambda: any("Too many open files" in fault for fault in runs.faults), "the fault")
+        until(lambda: any("run-1: cannot be followed" in fault for fault in runs.faults), "another look")
+    assert len(asked) > 2
 
 
 def test_nobody_is_asked_while_nobody_looks(hosts, monkeypatch):

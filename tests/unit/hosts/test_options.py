@@ -1,9 +1,11 @@
 """What a user may ask of real hosts, and what is refused before any host is touched."""
 
 import re
+import shlex
 
 import pytest
 
+from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
@@ -78,6 +80,22 @@ def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
     assert secrets_of(load_cluster(options)) == {"HUSH": "from-the-shell", "KEY": VALUE}
 
 
+def test_a_file_for_the_ranks_has_the_bytes_that_it_has_here_and_a_binary_one_is_named(tmp_path):
+    (tmp_path / "key.pem").write_bytes(b"one\r\ntwo\r\n")
+    options = asked(secret_file=(f"key.pem={tmp_path}/key.pem",))
+    assert secrets_of(load_cluster(options)) == {"key.pem": "one\r\ntwo\r\n"}
+    (tmp_path / "key.pem").write_bytes(b"\x80\xff")
+    with pytest.raises(UsageError, match=r"key\.pem as text"):
+        secrets_of(load_cluster(options))
+
+
+@pytest.mark.parametrize("given", [f"HF_TOKEN={VALUE}", f"A={VALUE}\nB=" + "x" * 300])
+def test_a_variable_in_the_place_of_a_file_of_variables_is_not_repeated(given):
+    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: it takes a file") as refused:
+        load_cluster(asked(env_file=(given,)))
+    assert VALUE not in refused.value.message + refused.value.hint
+
+
 @pytest.mark.parametrize(
     ("given", "value"),
     [
@@ -114,17 +132,35 @@ def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp
     refuse_open_secrets(asked(env=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
 
 
-@pytest.mark.parametrize("option", ["script", "run", "args", "env"])
+@pytest.mark.parametrize("option", ["script", "run", "args", "env", "restart_with", "role"])
 @pytest.mark.parametrize("known", ["as a secret of the job", "by its name in this shell"])
 def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, known):
     secrets = {"MINE": VALUE} if "job" in known else {}
     if not secrets:
         monkeypatch.setenv("HF_TOKEN", VALUE)
     text = f"train.py --token {VALUE}"
+    several = {"env": (f"A={VALUE}",), "role": (f"reward=1:{text}",)}
+    options = asked(**{option: several.get(option, text)})
     with pytest.raises(UsageError, match="contains the value of") as refused:
-        refuse_open_secrets(asked(**{option: (f"A={VALUE}",) if option == "env" else text}), secrets)
+        refuse_open_secrets(options, secrets)
     assert VALUE not in refused.value.message + refused.value.hint
     assert "--secret" in refused.value.hint
+
+
+def test_a_secret_with_a_quote_is_found_in_the_words_that_were_typed():
+    with pytest.raises(UsageError, match="contains the value of MINE"):
+        refuse_open_secrets(asked(script=shlex.join(["train.py", "--password=it's-4711"])), {"MINE": "it's-4711"})
+
+
+def test_a_secret_of_a_further_role_reaches_no_host(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_TOKEN", VALUE)
+    (tmp_path / "serve.py").touch()
+    roles = ["--role", "train=1:python serve.py", "--role", f"reward=1:python serve.py {VALUE}"]
+    assert main.run(["deploy", "--hosts", "127.0.0.1:1,127.0.0.1:2", *roles]) == 2
+    shown = capsys.readouterr().err
+    assert "contains the value of HF_TOKEN" in shown
+    assert VALUE not in shown
 
 
 def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):

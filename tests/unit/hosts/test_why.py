@@ -32,6 +32,23 @@ def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_pa
     assert "muster explain r1" in said
 
 
+def test_a_node_of_this_machine_that_does_not_answer_is_said_to_and_the_others_are_shown(tmp_path, monkeypatch, capsys):
+    """As where a disk of it hangs: the command ended with a traceback, and of no rank with a word."""
+    program = tmp_path / "python"
+    rank = '{"rank": 1, "node": "b", "doing": "script", "file": "train.py", "line": 7}'
+    program.write_text(f"#!/bin/sh\n[ $MUSTER_NODE = a ] && exec sleep 60\necho '{rank}'\n")
+    program.chmod(0o700)
+    monkeypatch.setattr(why, "_LOOK_S", 0.5)
+    monkeypatch.setattr(why.sys, "executable", str(program))
+    monkeypatch.setattr(why.folders, "RUNS", tmp_path)
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1/record.json").write_text('{"format": 1, "nodes": ["a", "b"]}')
+    assert why.why_here("r1", False, Console()) == 1
+    out, err = capsys.readouterr()
+    assert "train.py:7" in out
+    assert "a: its node cannot say: no answer for 0.5 s" in err
+
+
 def steps_of(folder, rank, node, own_ms, wait_ms, t):
     step = {
         "kind": "step",

@@ -73,6 +73,7 @@ def test_a_file_names_data_from_its_own_folder_and_what_is_typed_takes_its_place
         ('folder = "x"\ntarget = "/muster/code"', r"data\[0\].target"),
         ('folder = "x"\ntarget = "/x:y"', r"data\[0\].target"),
         ('folder = 1\ntarget = "/x"', r"data\[0\].folder"),
+        ('folder = "\\u0000"\ntarget = "/x"', r"data\[0\].folder"),
         ('folder = "x"\ntarget = "/x"\ndigest = "abc"', r"data\[0\].digest"),
         (f'folder = "x"\ntarget = "/x"\ndigest = "{DIGEST.upper()}"', r"data\[0\].digest"),
         ('folder = "x"\ntarget = "/x"\nread_only = false', "unknown key"),

@@ -101,7 +101,7 @@ ELSEWHERE = {
     "--env-file": {"hosts/node/docker_run.py", "hosts/start/probes.py", "hosts/start/rehearsal.py"},
     "--follow": {"host/commands.py"},
     "--force": {"send/packages/commands.py", "send/packages/places.py"},
-    "--gpus": {"hosts/node/container.py"},
+    "--gpus": {"hosts/node/container.py", "run/sbatch_options.py"},
     "--role": {"job/launchers.py"},
     "--include": {"job/script.py"},
     "--mount": {

@@ -77,6 +77,12 @@ def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
     assert read("torchrun train.py --n 3").words == ("train.py", "--n", "3"), "the beginning of several options"
 
 
+def test_the_beginning_of_an_options_name_is_taken_as_torchrun_takes_it(read):
+    found = read("torchrun --nproc-per=2 --max-rest 1 --stand train.py --nnod=3")
+    assert (found.words, found.processes, found.restarts) == (("train.py", "--nnod=3"), 2, 1)
+    assert "--standalone" in found.notes[0]
+
+
 def test_a_separator_that_torchrun_takes_away_is_none_of_the_scripts_words(read):
     found = read("torchrun -m scripts.train -- --depth=2 --run=x")
     assert found.words == ("-m", "scripts.train", "--depth=2", "--run=x")
@@ -131,6 +137,9 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("torchrun --bogus train.py", "--bogus", "torchrun"),
         ("torchrun --log-dir /x train.py", "--log-dir", "leave out --log-dir"),
         ("torchrun -r 3 train.py", "-r", "leave out -r"),
+        ("torchrun --redirect=3 train.py", "--redirects", "leave out --redirects"),
+        ("torchrun --nproc 2 train.py", "ambiguous option: --nproc", "--nproc-per-node 2"),
+        ("torchrun --log-line-prefix-template x train.py", "--log-line-prefix-template", "leave out"),
         ("torchrun --nnodes 2:4 train.py", "--nnodes 2:4", "leave out --nnodes, and give --min-nodes 2"),
         ("torchrun --nproc-per-node cpu train.py", "--nproc-per-node cpu", "--nproc-per-node 2"),
         ("torchrun --nproc-per-node 0 train.py", "--nproc-per-node 0", "--nproc-per-node 2"),
@@ -166,6 +175,8 @@ def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
     assert script.once_a_node("", "train.py") == "train.py"
     with pytest.raises(UsageError, match="--each and --script"):
         script.once_a_node("main.py", "train.py")
+    with pytest.raises(UsageError, match="--each: no command"):
+        script.once_a_node(" ", "")
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_epochs_are_counted_in_samples_whatever_the_batch(tmp_path):
     _, training = build(tmp_path)
     assert training.epoch == 1
     assert len(list(training.batches(data(), batch=8, epochs=2))) == 6
+    assert len(list(training.batches(data(), batch=16, epochs=3))) == 3, "after 104 samples, as on more ranks"
+    assert len(list(training.batches(data(), batch=4, epochs=4))) == 12, "after 152 samples, as on fewer"
     with pytest.raises(Refused, match="steps or epochs"):
         next(training.batches(data(), batch=8))
 
@@ -165,6 +167,15 @@ def test_numbers_are_written_with_their_step(tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert (lines[0]["step"], lines[-1]["step"]) == (1, 6)
     assert lines[-1]["loss"] > 0
+
+
+def test_a_script_may_log_a_step_and_a_time_of_its_own(tmp_path):
+    _, training = build(tmp_path)
+    for _ in training.batches(data(), batch=8, steps=1):
+        training.log(step=700, t=0.5, loss=2.0)
+    (line,) = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert (line["step"], line["loss"]) == (1, 2.0)
+    assert line["t"] > 1e9, "when it was written"
 
 
 def test_other_data_or_other_parts_are_refused_and_named(tmp_path):

@@ -76,3 +76,9 @@ def test_a_card_that_carries_nothing_or_is_used_otherwise_is_no_alarm(why):
         if why == "RDMA alone":
             seen = replace(seen, facts={**seen.facts, host: {**seen.facts[host], "rdma": {"mlx5_0": {}}}})
     assert judge(seen).warnings == []
+
+
+def test_a_host_that_says_less_of_its_cards_is_judged_with_the_others():
+    cards = facts(0)["interfaces"]
+    less = {name: {key: card[key] for key in card if key not in ("mac", "tunnel")} for name, card in cards.items()}
+    assert judge(answers(change={"a": {"interfaces": less}})).ok

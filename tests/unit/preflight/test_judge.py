@@ -90,6 +90,12 @@ def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
     assert [finding.cause for finding in late(-5).warnings] == ["clock-skew"]
 
 
+def test_clocks_that_may_agree_within_the_error_of_slow_answers_are_not_said_to_differ():
+    slow = {"a": (2.4, 2.45), "b": (-2.4, 2.45), "c": (0.0, 0.001)}
+    assert not judge(answers(clocks=slow)).findings
+    assert judge(answers(clocks={**slow, "c": (60.0, 0.001)})).hosts == ("c",)
+
+
 def test_a_payload_that_stalls_is_the_packet_size():
     verdict = judge(answers(outcome=lambda s, t, k: "stall-send" if k == "data" and "b" in (s, t) else "ok"))
     assert (verdict.cause, verdict.hosts) == ("mtu-blackhole", ("b",))
@@ -278,6 +284,16 @@ def test_shared_memory_that_nobody_can_enlarge_is_told_with_what_avoids_it():
     verdict = judge(resources_of_b(**has, bare=True))
     assert [finding.cause for finding in verdict.warnings] == ["shm-small"]
     assert "num_workers=0" in verdict.warnings[0].fix
+
+
+def test_a_systems_image_that_nobody_can_write_to_is_no_full_disk_and_a_full_one_is():
+    none = {"total": 8 << 20, "free": 0, "inodes": 100, "inodes_free": 0}
+
+    def judged(writable):
+        return judge(resources_of_b(disk={**facts(1)["resources"]["disk"], "/": {**none, "writable": writable}}))
+
+    assert judged(writable=False).ok
+    assert (judged(writable=True).cause, judged(writable=True).hosts) == ("disk-full", ("b",))
 
 
 def test_a_probe_that_could_start_no_thread_names_limits():

@@ -6,17 +6,19 @@ import selectors
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.core.errors import DeployError
 from deploy.local.probe import LocalProbe
+from deploy.preflight.checks import bandwidth
 from deploy.preflight.judge import judge
 from deploy.preflight.probe import conversation, sockets
 from deploy.preflight.probe import text as preflight_stream
 from deploy.preflight.probe.conversation import examine
-from deploy.preflight.probe.facts import pace
+from deploy.preflight.probe.facts import leftovers, pace
 from deploy.preflight.probe.probe import Dial, next_hops
 from deploy.preflight.probe.sockets import text as text_of
 from deploy.preflight.request import PreflightRequest
@@ -92,6 +94,26 @@ def test_a_process_of_a_run_of_muster_is_told_with_the_run():
     assert rows[other.pid].startswith(f"MUSTER_RUN_ID=train-1 {sys.executable} -c")
 
 
+@pytest.mark.parametrize(
+    ("words", "is_run"),
+    [
+        (["/usr/bin/torchrun", "--nproc-per-node", "2", "train.py"], True),
+        (["-u", "-m", "torch.distributed.run", "train.py", "--out", "/home/me/muster"], True),
+        (["-P", "-m", "muster.trainer.node.launch.torchrun", "--", "train.py"], True),
+        (["/usr/bin/muster", "deploy", "-H", "a,b", "torchrun", "train.py"], False),
+        (["-m", "muster", "deploy", "-H", "a,b", "torchrun", "train.py"], False),
+        (["-f", "/home/me/torchrun.log"], False),
+    ],
+)
+def test_a_run_is_neither_who_sends_one_from_here_nor_who_reads_its_log(words, is_run):
+    argv = [sys.executable, "-c", "input(0)", *words]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as other:
+        assert other.stdout.read(1) == b"0"
+        pids = [row[0] for row in leftovers()]
+        other.communicate()
+    assert (other.pid in pids) == is_run
+
+
 def test_a_listener_of_ours_is_told_by_its_token(probe):
     result = dial(probe, listen(probe), size=1 << 20)
     assert (result["outcome"], result["host"], result["seen"]) == ("ok", "here", "127.0.0.1")
@@ -152,6 +174,46 @@ def test_a_port_that_is_taken_is_told_with_its_holder(probe):
     assert f"(pid {os.getpid()})" in failed["holder"]
 
 
+@pytest.mark.long
+def test_a_firewall_that_is_slow_to_list_makes_no_host_silent(tmp_path, monkeypatch):
+    for program in ("iptables", "ip6tables", "nft"):
+        (tmp_path / program).write_text("#!/bin/sh\nexec sleep 20\n")
+        (tmp_path / program).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with LocalProbe("here", [sys.executable]) as started:
+        started.send({"do": "firewall"})
+        answer = started.read(conversation.LISTEN_S)
+    assert (answer["read"], answer["rules"]) == (False, [])
+
+
+def test_a_probe_that_is_asked_lives_on_and_one_that_is_forgotten_ends():
+    with LocalProbe("here", [sys.executable]) as started:
+        started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False, "life": 1.5})
+        started.read(20)
+        for _ in range(5):
+            time.sleep(0.5)
+            started.send({"do": "clock"})
+            assert started.read(5)["did"] == "clock"
+        pid = started._process.pid
+        until(lambda: not alive(pid), "the probe to end", 10)
+
+
+def test_a_probe_of_many_hosts_has_time_for_a_round_with_each():
+    class Host:
+        def __init__(self, number):
+            self.name, self.asked = f"h{number}", []
+
+        def send(self, question):
+            self.asked.append(question)
+
+        def read(self, wait_s):
+            raise DeployError("it says nothing", "")
+
+    hosts = [Host(number) for number in range(64)]
+    examine(hosts, PreflightRequest(), measure=True)
+    assert hosts[0].asked[0]["life"] >= 64 * 2 * bandwidth.WAIT_S
+
+
 def test_it_ends_when_nobody_asks_any_more():
     started = LocalProbe("here", [sys.executable])
     pid = started._process.pid
@@ -162,6 +224,27 @@ def test_it_ends_when_nobody_asks_any_more():
 def test_a_python_that_is_not_there_is_told():
     with pytest.raises(DeployError, match="nowhere"), LocalProbe("nowhere", ["sh", "-c", "exit 3"]) as started:
         started.read(5)
+
+
+@pytest.mark.parametrize("at", [1, 3, 5])
+def test_a_clock_of_ours_that_is_set_while_hosts_are_asked_moves_no_clock_of_theirs(monkeypatch, at):
+    class Host:
+        name = "there"
+
+        def send(self, question): ...
+
+        def read(self, wait_s):
+            return {"did": "clock", "time": true_time()}
+
+    true_time, asked = time.time, []
+
+    def set_back():
+        asked.append(0)
+        return true_time() - 3600 * (len(asked) > at)
+
+    monkeypatch.setattr(conversation.time, "time", set_back)
+    ((ahead, _),) = conversation._clocks(conversation._Talk([Host()], lambda _: None)).values()
+    assert abs(ahead) < 1
 
 
 def test_a_preflight_waits_for_the_port_of_another_one_and_says_so(probe):

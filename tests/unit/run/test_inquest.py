@@ -425,6 +425,15 @@ def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
     assert found[0].message == "the clock of n1 jumped by +60 s"
 
 
+def test_a_jump_of_this_machine_s_own_clock_is_none_of_its_hosts() -> None:
+    evidence = run_of()
+    for second in range(0, 60, 5):
+        jump = 3600.0 if second >= 30 else 0.0
+        for node in ("n1", "n2", "n3"):
+            evidence.apply({"kind": "telemetry", "node": node, "t": 200.0 + second}, 200.5 + second - jump)
+    assert inquest.findings(evidence, 300.0) == []
+
+
 @pytest.mark.parametrize(
     ("error", "cause"),
     [

@@ -86,6 +86,22 @@ def test_a_progress_bar_below_another_moves_and_leaves_no_line_behind(tmp_path):
     assert shown(logs.take({0: "master"})) == [(0, "epoch 1", False)]
 
 
+def test_a_line_in_other_letters_than_utf_8_is_shown_once_and_stops_no_later_one(tmp_path):
+    """The place of the next look was counted in other bytes than the log has: before its beginning, or in old lines."""
+    log = tmp_path / "run/logs/rank-0.log"
+    log.parent.mkdir(parents=True)
+    logs = RankLogs(tmp_path / "run")
+    for piece, lines in (
+        (b"one\n\xe9\xe9\xe9\xe9", ["one"]),
+        (b"!\ntwo\n" + b"\xfc" * 12, ["\ufffd\ufffd\ufffd\ufffd!", "two"]),
+        (b"\n\xe2\x96", ["\ufffd" * 12]),
+        (b"\x88\n", ["\u2588"]),
+    ):
+        with log.open("ab") as file:
+            file.write(piece)
+        assert [line for _, line, _ in shown(logs.take({0: "master"}))] == lines
+
+
 def test_a_log_that_is_a_link_is_not_read(tmp_path):
     (tmp_path / "secret").write_text("key\n")
     (tmp_path / "run/logs").mkdir(parents=True)

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.run.files import ends, folders, locks, record
+from deploy.run.files import ends, folders, locks, own_files, record, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
+from deploy.run.state.story import Happening, Story
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
@@ -112,6 +113,56 @@ def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
     record.undo_start(second, record.open_start(second, record.Choice(None, ()), "docker", "", ["master"], NOON + 120))
     assert not second.exists()
     assert (tmp_path / "latest").resolve() == first
+
+
+def test_a_story_is_of_its_start_whatever_the_clocks_of_its_hosts_say(tmp_path: Path) -> None:
+    """A host ten minutes behind said nothing in the story of a second start, one ahead spoke in it of the first."""
+    run_dir = make_run(tmp_path, t=1000.0)
+    for start, ts in enumerate(((990.0, 5000.0), (1400.0, 2001.0))):
+        if start:
+            record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], 2000.0)
+        story = Story()
+        for t in ts:
+            story.tell(Happening(t, f"start {start}", True))
+        timeline.keep(run_dir, story)
+        assert [(line.t, line.text) for line in record.story_of(run_dir)] == [(t, f"start {start}") for t in ts]
+
+
+def test_a_full_disk_ends_no_follower_and_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    story, opened = Story(), own_files.open_to_append
+
+    class Small:
+        """A file that has room for so many bytes more."""
+
+        room = 150
+
+        def __init__(self, run_dir: Path, name: str) -> None:
+            self._file = opened(run_dir, name)
+
+        def __enter__(self) -> Small:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            self._file.close()
+
+        def write(self, data: bytes) -> int:
+            if not Small.room:
+                raise OSError(28, "No space left on device")
+            size = self._file.write(data[: Small.room])
+            Small.room -= size
+            return size
+
+        seek = property(lambda self: self._file.seek)
+        truncate = property(lambda self: self._file.truncate)
+
+    monkeypatch.setattr(own_files, "open_to_append", Small)
+    for number in range(3):
+        story.tell(Happening(float(number), f"line {number}"))
+        timeline.keep(tmp_path, story)
+    Small.room = 1000
+    timeline.keep(tmp_path, story)
+    assert (tmp_path / "timeline.jsonl").read_text().count("\n") == 3
+    assert [line.text for line in record.story_of(tmp_path)] == ["line 0", "line 1", "line 2"]
 
 
 def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.run.state.times import CLOCKS_DIFFER_S, span_of, started
+from deploy.run.state.times import CLOCKS_DIFFER_S, Span, started
 
 T = 1_000.0
 
@@ -12,6 +12,14 @@ def at(t, kind, rank=0, **more):
 
 
 UP = [at(0, "node_up", None), at(4, "node_up", None)]
+
+
+def span_of(events, since):
+    """The span of these events."""
+    span = Span(since)
+    for event in events:
+        span.take(event)
+    return span
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_p
 )
 def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, needs, where):
     words = "ModuleNotFoundError: No module named 'sklearn'"
-    assert missed.hint(words, folder, Choice(), needs) == f"add the package that has sklearn to {where}"
+    assert missed.hint(words, folder, Choice(), needs) == f"add scikit-learn to {where}"
 
 
 def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):
@@ -234,3 +234,12 @@ def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus)
 def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
     assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice())
     assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice())
+
+
+@pytest.mark.parametrize(
+    ("module", "package"),
+    [("PIL", "pillow"), ("cv2", "opencv-python-headless"), ("sklearn.svm", "scikit-learn"), ("pkg_resources", "setup")],
+)
+def test_a_package_that_is_not_called_as_its_module_is_has_its_own_name(folder, module, package):
+    words = f"ModuleNotFoundError: No module named '{module}'"
+    assert missed.hint(words, folder, Choice(), "requirements.txt").startswith(f"add {package}")

@@ -29,12 +29,13 @@ def test_a_wheel_that_is_not_sent_is_refused_with_the_option_that_sends_it(folde
     assert f"--include wheels/{WHEEL}" in refused.value.hint
 
 
-def test_a_torchvision_for_another_torch_is_refused_before_it_fails_in_the_ranks():
+def test_a_sister_of_torch_for_another_torch_is_seen_before_it_fails_in_the_ranks():
     cpu, cuda = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu126"}
     assert "torchvision==0.28.0 of the index" in resolve.other_torch({"torchvision==0.28.0", "tqdm==1.0"}, cpu)
+    assert "torchaudio==2.11.0 of the index" in resolve.other_torch({"torchaudio==2.11.0"}, cpu)
     assert not resolve.other_torch({"torchvision==0.28.0+cpu"}, cpu)
     assert not resolve.other_torch({"torchvision==0.28.0"}, cuda)
-    assert not resolve.other_torch({"tqdm==1.0"}, cpu)
+    assert not resolve.other_torch({"tqdm==1.0", "torchvision-extra==1"}, cpu)
     assert not resolve.other_torch({"torchvision==0.28.0"}, {**cpu, "torchvision": "0.28.0+cpu"})
 
 

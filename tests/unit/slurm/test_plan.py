@@ -41,14 +41,23 @@ def test_a_container_sees_the_runs_folder():
     assert words[-3:] == list(ASKED.agent)
 
 
-@pytest.mark.parametrize("word", ["--array=1-3", "-a1-3", "--chdir=/tmp", "-D", "--output=x", "--nodes=3", "-N3", ":"])
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("--array=1-3", "-a1-3", "--chdir=/tmp", "-D", "--output=x", "--nodes=3", "-N3", ":"),
+        "--arr=1-3",
+        "--ou",
+        "--er",
+    ],
+)
 def test_an_option_of_sbatch_that_is_the_plans_own_is_refused(word):
     with pytest.raises(UsageError):
         plan.check(replace(ASKED, sbatch=("--time=1:00:00", word)))
 
 
 def test_options_of_sbatch_that_are_the_users_own_are_taken():
-    plan.check(replace(ASKED, sbatch=("--partition=a100", "-t", "60", "--mem=64G", "--no-requeue", "--exclusive")))
+    words = ("--partition=a100", "-t", "60", "--mem=64G", "--no-requeue", "--exclusive", "--part=b", "--gpus=1")
+    plan.check(replace(ASKED, sbatch=words, gpus=1))
 
 
 @pytest.mark.parametrize("change", [{"container": "pyxis"}, {"image": "x"}, {"mount": ("/a:/a",)}, {"shared": "a%b"}])

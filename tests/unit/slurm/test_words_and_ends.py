@@ -4,7 +4,7 @@ import pytest
 
 from deploy.core.facts import NodeState
 from deploy.core.names import NodeName
-from deploy.host.jobs import ENDED, GONE, Job
+from deploy.host.jobs import AWAY, ENDED, GONE, Job
 from deploy.run.progress import State
 from deploy.slurm import job_end, words
 
@@ -59,6 +59,11 @@ def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
     assert "before it began" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
+@pytest.mark.parametrize("seen", [state(), state("stopped", began=False)])
+def test_a_job_that_ran_did_not_end_before_it_began_because_the_accounting_names_no_nodes(seen):
+    assert "before it began" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
+
+
 def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():
     job = Job("FAILED", code=75, limit="04:00:00")
     assert "04:00:00" in job_end.end_of("7", job, state("stopped"), "").message
@@ -79,6 +84,18 @@ def test_a_job_that_may_be_requeued_is_not_over_at_once():
     assert not job_end.is_over(Job("RUNNING"), 1e9)
     assert not job_end.is_over(Job("PENDING", restarts=3), 1e9)
     assert all(job_end.is_over(Job(name), 60) for name in ENDED)
+
+
+@pytest.mark.parametrize(
+    "now", [Job("PENDING", restarts=1), Job("REQUEUED"), Job("RESV_DEL_HOLD"), Job("RUNNING", restarts=2)]
+)
+def test_a_job_that_waits_again_or_has_begun_once_more_is_requeued(now):
+    assert job_end.is_requeued(Job("RUNNING", restarts=1), now)
+
+
+@pytest.mark.parametrize("now", [Job(AWAY), Job(GONE), Job("COMPLETED"), Job("RUNNING", restarts=1)])
+def test_a_job_that_was_requeued_before_is_not_said_to_be_by_who_counts_no_starts(now):
+    assert not job_end.is_requeued(Job("RUNNING", restarts=1), now)
 
 
 def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():

@@ -9,10 +9,12 @@ import traceback
 import pytest
 
 from muster.checkpoint.writer import BackgroundWriter
-from muster.files import Lines, replace
+from muster.errors import TrainError
+from muster.files import Lines, read_lines, replace
 from muster.metrics import Metrics
 from muster.reserve import reserve_room, write_surely
 from trainer import run_dir
+from trainer.node.ending import rank_lives
 from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
@@ -74,6 +76,33 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     assert not write_surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
 
 
+def test_the_first_line_after_a_full_disk_is_not_lost_with_the_one_that_was_cut(small_disk):
+    disk, fill = small_disk
+    lines = Lines(disk / "events.jsonl")
+    for number in range(10):
+        lines.add(number=number, text="x" * 500)
+    fill()
+    for number in range(10, 30):
+        lines.add(number=number, text="x" * 500)
+    assert not (disk / "events.jsonl").read_text().endswith("\n"), "one was cut"
+    next(disk.glob("filler-*")).unlink()
+    for number in range(30, 33):
+        lines.add(number=number)
+    assert [line["number"] for line in read_lines(disk / "events.jsonl")][-3:] == [30, 31, 32]
+
+
+def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the_note(small_disk, monkeypatch):
+    disk, fill = small_disk
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(disk))
+    reserve_room(disk)
+    rank_lives.note_begin(0, 71, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"})
+    with (disk / "ends.jsonl").open("a") as file:  # up to 20 bytes before the end of a page
+        file.write(" " * (4096 - 20 - file.tell()))
+    fill()
+    rank_lives.note_end(0, 71, 3)
+    assert [(life.pid, life.code) for life in rank_lives.Ends(disk).read()] == [(71, None), (71, 3)]
+
+
 def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
     disk, fill = small_disk
     record = Metrics(disk)
@@ -84,6 +113,19 @@ def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
     closing.start()
     closing.join(60)
     assert not closing.is_alive()
+
+
+def test_a_disk_without_room_for_the_first_folder_is_called_full(tmp_path, monkeypatch):
+    def full(*_args, **_more):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "mkdir", full)
+    results = []
+    writer = BackgroundWriter(tmp_path / "training/checkpoints", 1, False, results.append)
+    writer.submit(1, {"a": 1}, None, {})
+    with pytest.raises(TrainError, match="the disk is full"):
+        writer.finish()
+    assert len(results) == 1, "who trains hears of it"
 
 
 def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatch):

@@ -1,5 +1,12 @@
 """What a rehearsal looks at when it fails, so that its words alone decide nothing."""
 
+import os
+import signal
+
+import pytest
+
+from lab.waiting import until
+from trainer.node.probe import rehearsal
 from trainer.node.probe.rehearsal import counted, looked_at
 
 
@@ -20,3 +27,24 @@ def test_what_needs_no_look_and_what_is_not_there_say_nothing(tmp_path):
     assert looked_at("meet", "OSError: Address already in use") == ""
     assert looked_at(f"write to {tmp_path}/gone", "FileNotFoundError") == ""
     assert counted("no-such-file", "no-such-file-either", "oom_kill", "%s times") == []
+
+
+@pytest.mark.torch
+def test_a_rank_that_is_killed_between_the_phases_is_told_with_its_signal(tmp_path, monkeypatch):
+    monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
+    ranks, fork = [], os.fork
+
+    def counting_fork():
+        ranks.append(fork())
+        return ranks[-1]
+
+    def kill():
+        os.kill(ranks[0], signal.SIGKILL)
+        until(lambda: os.waitid(os.P_PID, ranks[0], os.WEXITED | os.WNOWAIT), "its end")
+        return True
+
+    monkeypatch.setattr(rehearsal.Rank, "alone", lambda rank: None)
+    monkeypatch.setattr(rehearsal.os, "fork", counting_fork)
+    _, together = rehearsal.rehearse({"backend": "gloo"}, kill)
+    (rank,) = together["ranks"]
+    assert rank["signal"] == signal.SIGKILL

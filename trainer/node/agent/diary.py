@@ -82,8 +82,7 @@ class Diary:
         for life in self._ends.read():
             if life.code is None:
                 self._failures.pop(life.local_rank, None)
-                if folder := self._folder(life.rank):
-                    folder.event("began", attempt=life.attempt, world=life.world, pid=life.pid)
+                self.event("began", life.rank, attempt=life.attempt, world=life.world, pid=life.pid)
                 continue
             if self.released and life.failed:
                 self._tell_end(life, DONE, "was stopped: the run is over", script_verdict.LastWords())
@@ -119,18 +118,21 @@ class Diary:
         last_words: script_verdict.LastWords,
         more: Mapping[str, str] | None = None,
     ) -> None:
-        if folder := self._folder(life.rank):
-            about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
-            about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script_verdict.LINE_MOST]}
-            about |= {name: text for name, text in (more or {}).items() if text}
-            if code and (rows := self._collectives(life)):
-                about["collectives"] = rows
-            folder.event("ended", **about)
+        about: dict[str, Any] = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
+        about |= {"how": how, "victim": last_words.victim, "error": last_words.error[: script_verdict.LINE_MOST]}
+        about |= {name: text for name, text in (more or {}).items() if text}
+        if code and (rows := self._collectives(life)):
+            about["collectives"] = rows
+        self.event("ended", life.rank, **about)
+
+    def event(self, kind: str, rank: int, **about: Any) -> None:
+        """Tell of something that a rank of this node does, or that happens to it."""
+        if folder := self._folder(rank):
+            folder.event(kind, **about)
 
     def tell_stuck(self, rank: int, about: Mapping[str, Any] | None) -> None:
         """Tell that a rank is stuck, and where; None: that it moves again."""
-        if folder := self._folder(rank):
-            folder.event("stuck", **about) if about else folder.event("moves")
+        self.event("stuck", rank, **about) if about else self.event("moves", rank)
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which is stuck; `about` says where."""
@@ -145,53 +147,32 @@ class Diary:
     def tell_asked(self, first: int, grace_s: float) -> None:
         """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
         self.cut = []
-        if folder := self._folder(first):
-            folder.event("asked", grace_s=grace_s)
+        self.event("asked", first, grace_s=grace_s)
 
     def tell_put_aside(self, about: Mapping[str, Any]) -> None:
         """Tell what earlier starts wrote, and where it is kept, or why it is not."""
-        if folder := self._folder(min((life.rank for life in self.lives), default=0)):
-            folder.event("put_aside", **about)
-
-    def tell_links(self, rank: int, about: Mapping[str, Any]) -> None:
-        """Tell which connections of a rank are unanswered or crowded, as far as that has changed."""
-        if folder := self._folder(rank):
-            folder.event("links", **about)
-
-    def tell_throttled(self, rank: int, about: Mapping[str, Any]) -> None:
-        """Tell that a CPU limit holds a rank back, or no longer does."""
-        if folder := self._folder(rank):
-            folder.event("throttled", **about)
-
-    def tell_alone(self, rank: int, about: Mapping[str, Any]) -> None:
-        """Tell that a rank trains alone, and how to join it; with an empty `why` that it no longer does."""
-        if folder := self._folder(rank):
-            folder.event("alone", **about)
+        self.event("put_aside", min((life.rank for life in self.lives), default=0), **about)
 
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
-        if folder := self._folder(first):
-            folder.event("conflicts", paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
+        self.event("conflicts", first, paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
     def tell_own_library(self, first: int, path: str) -> None:
         """Tell that the script has a module of its own, `path`, where others have our library."""
-        if folder := self._folder(first):
-            folder.event("own_library", path=path[-_PATH_MOST:])
+        self.event("own_library", first, path=path[-_PATH_MOST:])
 
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:
         """Report the new members; only the node that has rank 0 does. `left`: nodes that left on request."""
-        if folder := self._folder(0):
-            who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
-            left = [name for name in left if name not in epoch.members]
-            more = {"spares": spares} if spares else {}
-            folder.event("members", epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
+        who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
+        left = [name for name in left if name not in epoch.members]
+        more = {"spares": spares} if spares else {}
+        self.event("members", 0, epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
 
     def tell_apart(self, name: str, others: Sequence[str]) -> None:
         """Tell that a node that is left out lives, and which of the others do not reach it."""
-        if folder := self._folder(0):
-            folder.event("apart", left_out=name, others=others)
+        self.event("apart", 0, left_out=name, others=others)
 
     def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
         """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
@@ -204,19 +185,18 @@ class Diary:
         of_host = self._memory.of_host()
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
         for life in self.lives:
-            if life.code is None and (folder := self._folder(life.rank)):
+            if life.code is None:
                 about = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
-                folder.event("ended", **about, how=how, **({"cause": cause} if cause else {}))
+                self.event("ended", life.rank, **about, how=how, **({"cause": cause} if cause else {}))
 
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
         """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
 
         `first`: the node's first rank. A run that is stopped early has files of ranks that nobody has noted yet.
         """
-        if folder := self._folder(first):
-            folder.event("kept", **asdict(left))
-            for place in elsewhere:
-                folder.event("outside", **asdict(place))
+        self.event("kept", first, **asdict(left))
+        for place in elsewhere:
+            self.event("outside", first, **asdict(place))
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank was that crashed."""

@@ -19,12 +19,13 @@ from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
 from muster.files import read
-from muster.stop import HAS_STOPPED, UNASKED
+from muster.stop import HAS_STOPPED, UNASKED, began
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
 from ..ending import training_alone
 from ..files import earlier, work
+from ..hang import stacks
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
@@ -162,11 +163,11 @@ class Node:
             self._mend(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
-                self.diary.tell_links(rank, ends)
+                self.diary.event("links", rank, **ends)
             for rank, held in throttle.look(self.diary.lives):
-                self.diary.tell_throttled(rank, held)
+                self.diary.event("throttled", rank, **held)
             for rank, why in alone.look(self.diary.lives):
-                self.diary.tell_alone(rank, why)
+                self.diary.event("alone", rank, **why)
             if alone.final and not self._asked and not self._verdicts():
                 self._give_up(alone.final)
             now = time.monotonic()
@@ -186,7 +187,9 @@ class Node:
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
-                    self.diary.cut = [life.rank for life in self.diary.lives if life.code is None and _alive(life.pid)]
+                    self.diary.cut = [
+                        life.rank for life in self.diary.lives if life.code is None and stacks.lives(life.pid)
+                    ]
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
@@ -228,8 +231,7 @@ class Node:
             return
         for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
-            with suppress(ProcessLookupError):
-                os.kill(rank.life.pid, signal.SIGKILL)
+            _send(rank.life.pid, signal.SIGKILL)
 
     def _tell_members(self) -> None:
         """Tell of each epoch that this node is first in, before its ranks begin."""
@@ -284,7 +286,8 @@ class Node:
 
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        return {int(text) for text in self._notes_of_ranks() if re.fullmatch(r"[0-9]{1,9}\n?", text)}
+        notes = [re.fullmatch(r"([1-9][0-9]{,8}) ([0-9]*)", text) for text in self._notes_of_ranks()]
+        return {int(note[1]) for note in notes if note and began(int(note[1])) == note[2]}
 
     def _notes_of_ranks(self) -> list[str]:
         texts = list[str]()
@@ -296,7 +299,7 @@ class Node:
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save."""
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
-        return sorted(filter(_alive, self._listening() | started))
+        return sorted(filter(stacks.lives, self._listening() | started))
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
         """Whom a signal for the script is sent to; a negative number is a whole group of processes.
@@ -308,7 +311,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.processes(self.outcome) if _alive(process)]
+        trains = [process for process in training_alone.processes(self.outcome) if stacks.lives(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:
@@ -354,14 +357,6 @@ def _no_words(local_rank: int) -> str:
 def _send(process: int, number: int) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.kill(process, number)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:

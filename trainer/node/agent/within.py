@@ -82,9 +82,14 @@ def _in_terminal(command: Sequence[str]) -> int:
             os.execvp(command[0], list(command))
         os.write(2, f"error: {command[0]}: no such program\n".encode())
         os._exit(NOT_FOUND)
-    frames = b""
+    os.set_blocking(terminal, False)
+    frames = typed = b""
     while True:
-        ready = select.select([0, terminal], [], [])[0]
+        # A program may print before it reads on: who waits for it to read what was pasted must read meanwhile.
+        ready, takes, _ = select.select([0, terminal], [terminal] if typed else [], [])
+        if takes:
+            with suppress(OSError):
+                typed = typed[os.write(terminal, typed) :]
         if terminal in ready:
             try:
                 shown = os.read(terminal, _PIECE)
@@ -94,16 +99,18 @@ def _in_terminal(command: Sequence[str]) -> int:
                 break
             _write(1, shown)
         if 0 in ready:
-            typed = os.read(0, _PIECE)
-            if not typed:
+            piece = os.read(0, _PIECE)
+            if not piece:
                 break
-            frames = _obey(frames + typed, terminal)
+            frames, more = _obey(frames + piece, terminal)
+            typed += more
     os.close(terminal)  # a terminal that hangs up ends what runs in it
     return _reap(pid)
 
 
-def _obey(frames: bytes, terminal: int) -> bytes:
-    """Do what the whole frames say; returns the rest."""
+def _obey(frames: bytes, terminal: int) -> tuple[bytes, bytes]:
+    """Do what the whole frames say; returns the rest, and what was typed."""
+    typed = b""
     while frames:
         if frames[:1] == b"r" and len(frames) > _SIZE.size:
             lines, columns = _SIZE.unpack_from(frames, 1)
@@ -114,11 +121,11 @@ def _obey(frames: bytes, terminal: int) -> bytes:
             start = 1 + _LENGTH.size
             if len(frames) < start + length:
                 break
-            _write(terminal, frames[start : start + length])
+            typed += frames[start : start + length]
             frames = frames[start + length :]
         else:
             break
-    return frames
+    return frames, typed
 
 
 def _write(descriptor: int, data: bytes) -> None:

@@ -200,7 +200,7 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
              "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
     variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
     inside = folder / work.WORK
-    with (folder / "logs" / "on-end.log").open("ab") as log:
+    with (folder / "logs" / "on-end.log").open("ab", buffering=0) as log:
         child = subprocess.Popen(
             ["/bin/sh", "-c", command],
             env={**os.environ, **secrets, **variables},
@@ -228,12 +228,12 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
 
 def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
     left = _MOST_LOG
-    with suppress(OSError, ValueError):
-        while child.stdout and (piece := os.read(child.stdout.fileno(), 1 << 16)):
-            shown = mask.take(piece)[:left]
+    while child.stdout and (piece := os.read(child.stdout.fileno(), 1 << 16)):
+        shown = mask.take(piece)[:left]
+        left -= len(shown)
+        with suppress(OSError, ValueError):  # on a full disk it is lost, and the command goes on
             log.write(shown)
-            log.flush()
-            left -= len(shown)
+    with suppress(OSError, ValueError):
         log.write(mask.rest()[:left])
 
 
@@ -273,8 +273,9 @@ def _weight(verdict: Mapping[str, Any]) -> int:
 
 
 def _text(value: object) -> str:
-    text = ",".join(value) if isinstance(value, list) else "" if value is None else str(value)
-    return text.replace("\0", "")[:_MOST_TEXT]
+    """For a variable, which takes neither a zero nor half a letter: another host may say anything."""
+    text = ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+    return text.replace("\0", "").encode(errors="replace").decode()[:_MOST_TEXT]
 
 
 if __name__ == "__main__":

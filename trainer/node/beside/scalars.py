@@ -15,12 +15,12 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from muster.files import Lines, parse
+from muster.files import Lines
 
 from ..files import work
 from ..rank.mask import Mask
@@ -79,11 +79,11 @@ class Scalars:
     def _files(self) -> list[str]:
         """The files to read. What came with the script, and is as it came, is not this run's."""
         paths, own = list(_metric_files(self._folder)), list[str]()
-        sent = _sent(self._folder) if paths else {}
+        sent = work.sent_stamps(self._folder) if paths else {}
         for path in paths:
             with suppress(OSError):
                 status = os.lstat(self._folder / path)
-                if sent.get(path.removeprefix(f"{work.WORK}/")) != (status.st_size, int(status.st_mtime)):
+                if sent.get(path) != (status.st_size, int(status.st_mtime)):
                     own.append(path)
         new = [path for path in own if path not in self._stamps]
         return [path for path in own if path in self._stamps] + new[: max(0, _MOST_FILES - len(self._stamps))]
@@ -229,14 +229,6 @@ def _metric_files(folder: Path) -> Iterator[str]:
                 path = os.path.relpath(os.path.join(place, name), folder)
                 if (name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES)) and len(path) <= _MOST_PATH:
                     yield path
-
-
-def _sent(folder: Path) -> Mapping[str, tuple[int, int]]:
-    """Size and second of last change of the files that came with the script, as sent.json has them."""
-    with suppress(OSError, ValueError, AttributeError, TypeError):
-        sent = parse((folder / "sent.json").read_text())
-        return {path: (size, changed) for path, (_, size, changed) in sent.items()}
-    return {}
 
 
 @contextmanager

@@ -206,8 +206,11 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
     from ..files.share import KEY  # with it, a reader of the page could join the nodes' exchange of files
 
     # Of two with one name, Python imports the first.
-    distributions = {package.name: package for package in reversed(list(importlib.metadata.distributions()))}
-    packages = {name: package.version for name, package in distributions.items() if name}
+    distributions, packages = dict[str, Any](), dict[str, str]()
+    for package in reversed(list(importlib.metadata.distributions())):
+        with suppress(UnicodeDecodeError):  # an old one's author has an ö
+            if name := package.name:
+                distributions[name], packages[name] = package, package.version
     shown = variables.keys() - handover.names(variables) - {KEY}
     return {
         "python": platform.python_version(),

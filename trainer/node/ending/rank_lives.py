@@ -72,7 +72,7 @@ def note_end(local_rank: int, pid: int, code: int, crash: Crash | None = None) -
 
 def _note(about: Mapping[str, Any]) -> None:
     if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
-        line = json.dumps({**about, "t": time.time()}) + "\n"
+        line = "\n" + json.dumps({**about, "t": time.time()}) + "\n"  # a full disk may have cut the try before
         write_surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
 
 

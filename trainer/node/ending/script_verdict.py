@@ -107,7 +107,7 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     lines = [
         line
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
-        if line and not _TORCHRUN.search(line)
+        if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
     lines = _before_launcher(lines) if launcher else lines
     speaker = _first_to_fail(lines, life.rank) if launcher else life.rank

@@ -78,7 +78,7 @@ def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
             return {}
         if size > _SHARE * shutil.disk_usage(run_folder).free:
             return {"files": len(files), "bytes": size, "place": "", "message": "the disk has too little space"}
-        goal = home / f"{len(made) + 1}"
+        goal = home / str(1 + max((int(path.name) for path in made if path.name.isdecimal()), default=0))
         goal.mkdir(parents=True)
     try:
         sizes = list(_copied(run_folder, goal, files))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,8 @@ _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
 # The last name in an archive whose files were not written meanwhile.
 WHOLE = "whole"
-_MOST_LISTED = 1_000_000
 # The nodes of a run come all at once; strangers shall not fill an agent with threads.
-_MOST_AT_ONCE = 1024
+_MOST_AT_ONCE = 256
 
 
 class Sharing:
@@ -112,9 +112,9 @@ class Sharing:
         """What the node has. A list of too many files is left out: then no node gets or gives any."""
         here = work.listing(self._folder)
         about = {"node": self._node, "where": door.where, "stale": self._stale}
-        if len(here.files) + len(here.links) > _MOST_LISTED:
+        if len(here.files) + len(here.links) > work.MOST_LISTED:
             print(
-                f"muster: {self._node} has more than {_MOST_LISTED:,} files: before this attempt the hosts do not "
+                f"muster: {self._node} has more than {work.MOST_LISTED:,} files: before this attempt the hosts do not "
                 "share what the script wrote",
                 file=sys.stderr,
             )
@@ -235,7 +235,8 @@ class Door:
         self.files: Mapping[str, Entry] = {}
         self._key, self._folder = key, run_folder
         self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
-        threading.Thread(target=self._accept, daemon=True, name="muster-share").start()
+        accept = partial(meeting.accept, self._listening, _MOST_AT_ONCE, self._answer)
+        threading.Thread(target=accept, daemon=True, name="muster-share").start()
 
     def __enter__(self) -> Door:
         return self
@@ -245,9 +246,7 @@ class Door:
 
     def close(self) -> None:
         """Stop listening."""
-        with suppress(OSError):  # it wakes the thread that accepts
-            self._listening.shutdown(2)
-        self._listening.close()
+        meeting.close(self._listening)
 
     def join(self, end: float, ending: _Ending) -> tuple[int, Link]:
         """The next node that joins, by its place. Raises LinkLost at that time, or if other nodes take part by now."""
@@ -256,28 +255,8 @@ class Door:
                 return self._joined.get(timeout=_LOOK_SECONDS)
         raise LinkLost("a node did not come to share its files")
 
-    def _accept(self) -> None:
-        free = threading.BoundedSemaphore(_MOST_AT_ONCE)
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except ConnectionError:
-                continue
-            except OSError:  # closed
-                return
-            if free.acquire(blocking=False):
-                threading.Thread(target=self._serve, args=(connection, free), daemon=True, name="muster-share").start()
-            else:
-                connection.close()
-
-    def _serve(self, connection: Any, free: threading.BoundedSemaphore) -> None:
-        # A caller that does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
-        try:
-            self._answer(connection)
-        finally:
-            free.release()
-
     def _answer(self, connection: Any) -> None:
+        # A caller that does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
         with suppress(LinkLost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
             link = Link(connection, self._key, opens=False)
             asked = link.receive()

@@ -16,11 +16,12 @@ import shutil
 import stat
 import tarfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from muster.errors import Refused
 from muster.files import parse, replace
@@ -34,6 +35,8 @@ _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
 _AT_ONCE, _PIECE = 8, 1 << 20
+# A list of ours has a row for each file: of so many files a run may consist.
+MOST_LISTED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -66,13 +69,16 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
         def bring(path: str) -> tuple[str, bool]:
             return _bring(sent / path, work / path, before.get(path, ""))
 
-        # Many small files: the disk and the hash work while Python opens the next one.
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            paths = [path for path, _ in _files(sent)]
-            now = dict(zip(paths, threads.map(bring, paths), strict=True))
-        for path in before.keys() - now.keys():
+        paths = [path for path, _ in _files(sent)]
+        for path in before.keys() - {*paths}:
             if _digest(work / path) == before[path]:
                 (work / path).unlink()
+                with suppress(OSError):  # a file may come in the place of its folder
+                    os.removedirs((work / path).parent)
+        work.mkdir(exist_ok=True)  # nothing else may have been in it
+        # Many small files: the disk and the hash work while Python opens the next one.
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            now = dict(zip(paths, threads.map(bring, paths), strict=True))
         stamps = {path: [digest, *_stamp(work / path, stays)] for path, (digest, stays) in now.items()}
         replace(run_folder / _SENT, json.dumps(stamps))
         refuse_other(sent, wanted, {path: digest for path, (digest, _) in now.items()})
@@ -159,7 +165,7 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 
     For a large folder this takes seconds.
     """
-    sent, copies = _sent_stamps(run_folder), _known_copies(run_folder)
+    sent, copies = sent_stamps(run_folder), _known_copies(run_folder)
     files, links = dict[str, Entry](), list[str]()
     for top in tops:
         for inside, status in _files(run_folder / top):
@@ -178,10 +184,9 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
     """Size, second of last change and origin of the files that came from other hosts and are as they came."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        known = parse((run_folder / _COPIES).read_text())
         return {
             path: (size, changed, node)
-            for path, (size, changed, node) in known.items()
+            for path, (size, changed, node) in _rows(run_folder / _COPIES)
             if _stamp(run_folder / path, False) == (size, changed)
         }
     return {}
@@ -199,7 +204,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
     content = tar.extractfile(member) if member.isreg() and not outside and free else None
     if content is None:
         return ""
-    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    aside = _aside(goal)
     try:
         goal.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
@@ -285,36 +290,42 @@ def _bring(source: Path, goal: Path, before: str) -> tuple[str, bool]:
     """Bring a file that was sent; returns its digest, and whether the script's own file stays instead. `before`: the
     digest of the file that an earlier start brought."""
     present = _digest(goal)
-    if not present:
-        return _copy(source, goal), False
-    digest = _digest(source)
-    if present == digest:
-        return digest, False
-    if present != before:
-        return digest, True
-    return _copy(source, goal), False
+    digest = _digest(source) if present else None
+    if present != digest and present in ("", before):
+        # What the script has made has the name of a folder, or is one.
+        with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
+            return _copy(source, goal), False
+    return digest or _digest(source), present != digest
 
 
 def _copy(source: Path, goal: Path) -> str:
     """Copy a file or a link, whole or not at all; returns its digest."""
     goal.parent.mkdir(parents=True, exist_ok=True)
-    aside = goal.with_name(f".{goal.name[:200]}.muster")
+    aside = _aside(goal)
     aside.unlink(missing_ok=True)
-    if source.is_symlink():
-        shutil.copy2(source, aside, follow_symlinks=False)
-        digest = _digest(source)
-    else:
-        hashed = hashlib.sha256()
-        with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
-            while piece := read.read(_PIECE):
-                hashed.update(piece)
-                view = memoryview(piece)
-                while view:
-                    view = view[written.write(view) :]
-        shutil.copystat(source, aside)
-        digest = hashed.hexdigest()
-    os.replace(aside, goal)
+    try:
+        if source.is_symlink():
+            shutil.copy2(source, aside, follow_symlinks=False)
+            digest = _digest(source)
+        else:
+            hashed = hashlib.sha256()
+            with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
+                while piece := read.read(_PIECE):
+                    hashed.update(piece)
+                    view = memoryview(piece)
+                    while view:
+                        view = view[written.write(view) :]
+            shutil.copystat(source, aside)
+            digest = hashed.hexdigest()
+        os.replace(aside, goal)
+    finally:
+        aside.unlink(missing_ok=True)
     return digest
+
+
+def _aside(goal: Path) -> Path:
+    """What a copy is called until it is whole: no other's name, and no longer than a disk takes."""
+    return goal.with_name(f".{hashlib.sha256(os.fsencode(goal.name)).hexdigest()}.muster")
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
@@ -360,19 +371,23 @@ def _stamp(path: Path, changed: bool) -> tuple[int, int]:
     return (-1, 0) if changed else (status.st_size, int(status.st_mtime))
 
 
-def _sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
+def sent_stamps(run_folder: Path) -> Mapping[str, tuple[int, int]]:
     """Size and second of last change of each file as it was sent, by its path in the run folder."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
-        sent = parse((run_folder / _SENT).read_text())
-        return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in sent.items()}
+        return {f"{WORK}/{path}": (size, changed) for path, (_, size, changed) in _rows(run_folder / _SENT)}
     return {}
 
 
 def _manifest(run_folder: Path) -> Mapping[str, str]:
     """The digest of each file that was sent, by its path in the work folder."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
-        return {path: row[0] for path, row in parse((run_folder / _SENT).read_text()).items()}
+        return {path: row[0] for path, row in _rows(run_folder / _SENT)}
     return {}
+
+
+def _rows(path: Path) -> Iterable[tuple[str, Any]]:
+    """The rows of a list of files. Raises OSError, ValueError or AttributeError where there is none."""
+    return parse(path.read_text(), MOST_LISTED + 1).items()  # type: ignore[no-any-return]
 
 
 @contextmanager

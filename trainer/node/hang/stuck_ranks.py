@@ -106,10 +106,9 @@ class StuckRanks:
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
         """Ranks that have become stuck, each with what is known of it; with None those that move again."""
-        now = time.time()
-        if now < self._next:
+        if time.monotonic() < self._next:  # the clock may be set back
             return []
-        self._next = now + LOOK_SECONDS
+        self._next, now = time.monotonic() + LOOK_SECONDS, time.time()
         news, busy = [], _busy([life.pid for life in lives if life.code is None])
         for life in lives:
             if life.code is not None or life.pid not in busy:
@@ -143,6 +142,7 @@ class StuckRanks:
         looks = stacks.read(stacks.newest(self._outcome, life.local_rank))
         _take_process(seen, looks, now)
         _take_pace(seen, looks, now)
+        seen.began, seen.step_at = min(seen.began, now), min(seen.step_at, now)
         since = now - (seen.step_at or seen.began)
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:

@@ -1,4 +1,5 @@
-"""Whether a script sets variables that torch reads as it is imported: a rank that is forked would have torch before.
+"""Whether a fork comes too late for a script: it sets variables that torch reads as it is imported, and a fork has
+torch before; or a module of its folder has the name of one that torchrun has imported.
 
 A look at the text decides, before a line of it has run. It follows what runs before torch is there: the script to its
 first `import torch`, and its own modules that it imports above that. Such a script gets a Python of its own, which is
@@ -8,7 +9,9 @@ what torchrun alone would give it; so does one that cannot be read or is too lar
 from __future__ import annotations
 
 import ast
+import os
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -29,8 +32,8 @@ class TooMuch(Exception):
     """More text than a look may take."""
 
 
-def sets_variables_first(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
-    """Whether `python WORDS` in `folder` does. `words`: a script and its own, or -m and a module.
+def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
+    """Whether a fork does, for `python WORDS` in `folder`. `words`: a script and its own, or -m and a module.
 
     `path`: more folders that it imports from (PYTHONPATH).
     """
@@ -42,9 +45,15 @@ def sets_variables_first(words: Sequence[str], folder: Path, path: Sequence[str]
         files = [*look.files_of(words[1]), *look.files_of(f"{words[1]}.__main__")] if module else [script]
         with warnings.catch_warnings():  # of strange escapes Python speaks when the rank runs
             warnings.simplefilter("ignore")
-            return any(map(look.writes, files))
+            return _hides(roots[0]) or any(map(look.writes, files))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, TooMuch, IndexError):
         return True
+
+
+def _hides(folder: Path) -> bool:
+    """Whether a module here, such as a secrets.py, has the name of one that this process has imported."""
+    names = {name.partition(".")[0] for name in os.listdir(folder)} & sys.modules.keys() - {"__main__", "muster"}
+    return any((folder / place).is_file() for name in names for place in (f"{name}.py", f"{name}/__init__.py"))
 
 
 class _Look:

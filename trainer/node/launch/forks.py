@@ -2,7 +2,7 @@
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process has no
 threads, and a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets one (ranks.py): as where
-torchrun has looked for GPUs, or the script sets variables that torch reads when it is imported (early.py).
+torchrun has looked for GPUs, or the script would find what it sets or imports there already (early.py).
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
-from muster.errors import DONE, FAILED
+import torch
+from torch.distributed.launcher.api import LaunchConfig
 
 from ... import NAME
 from ..parent_death import die_with_parent
@@ -71,7 +72,7 @@ def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_asked_for_gpu():
         return False
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    return words[:2] == ["-m", NAME] or not early.sets_variables_first(words, Path.cwd(), path)
+    return words[:2] == ["-m", NAME] or not early.comes_too_late(words, Path.cwd(), path)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], output: str = "") -> Rank:
@@ -105,7 +106,8 @@ def _prepare(torchrun: int, environment: Mapping[str, str], output: str) -> None
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in _TO_RANKS:
         signal.signal(number, signal.SIG_DFL)
-    faulthandler.disable()  # torchrun has enabled it
+    if not (environment.get("PYTHONFAULTHANDLER") or sys.flags.dev_mode):
+        faulthandler.disable()  # torchrun has enabled it
     os.environ.clear()
     os.environ.update(environment)
     if output:
@@ -119,12 +121,11 @@ def _prepare(torchrun: int, environment: Mapping[str, str], output: str) -> None
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
-    if torch := sys.modules.get("torch"):
-        torch.default_generator.seed()
+    torch.default_generator.seed()
 
 
 def run(words: list[str]) -> None:
-    """Run a script, or a module after -m, as `python WORDS` does. Raises SystemExit when it ends."""
+    """Run a script, or a module after -m, as `python WORDS` does; its end is then this process's."""
     module = words[0] == "-m"
     sys.orig_argv = [sys.executable, "-u", *words]  # as torchrun's: a script may start itself again by it
     sys.argv = words[1:] if module else words
@@ -133,38 +134,32 @@ def run(words: list[str]) -> None:
     if words[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
         for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
             del sys.modules[name]
+    # The second name is of what children that multiprocessing spawned send back.
+    main = sys.modules["__main__"] = sys.modules["__mp_main__"] = ModuleType("__main__")
+    vars(main).update(__builtins__=builtins, __annotations__={})
     try:
         if module:
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # as Python itself does for -m
         else:
-            main = sys.modules["__main__"] = ModuleType("__main__")
-            main.__file__, main.__dict__["__builtins__"] = str(Path(words[0]).absolute()), builtins
-            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec"), main.__dict__)
-    except SystemExit:
-        raise
+            main.__file__ = str(Path(words[0]).absolute())
+            exec(compile(Path(words[0]).read_bytes(), main.__file__, "exec", dont_inherit=True), vars(main))
     except BaseException as fault:
         trace = fault.__traceback__
         while trace and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__, "<frozen runpy>"):
             trace = trace.tb_next
-        if not isinstance(fault, Exception):  # Python ends by it: of a KeyboardInterrupt by the signal
-            show = sys.excepthook
-            sys.excepthook = lambda kind, value, _: show(kind, value.with_traceback(trace), trace)
-            raise
-        sys.last_type, sys.last_value, sys.last_traceback = type(fault), fault, trace  # as Python itself does
-        sys.excepthook(type(fault), fault.with_traceback(trace), trace)
-        sys.exit(FAILED)
-    sys.exit(DONE)
+        show = sys.excepthook
+        sys.excepthook = lambda kind, value, _: show(kind, value.with_traceback(trace), trace)
+        raise
 
 
 def _has_asked_for_gpu() -> bool:
     """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun asked for one, in vain or not."""
-    torch = sys.modules.get("torch")
     # It asks since it binds ranks to the memory that is near their GPU.
-    has_gpus = torch and (torch.version.cuda or torch.version.hip)
-    if torch and has_gpus and hasattr(torch.distributed.launcher.LaunchConfig, "numa_options"):
+    has_gpus = torch.version.cuda or torch.version.hip
+    if has_gpus and hasattr(LaunchConfig, "numa_options"):
         return True
-    open_files = []
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):
-            open_files.append(str(descriptor.readlink()))
-    return any(path.startswith("/dev/nvidia") for path in open_files)
+            if str(descriptor.readlink()).startswith("/dev/nvidia"):
+                return True
+    return False

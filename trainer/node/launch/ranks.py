@@ -12,6 +12,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -22,6 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from ... import NAME
 from ..agent import command
 from ..ending import rank_lives, trained_below
+from ..parent_death import die_with_parent
 from . import bare, forks, rank_pipe, style
 from .epochs import Generation
 
@@ -132,4 +134,5 @@ def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str
         files = [str(pipe or "")] * 2
     with ExitStack() as opened:
         out, err = (opened.enter_context(open(file, "wb")) if file else None for file in files)
-        return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True)
+        dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
+        return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)

@@ -98,7 +98,8 @@ class Launch:
     def run(self) -> None:
         """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
         failures = dict[int, ProcessFailure]()
-        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
+        if hasattr(self._config, "signals_to_handle"):
+            os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
             while generation := self._meeting.next(failed=bool(failures)):
                 if (ended := self._live(generation)) == {}:

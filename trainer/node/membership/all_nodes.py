@@ -22,7 +22,7 @@ from muster.files import is_number, read_object, replace
 from .. import torch_names
 from ..files.share import KEY
 from ..hang.mend import MOVES, joined
-from . import peers
+from . import meeting, peers
 from .members import View, may_repeat
 from .min_nodes import EPOCH, SAYS
 from .spare_register import view_of
@@ -132,7 +132,7 @@ class Everybody:
         with suppress(ValueError, TypeError, OverflowError):
             self._step()
         if self._place == 0:
-            peers.close(self._door)
+            meeting.close(self._door)
 
     @property
     def may_begin_again(self) -> bool:

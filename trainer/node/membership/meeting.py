@@ -5,8 +5,11 @@ Standard library only.
 
 from __future__ import annotations
 
+import errno
 import socket
+import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address
 
@@ -50,6 +53,37 @@ def listen(address: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
+
+
+def accept(listening: socket.socket, most: int, answer: Callable[[socket.socket], object]) -> None:
+    """Answer each caller in a thread of its own, at most so many at once, until `close` closes the socket."""
+    free = threading.BoundedSemaphore(most)
+
+    def reply(connection: socket.socket) -> None:
+        try:
+            answer(connection)
+        finally:
+            free.release()
+
+    while listening.fileno() >= 0:
+        try:
+            connection, _ = listening.accept()
+        except OSError as fault:
+            if fault.errno == errno.EINVAL:  # `close` has shut it down
+                return
+            time.sleep(_POLL_SECONDS)  # no file is free, say: the caller waits, and others close theirs
+            continue
+        if free.acquire(blocking=False):
+            threading.Thread(target=reply, args=(connection,), daemon=True).start()
+        else:
+            connection.close()
+
+
+def close(listening: socket.socket) -> None:
+    """Answer nobody any more."""
+    with suppress(OSError):  # it wakes the thread that accepts
+        listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
 
 
 def this_end(address: str, port: int) -> str:

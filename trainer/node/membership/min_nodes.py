@@ -209,7 +209,7 @@ class Group:
         if self._copies:
             self._copies.close()
         self._register.close()
-        peers.close(self._door)
+        meeting.close(self._door)
 
     def news(self) -> Epoch | None:
         """A new epoch that this node reports because it is its first member; each epoch once.

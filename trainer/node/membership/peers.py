@@ -23,46 +23,23 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
-    """Answer the other nodes from now on, each in a thread of its own, until the returned socket is closed (`close`).
+    """Answer the other nodes from now on, each in a thread of its own, until `meeting.close` of the socket.
 
     Raises Refused if the port is taken.
     """
     try:
-        listening, free = meeting.listen(address, port), threading.BoundedSemaphore(_AT_ONCE)
+        listening = meeting.listen(address, port)
     except OSError as fault:
         # At once: the others would join a stranger, and hang without a word.
         what = f"cannot listen on {meeting.endpoint(address, port)} for the other nodes: {fault.strerror}"
         raise Refused(what, "choose another port, or start the run again: it takes other ones") from fault
 
     def reply(connection: socket.socket) -> None:
-        try:
-            with connection, suppress(OSError, ValueError, TypeError, OverflowError):
-                _reply(connection, key, answer)
-        finally:
-            free.release()
+        with connection, suppress(OSError, ValueError, TypeError, OverflowError):
+            _reply(connection, key, answer)
 
-    def accept() -> None:
-        while True:
-            try:
-                connection, _ = listening.accept()
-            except ConnectionError:
-                continue
-            except OSError:  # closed
-                return
-            if free.acquire(blocking=False):
-                threading.Thread(target=reply, args=(connection,), daemon=True).start()
-            else:
-                connection.close()
-
-    threading.Thread(target=accept, daemon=True).start()
+    threading.Thread(target=meeting.accept, args=(listening, _AT_ONCE, reply), daemon=True).start()
     return listening
-
-
-def close(listening: socket.socket) -> None:
-    """Answer nobody any more."""
-    with suppress(OSError):
-        listening.shutdown(socket.SHUT_RDWR)
-    listening.close()
 
 
 def ask(

@@ -24,7 +24,7 @@ from typing import Any
 # pysyncobj 0.3.17 puts a function for Windows in the place of this one, on every system.
 _INET_NTOP = socket.inet_ntop
 
-from pysyncobj import SyncObj, SyncObjConf, replicated  # noqa: E402
+from pysyncobj import SyncObj, SyncObjConf, SyncObjException, replicated  # noqa: E402
 from pysyncobj import journal as their_journal  # noqa: E402
 from pysyncobj import pickle as their_pickle  # noqa: E402
 from pysyncobj.tcp_connection import TcpConnection  # noqa: E402
@@ -181,8 +181,11 @@ class Register:
         others = [address for name, address in where.items() if name != own]
         try:
             self._replica = _Replica(where[own], others, key, journal)
-        except Exception as fault:
+        except SyncObjException as fault:
             raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
+        except Exception as fault:  # a disk that is full, or has lost a part of it
+            hint = "free some disk there; if it is damaged, the others go on without this host"
+            raise TrainError(f"{journal}: the nodes' register cannot be kept there: {fault}", hint) from fault
         self._closed = threading.Event()
         threading.Thread(target=self._tick, daemon=True, name="muster-register").start()
 

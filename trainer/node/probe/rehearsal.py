@@ -12,6 +12,7 @@ ranks, which then cost next to nothing. A rank says each step before it begins i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import datetime
 import json
@@ -319,7 +320,8 @@ def rehearse(asked, next_phase):
             return
         began = time.monotonic()
         for child in children:
-            os.write(child.go, b"!")
+            with contextlib.suppress(BrokenPipeError):  # killed meanwhile: its phase says by what
+                os.write(child.go, b"!")
         outcomes = phase(children, "together", plan["wait"] + GRACE_S)
         seconds = round(time.monotonic() - began, 3)
         yield {"phase": "together", "torch": torch.__version__, "ranks": outcomes, "seconds": seconds}

@@ -95,7 +95,8 @@ class Claims:
     def write(self, **changes: Any) -> None:
         """Change fields of our own claim. Raises NoClaim where the disk takes no more."""
         about = {**self._about, **changes}
-        about["waits"] = about["state"] == WAITS
+        # The reason has others' words: with all of them, nobody could read our claim.
+        about |= {"waits": about["state"] == WAITS, "why": str(about.get("why", ""))[:_MOST_WORDS]}
         data = json.dumps(about).encode() + b"\n"
         if data == self._written:
             return
@@ -126,22 +127,21 @@ class Claims:
         """The living claims of others, in the order of their numbers. Raises NoClaim."""
         counts, claims = Counter[int](), []
         try:
-            for entry in self._named():
-                user = entry.stat(follow_symlinks=False).st_uid
+            for match, user in self._named():
                 counts[user] += 1
-                match = _NAME.fullmatch(entry.name)
-                if match and counts[user] <= _MOST_CLAIMS and match[3] != self.token:
-                    claims.append(self._read(entry.name, int(match[2]), match[3]))
+                if counts[user] <= _MOST_CLAIMS and match[3] != self.token:
+                    claims.append(self._read(match[0], int(match[2]), match[3]))
         except OSError as fault:
             raise NoClaim(f"{self._folder}: {fault.strerror}") from fault
         return sorted((claim for claim in claims if claim), key=lambda claim: (claim.number, claim.token))
 
-    def _named(self) -> Iterator[os.DirEntry[str]]:
+    def _named(self) -> Iterator[tuple[re.Match[str], int]]:
+        """The claims by their names, each with its owner."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 with suppress(FileNotFoundError):  # it has gone meanwhile
-                    if _NAME.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
-                        yield entry
+                    if (match := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
+                        yield match, entry.stat(follow_symlinks=False).st_uid
 
     def _read_own(self) -> None:
         """Go on with what our claim says since before a restart of this node."""

@@ -91,7 +91,7 @@ class Reservation:
 
     def _on_rest(self, question: Mapping[str, Any]) -> None:
         """Give back what we have: it is not our turn here."""
-        self.claims.write(state=RESTS, gpus=[], why=str(question.get("why", ""))[:300])
+        self.claims.write(state=RESTS, gpus=[], why=question.get("why", ""))
 
     def _on_open(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Listen on a port of the kernel's choice, as the ranks will, until the rehearsal is over."""

@@ -20,7 +20,7 @@ from muster.files import read_object, replace
 
 from ...run_dir import RankFolder
 from ...verdict import Verdict
-from ..membership import peers
+from ..membership import meeting, peers
 from .claims import RUNS, Claims, NoClaim
 from .coordinator import Coordinator, Unfit
 from .reservation import Reservation, variables
@@ -116,7 +116,7 @@ def _wait(place: Reservation, environment: Mapping[str, str], folder: Path, name
         words = f"stopped while it waited{f' ({reason[0]})' if reason[0] else ''}"
         raise _ends(place, Verdict("stopped", STOPPED, plan["rank"], name, 0, words)) from None
     finally:
-        peers.close(listening)
+        meeting.close(listening)
     if place.ended or not place.started:
         raise Ends(place.ended or _refused(plan, name, "the run did not start"))
     return place.started

@@ -87,7 +87,10 @@ class Mask:
 
     def text(self, text: str) -> str:
         """A text that is not part of the stream."""
-        data = text.encode(errors=_ODD)
+        try:
+            data = text.encode(errors=_ODD)
+        except UnicodeEncodeError:  # JSON may have half a letter
+            data = text.encode(errors="replace")
         spans, _ = self._find(data)
         return _hidden(data, spans, 0, len(data))[0].decode(errors=_ODD)
 
@@ -133,8 +136,9 @@ class Mask:
 
 
 def _both(first: _Begun, other: _Begun) -> _Begun:
-    at, end = min(first.at, other.at), max(first.end, other.end)
-    return _Begun(at, end, max(first.most, other.most), first.half or other.half)
+    return _Begun(
+        min(first.at, other.at), max(first.end, other.end), max(first.most, other.most), first.half or other.half
+    )
 
 
 def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tuple[bytes, int]:

@@ -23,7 +23,7 @@ from ...run_dir import RankFolder
 from ...verdict import Verdict, done, publish
 from ..ending.rank_lives import Life
 from ..hang import links
-from ..membership import peers
+from ..membership import meeting, peers
 from ..queue.waits import Ends
 from . import ready
 from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, read, view_of
@@ -150,7 +150,7 @@ class Part:
         ):
             time.sleep(_LOOK_S)
         self._closed.set()
-        peers.close(self._listening)
+        meeting.close(self._listening)
 
     def _views(self) -> dict[str, View]:
         return {**self._others, self.node: View(self._phase, self.over, time.monotonic())}

@@ -6,7 +6,7 @@ function follow(address, take, pause = () => 1000) {
     if (!document.hidden) {
       try {
         const answer = await fetch(`${address}?have=${mark}`);
-        if (answer.status === 200) { mark = answer.headers.get("ETag"); await take(answer); }
+        if (answer.status === 200) { await take(answer); mark = answer.headers.get("ETag"); }
         else if (answer.status !== 204) throw new Error();
         told.textContent = "";
       } catch { told.textContent = "The board has ended: this is what it showed last."; }

@@ -39,8 +39,8 @@
     const file = log.file;
     if (!file) return;
     try {
-      const answer = await fetch(`${file}?look&have=${log.mark}`);
-      if (answer.status === 200 && file === log.file) { log.mark = answer.headers.get("ETag"); log.text = await answer.text(); showLog(); }
+      const answer = await fetch(`${file}?look&have=${log.mark}`), text = await answer.text();
+      if (answer.status === 200 && file === log.file) { Object.assign(log, { text, mark: answer.headers.get("ETag") }); showLog(); }
     } catch { /* the look above says that the board has ended */ }
   };
   function addLogs(part) {

@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,9 +14,11 @@ from lab.ports import free_port
 from muster.errors import Refused, TrainError
 from trainer.node.agent import node
 from trainer.node.agent.agent import torchrun_command, torchrun_environment
+from trainer.node.ending.rank_lives import Life
 from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
 
+HOME = Path(__file__).resolve().parents[5]
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
 
 
@@ -119,6 +122,34 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
     assert here._code(0) == 0, "a script may write there"
     (tmp_path / "0.pid").write_text("stopped")
     assert here._code(0) == 75
+
+
+def living(tmp_path, *lives):
+    """A node that is asked to stop, and whom it asks."""
+    diary = SimpleNamespace(lives=lives, run_folder=None)
+    return node.Node(["torchrun"], {}, tmp_path, diary, None, relay=True)._living()
+
+
+def test_a_stop_reaches_a_rank_that_listens_and_nobody_who_has_its_number_later(tmp_path):
+    words = "import muster.stop; muster.stop.Stop().listen(0); print(flush=True); input()"
+    told = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", words], env=told, cwd=HOME, **pipes) as rank:
+        rank.stdout.readline()
+        assert living(tmp_path) == [rank.pid]
+        note = (tmp_path / "0.pid").read_text()
+        rank.stdin.close()
+    assert living(tmp_path) == []
+    (tmp_path / "0.pid").write_text(note.replace(str(rank.pid), str(os.getpid())))
+    assert living(tmp_path) == [], "its number went to somebody else"
+
+
+def test_a_rank_that_runs_as_another_user_ends_no_agent(tmp_path, monkeypatch):
+    def refused(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "kill", refused)
+    assert living(tmp_path, Life(0, 0, 0, 1, 4711, began=1.0)) == [4711]
 
 
 def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):

@@ -117,6 +117,21 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monke
     assert (tmp_path / "logs/on-end.log").read_text() == "began\n"
 
 
+@pytest.mark.parametrize("odd", [{"message": "ValueError: \ud800"}, {"message": "a\0b"}, {"node": [1]}, {"step": {}}])
+def test_the_command_runs_whatever_a_host_says_about_the_end(tmp_path, odd):
+    (tmp_path / "logs").mkdir()
+    about = {**on_end.describe([said("failed", **odd)], []), "run": "r1", "seconds": 1.0}
+    on_end.act(plan(tmp_path, "echo told"), about, {})
+    assert ((tmp_path / "logs/on-end.log").read_text(), notes(tmp_path)[0]["error"]) == ("told\n", "")
+
+
+def test_on_a_full_disk_the_command_does_all_that_it_is_to(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/on-end.log").symlink_to("/dev/full")
+    on_end.act(plan(tmp_path, "head -c 300000 /dev/zero; echo; echo told >told"), {"end": "done"}, {})
+    assert ((tmp_path / "told").read_text(), notes(tmp_path)[0]["error"]) == ("told\n", "")
+
+
 @pytest.mark.holds("secrets-masked")
 def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
     (tmp_path / "logs").mkdir()

@@ -220,6 +220,13 @@ def test_what_came_with_the_script_is_not_this_runs(work):
     assert read(work.parent)["work/metrics.csv"]["train_loss"][-1] == (40, 0.5)
 
 
+def test_half_a_letter_in_a_name_ends_no_reader(work, tmp_path):
+    (work / "trainer_state.json").write_text('{"log_history": [{"step": 1, "loss\\ud800": 2.0}]}')
+    shutil.copy(GOLDEN / "metrics.csv", work / "x")
+    (work / "x").rename(work / "metrics.csv")
+    assert read(tmp_path).keys() == {"work/trainer_state.json", "work/metrics.csv"}
+
+
 def test_neither_links_nor_pipes_are_read(work, tmp_path):
     (work / "metrics.csv").symlink_to(GOLDEN / "metrics.csv")
     (work / "linked").symlink_to(GOLDEN)

@@ -222,6 +222,8 @@ def test_of_two_packages_with_one_name_the_run_s_record_has_the_one_that_python_
     for place, version in (("first", "2.14.1"), ("second", "2.13.0+cpu")):
         (tmp_path / place / f"torch-{version}.dist-info").mkdir(parents=True)
         (tmp_path / place / f"torch-{version}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {version}\n")
+    (tmp_path / "first/Old-1.0.dist-info").mkdir()
+    (tmp_path / "first/Old-1.0.dist-info/METADATA").write_bytes(b"Name: Old\nVersion: 1.0\nAuthor: J\xf6rg\n")
     monkeypatch.setattr("sys.path", [str(tmp_path / "first"), str(tmp_path / "second")])
     found_here = telemetry.environment({}, telemetry.Gpus({}))
     assert (found_here["torch"], found_here["packages"]) == ("2.14.1", {"torch": "2.14.1"})

@@ -41,6 +41,7 @@ def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkey
     monkeypatch.setattr(stuck_ranks.time, "time", lambda: now[0])
     try:
         until(lambda: stuck_ranks._busy([process.pid]), "the process")
+        monkeypatch.setattr(stuck_ranks.time, "monotonic", lambda: now[0])
         still, life = stuck_ranks.StuckRanks(tmp_path, None), Life(0, 0, 0, 1, process.pid, 1.0)
         for _ in range(60):
             now[0] += stuck_ranks.LOOK_SECONDS

@@ -187,12 +187,17 @@ def test_a_parser_an_abort_and_colours_say_why_too(code, words, error):
     assert (verdict.cause == "left-early") is (code > 0 and not error)
 
 
+def test_a_traceback_that_ends_before_its_error_ends_no_agent():
+    cut = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "   "]
+    assert heard(*(f"[rank0]: {line}" for line in cut)).error == ""
+
+
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
 def test_an_error_that_rich_has_wrapped_is_whole(prefix):
     frame = ["╭─ Traceback (most recent call last) ─╮", "│ /home/me/train.py:4 in load         │", f"╰{'─' * 37}╯"]
     path = "/data/imagenet/train/shards/shard-000123.tar"
     wrapped = ["FileNotFoundError: [Errno 2] No such", "file or directory:", f"'{path[:38]}", f"{path[38:]}'"]
-    said = heard(*(prefix + line for line in [*frame, *wrapped]))
+    said = heard(*(prefix + line for line in [*frame, *wrapped, "  "]))
     assert said.error == f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
 
 

@@ -43,6 +43,15 @@ def test_nodes_that_share_the_folder_copy_it_once_and_each_later_start_has_a_num
     assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/2"
 
 
+def test_a_copy_that_its_user_has_removed_keeps_no_later_one_from_being_made(run):
+    folder, began = run
+    for wait in (0, 60):
+        earlier.put_aside(folder, began + 2 * wait)
+    shutil.rmtree(folder / "earlier/1")
+    assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/3"
+    assert kept(folder)["3/work/ckpt/last.pt"] == "step 900"
+
+
 def test_a_disk_with_too_little_space_is_left_to_the_script_and_that_is_said(run, monkeypatch):
     folder, began = run
     monkeypatch.setattr(shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(20))

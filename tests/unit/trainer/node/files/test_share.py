@@ -4,18 +4,25 @@ import errno
 import io
 import json
 import os
+import resource
 import socket
+import subprocess
+import sys
 import tarfile
 import threading
 import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 
+from lab import waiting
 from muster.errors import TrainError
 from trainer.node.files import share, work
 from trainer.node.membership import proof
 from trainer.node.membership.link import Link, LinkLost
 
+HOME = Path(__file__).resolve().parents[5]
 KEY = "0123456789abcdef"
 
 
@@ -132,6 +139,46 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
     assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
 
 
+_DOOR = """
+import resource, sys
+from pathlib import Path
+from trainer.node.files.share import Door
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
+print(Door("127.0.0.1", sys.argv[2], Path(".")).where, flush=True)
+for _ in sys.stdin:
+    print(open("/dev/null").name, flush=True)
+"""
+
+
+@pytest.mark.parametrize(("files", "strangers"), [(1024, 1100), (40, 100)])
+def test_strangers_that_come_in_hundreds_leave_a_node_its_files_and_its_door(files, strangers):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
+    words, pipes = [sys.executable, "-c", _DOOR, str(files), KEY], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with ExitStack() as stack, subprocess.Popen(words, cwd=HOME, text=True, **pipes) as node:
+        stack.callback(node.kill)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, most)
+        where = node.stdout.readline()
+        address, port = where.split()
+        with ExitStack() as open_ones:
+            for _ in range(strangers):
+                open_ones.enter_context(socket.create_connection((address, int(port))))
+            has = Path(f"/proc/{node.pid}/fd")
+            waiting.until(lambda: len([*has.iterdir()]) >= min(files, 256), "the node to meet them")
+            time.sleep(0.2)
+            if files > 1000:  # as many as a host usually grants
+                print(file=node.stdin, flush=True)
+                assert node.stdout.readline() == "/dev/null\n"
+
+        def is_open():
+            with suppress(LinkLost):
+                Link.to(where, KEY).close()
+                return True
+            return False
+
+        waiting.until(is_open, "the node to answer one of its own")
+
+
 def test_a_node_gives_only_what_it_lists(nodes):
     first = nodes.folders[0]
     write(first, "work/last.pt", "weights", 100)
@@ -199,7 +246,7 @@ def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
 
 
 def test_more_files_than_anybody_lists_are_not_shared_and_this_is_told(nodes, monkeypatch, capfd):
-    monkeypatch.setattr(share, "_MOST_LISTED", 2)
+    monkeypatch.setattr(work, "MOST_LISTED", 2)
     for number in range(3):
         write(nodes.folders[1], f"work/{number}", "x", 100)
     assert nodes.attempt() == {0: None, 1: None, 2: None}

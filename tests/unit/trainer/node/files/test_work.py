@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import tarfile
 from contextlib import suppress
 
@@ -33,6 +34,16 @@ def test_what_was_sent_is_there_to_work_with(run, sent):
     assert work.written(run) == work.FileTotals(0, 0)
 
 
+def test_long_names_come_whole_however_they_begin_and_whatever_their_letters(run, sent):
+    contents = {f"{'x' * 210}-{number}": bytes([number]) * (2 << 20) for number in range(8)} | {"я" * 127: b"1"}
+    for name, content in contents.items():
+        (sent / name).write_bytes(content)
+    assert work.prepare(run, sent) == []
+    assert all((run / "work" / name).read_bytes() == content for name, content in contents.items())
+    brought(run, file("home/" + "я" * 127))
+    assert (run / "home" / ("я" * 127)).exists()
+
+
 def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(run, sent):
     work.prepare(run, sent)
     (run / "work/outputs").mkdir()
@@ -61,6 +72,45 @@ def test_a_file_that_the_script_wrote_is_not_overwritten_by_a_sent_one_of_its_na
     assert (run / "work/results.csv").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    ("wrote", "comes"), [("data/out.pt", "data"), ("data", "data/a.csv"), ("data", "data/a/b.csv")]
+)
+def test_a_folder_of_the_script_stays_where_a_file_is_sent_and_a_file_where_a_folder_is(run, sent, wrote, comes):
+    work.prepare(run, sent)
+    for path, text in ((run / "work" / wrote, "mine"), (sent / comes, "yours"), (sent / "train.py", "version 2")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    assert work.prepare(run, sent) == [comes]
+    assert (run / "work" / wrote).read_text() == "mine"
+    assert (run / "work/train.py").read_text() == "version 2", "the rest comes"
+    assert not list((run / "work").glob(".*"))
+
+
+def test_what_was_a_folder_may_be_sent_as_a_file_later_and_the_other_way_around(run, sent):
+    work.prepare(run, sent)
+    (sent / "pkg/model.py").unlink()
+    (sent / "pkg").rmdir()
+    (sent / "pkg").write_text("a file")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/pkg").read_text() == "a file"
+    (sent / "pkg").unlink()
+    (sent / "pkg").mkdir()
+    (sent / "pkg/model.py").write_text("model 2")
+    (sent / "latest").symlink_to("pkg")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/pkg/model.py").read_text() == "model 2"
+    (sent / "latest").unlink()
+    (sent / "latest").symlink_to("train.py")
+    before = (run / "work/train.py").stat().st_ino
+    assert work.prepare(run, sent) == []
+    assert (run / "work/latest").readlink().name == "train.py"
+    assert (run / "work/train.py").stat().st_ino == before, "what is there already is not copied again"
+    shutil.rmtree(sent)
+    sent.mkdir()
+    assert work.prepare(run, sent) == []
+    assert list((run / "work").iterdir()) == []
+
+
 def test_a_file_that_is_sent_no_more_goes_unless_the_script_changed_it(run, sent):
     work.prepare(run, sent)
     (sent / "pkg/model.py").unlink()
@@ -79,6 +129,16 @@ def test_a_manifest_that_was_torn_loses_nothing(run, sent):
     (run / "sent.json").write_text('{"train.py": ')
     assert work.prepare(run, sent) == ["train.py"]
     assert (run / "work/train.py").read_text() == "changed"
+
+
+def test_new_code_comes_however_many_files_an_earlier_start_has_brought(run, sent):
+    for number in range(430):  # as far as the reader of the list counts, these are 100,000 files
+        (sent / f"{'[' * 240}{number}").touch()
+    work.prepare(run, sent)
+    assert work.written(run) == work.FileTotals(0, 0)
+    (sent / "train.py").write_text("version 2")
+    assert work.prepare(run, sent) == []
+    assert (run / "work/train.py").read_text() == "version 2"
 
 
 def download(run, size=100):

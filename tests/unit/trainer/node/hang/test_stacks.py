@@ -47,6 +47,12 @@ def looks_of(path, enough=stacks.stuck):
     return until(lambda: enough(found := stacks.read(path)) and found, "looks")
 
 
+def at_time(monkeypatch, now):
+    """What the agent's clocks say."""
+    for name in ("time", "monotonic"):
+        monkeypatch.setattr(stuck_ranks.time, name, now)
+
+
 def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
     # On a busy machine the watcher may be late, and a look is faulthandler's own, which has no time.
     path = rank("def read():\n    time.sleep(60)\nread()\n")
@@ -186,7 +192,7 @@ def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_altho
     still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     for second in (2, 4, 6):
         monkeypatch.setattr(stuck_ranks, "_busy", lambda pids, cpu=second: {14: stuck_ranks.Busy(float(cpu), 0, False)})
-        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=130.0 + second: at)
+        at_time(monkeypatch, lambda at=130.0 + second: at)
         told += still.look([life])
     assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
 
@@ -234,10 +240,10 @@ def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, mon
     for at, pid, step in ((100.0, 7, 900), (900.0, os.getpid(), 0), (902.0, os.getpid(), 3), (904.0, os.getpid(), 3)):
         about = json.dumps({"t": at, "pid": pid, "step": step, "doing": "", "since_s": 0.1, "main": "0x0001"})
         (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}")
-        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: at)
+        at_time(monkeypatch, lambda at=at: at)
         told += still.look([life])
     assert told == []
-    monkeypatch.setattr(stuck_ranks.time, "time", lambda: 950.0)
+    at_time(monkeypatch, lambda: 950.0)
     (tmp_path / "0.stacks").write_text(f"Look {about.replace('904.0', '949.0').replace('0.1', '47.0')}\n{stack}" * 3)
     assert [(rank, row["step"]) for rank, row in still.look([life])] == [(0, 3)]
 
@@ -250,7 +256,7 @@ def test_a_stuck_rank_whose_file_begins_again_is_not_said_to_move(tmp_path, monk
     monkeypatch.setattr(stuck_ranks, "_busy", lambda pids: {os.getpid(): stuck_ranks.Busy(0.0, 0, False)})
     for at in range(130, 170, 2):
         about = {"t": at, "pid": os.getpid(), "step": 3, "doing": "", "since_s": at - 95, "main": "0x0001"}
-        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
+        at_time(monkeypatch, lambda at=at: float(at))
         with file.open("w" if at == 150 else "a") as looks:
             looks.write(f"Look {json.dumps(about)}\n{stack % (38 if at < 160 else at)}")
         told += [(at, about and about["line"]) for _, about in still.look([life])]
@@ -283,7 +289,7 @@ def test_a_rank_in_one_loop_computes_or_polls_or_may_get_somewhere(tmp_path, mon
         # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
         busy = stuck_ranks.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
         monkeypatch.setattr(stuck_ranks, "_busy", lambda pids, busy=busy: {14: busy})
-        monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
+        at_time(monkeypatch, lambda at=at: float(at))
         words += [about["doing"] for _, about in still.look([life]) if about]
     assert words == told
 
@@ -322,7 +328,7 @@ def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monk
         still, words = stuck_ranks.StuckRanks(tmp_path, None), {}
         for at in range(130, 160, 2):
             monkeypatch.setattr(stuck_ranks, "_busy", lambda pids: {14: stuck_ranks.Busy(1.0, 0, False)})
-            monkeypatch.setattr(stuck_ranks.time, "time", lambda at=at: float(at))
+            at_time(monkeypatch, lambda at=at: float(at))
             words.update((at, about["doing"]) for _, about in still.look([life]) if about)
         return words
 

@@ -71,34 +71,34 @@ def folder(tmp_path):
 @pytest.mark.parametrize("name", YES)
 def test_a_script_that_sets_them_first_is_known(folder, name):
     (folder / "train.py").write_text(YES[name])
-    assert early.sets_variables_first(["train.py", "--lr", "1"], folder)
+    assert early.comes_too_late(["train.py", "--lr", "1"], folder)
 
 
 @pytest.mark.parametrize("name", NO)
 def test_all_others_are_forked(folder, name):
     (folder / "train.py").write_text(NO[name])
-    assert not early.sets_variables_first(["train.py"], folder)
+    assert not early.comes_too_late(["train.py"], folder)
 
 
 @pytest.mark.parametrize(
     ("module", "answer"), [("pack", True), ("pack.inner", True), ("pack.plain", False), ("model", False), ("no", False)]
 )
 def test_a_module_behind_m_is_looked_at_with_its_packages(folder, module, answer):
-    assert early.sets_variables_first(["-m", module], folder) == answer
+    assert early.comes_too_late(["-m", module], folder) == answer
 
 
 def test_a_folder_of_pythonpath_is_looked_at(folder):
     (folder / "src").mkdir()
     (folder / "src/first.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '2'\n")
     (folder / "train.py").write_text("import first\nimport torch\n")
-    assert not early.sets_variables_first(["train.py"], folder)
-    assert early.sets_variables_first(["train.py"], folder, ["", "src"])
+    assert not early.comes_too_late(["train.py"], folder)
+    assert early.comes_too_late(["train.py"], folder, ["", "src"])
 
 
 def test_a_file_of_variables_without_such_a_name_needs_no_python(folder):
     (folder / ".env").write_text("HF_TOKEN=x\nWANDB_KEY=y\n")
     (folder / "train.py").write_text(YES["dotenv"])
-    assert not early.sets_variables_first(["train.py"], folder)
+    assert not early.comes_too_late(["train.py"], folder)
 
 
 @pytest.mark.parametrize(
@@ -108,20 +108,20 @@ def test_a_file_of_variables_without_such_a_name_needs_no_python(folder):
 )
 def test_what_cannot_be_read_gets_a_python_of_its_own(folder, text):
     (folder / "train.py").write_bytes(text)
-    assert early.sets_variables_first(["train.py"], folder)
+    assert early.comes_too_late(["train.py"], folder)
 
 
 def test_no_file_keeps_the_look_waiting_and_no_circle_is_endless(folder):
     os.mkfifo(folder / "pipe.py")
-    assert early.sets_variables_first(["pipe.py"], folder)
-    assert early.sets_variables_first(["none.py"], folder)
+    assert early.comes_too_late(["pipe.py"], folder)
+    assert early.comes_too_late(["none.py"], folder)
     (folder / "a.py").write_text("import b\n")
     (folder / "b.py").write_text("import a, loop\n")
     (folder / "loop.py").symlink_to("loop.py")
-    assert not early.sets_variables_first(["a.py"], folder)
+    assert not early.comes_too_late(["a.py"], folder)
     for number in range(300):
         (folder / f"m{number}.py").write_text(f"import m{number + 1}\n")
-    assert early.sets_variables_first(["m0.py"], folder)
+    assert early.comes_too_late(["m0.py"], folder)
 
 
 def test_a_look_is_short(folder):
@@ -130,6 +130,6 @@ def test_a_look_is_short(folder):
     spent = []
     for _ in range(20):
         begun = time.process_time()
-        early.sets_variables_first(["train.py"], folder)
+        early.comes_too_late(["train.py"], folder)
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.002

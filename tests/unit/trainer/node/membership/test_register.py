@@ -9,6 +9,7 @@ import pytest
 
 from lab.ports import free_port
 from lab.waiting import until
+from muster.errors import TrainError
 from trainer.node.membership import register
 
 
@@ -39,6 +40,20 @@ def test_a_pickle_holds_plain_values_alone():
     for value in (Evil(), os.system, Exception("x")):
         with pytest.raises(pickle.UnpicklingError):
             register._loads(pickle.dumps(value, 2))
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_a_journal_that_cannot_be_kept_is_told_from_a_port_that_is_taken(tmp_path, content):
+    journal, where = tmp_path / "nodes/a.register", {name: f"127.0.0.1:{free_port()}" for name in ("a", "b")}
+    if content is not None:
+        journal.parent.mkdir()
+        journal.write_bytes(content)
+    with pytest.raises(TrainError, match=r"a\.register: the nodes' register cannot be kept there: \S"):
+        register.Register("a", where, "key", journal)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where["b"] = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(TrainError, match="cannot listen on"):
+            register.Register("b", where, "key", tmp_path / "b.register")
 
 
 def test_the_library_leaves_the_socket_module_as_it_is():

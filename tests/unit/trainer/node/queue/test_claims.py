@@ -169,6 +169,29 @@ def test_a_hundred_thousand_files_of_one_user_hide_no_claim_of_another(node, tmp
     assert other.own.gpus == ("GPU-1",)
 
 
+def test_who_waits_for_many_others_is_seen_by_all_of_them(node):
+    watcher, waits = node(9), node(1)
+    waits.write(state=WAITS, why="\U0001f600" * 5000)
+    assert [(claim.number, claim.state) for claim in watcher.others()] == [(1, WAITS)]
+
+
+def test_a_claim_that_goes_while_the_others_are_read_keeps_nobody_from_reading_them(node, tmp_path, monkeypatch):
+    watcher, others = node(9), [node(number) for number in range(1, 4)]
+    scan = os.scandir
+
+    class Scan(list):
+        def __enter__(self):
+            (tmp_path / "run-2-2").unlink()
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(os, "scandir", lambda folder: Scan(scan(folder)))
+    assert [claim.number for claim in watcher.others()] == [1, 3]
+    assert len(others) == 3
+
+
 def test_of_two_that_take_the_same_gpu_at_once_each_sees_the_other():
     mine = claim(5, HOLDS, "GPU-1")
     for state in (DEPLOYS, HOLDS, RUNS):

@@ -223,6 +223,7 @@ def test_a_value_in_a_long_text_that_has_no_other_letter_of_it_is_hidden(write):
 
 def test_a_text_with_bytes_that_are_no_letters_stays_as_it_is():
     assert Mask([KEY]).text(f"a\udcff {KEY} b") == "a\udcff *** b"
+    assert Mask([KEY]).text(f"a\ud800 {KEY} b") == "a? *** b", "half a letter, as a script's JSON may have it"
 
 
 def test_text_without_a_value_passes_as_it_is_and_in_order():

@@ -1,0 +1,73 @@
+"""The story of a run in its folder: timeline.jsonl, to which each start of the run appends."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from ...causes.end_causes import Cause
+from ...core.errors import BadAnswer
+from ...core.fields import MOST_DOCUMENT, document, flag, optional, real, text, whole
+from ...core.fields import record as shaped
+from ..inquest.causes import Finding
+from ..state.story import Happening, Story
+from . import own_files
+
+_NAME = "timeline.jsonl"
+_MOST_STORY = 20_000  # lines
+_CUT = f"{_NAME} is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
+_OF_TROUBLE = {"node": text(200, r"[\w.:-]*"), "rank": optional(whole(0, 1 << 16)), "other": text(200), "t": real()}
+_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_OF_TROUBLE, "lasting": flag})
+_LINE = shaped(
+    {"t": real(0.0, 1e11), "text": text(1 << 16), "grave": flag},
+    {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
+)
+
+
+def size(run_dir: Path) -> int:
+    """The bytes of it: where the next start begins."""
+    with suppress(OSError):
+        return own_files.read_end(run_dir, _NAME, 0)[1]
+    return 0
+
+
+def keep(run_dir: Path, story: Story, is_ours: bool = True) -> None:
+    """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen.
+
+    `is_ours`: no other command, which follows the run as well, does it. Of a full disk the run's own end tells.
+    """
+    if not is_ours:
+        story.written = len(story)
+    elif len(story) > story.written:
+        with suppress(OSError), own_files.open_to_append(run_dir, _NAME) as file:
+            for line in story[story.written :]:
+                row, end = f"{json.dumps(asdict(line))}\n".encode(), file.seek(0, os.SEEK_END)
+                if file.write(row) < len(row):  # the next look tries again
+                    file.truncate(end)
+                    break
+                story.written += 1
+
+
+def read(run_dir: Path, begin: int) -> list[Happening]:
+    """What of it stands behind so many bytes. Of a very long one the end, below a line that says so.
+
+    Its place tells a start's lines from those of earlier ones: each has the time of its own host's clock.
+    """
+    lines, rows, is_cut = list[Happening](), [b""], False
+    with suppress(OSError):
+        content, before = own_files.read_end(run_dir, _NAME, MOST_DOCUMENT)
+        rows, is_cut = content[max(0, begin - before) :].rsplit(b"\n", _MOST_STORY), before > begin
+    is_cut |= b"\n" in rows[0]
+    for row in rows[is_cut:]:
+        with suppress(BadAnswer):
+            line = _LINE(document(row, _NAME), _NAME)
+            if (trouble := line.get("trouble")) is not None:
+                line["trouble"] = Finding(**{**trouble, "cause": Cause.of_slug(trouble["cause"]) or Cause.NOT_KNOWN})
+            lines.append(Happening(**line))
+    if is_cut:
+        lines.insert(0, Happening(lines[0].t if lines else time.time(), _CUT, grave=True))
+    return lines
