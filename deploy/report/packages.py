@@ -78,6 +78,9 @@ def bring(
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if words := other_python(source, installed.python):
         console.warn(words)
+    if installed.empty:
+        names = requirements.reasons(installed.empty)
+        console.note(f"packages: no code came of {names}: its setup.py or pyproject.toml names no packages to install")
     if installed.lock.left_out:
         console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")
     row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}

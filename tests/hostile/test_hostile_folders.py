@@ -872,7 +872,7 @@ def test_an_address_is_asked_for_before_anything_is_asked_of_it(tmp_path, listen
 def test_an_index_of_the_users_own_is_not_asked_for(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "--index-url http://127.0.0.1:9/simple/\nsix\n")
-    settings = scene.home / ".config/pip/pip.conf"
+    settings = scene.home / "config/pip/pip.conf"
     settings.parent.mkdir(parents=True)
     settings.write_text("[global]\nindex-url = http://me:word@127.0.0.1:9/simple\n")
     assert "refuses the connection" in scene.muster(*COMMANDS[0])[1]

@@ -299,6 +299,52 @@ def test_a_wheel_of_the_folder_is_installed_by_its_hash(bring, line):
     assert a.got[-1] == [f"wheels/{name}"]
 
 
+MINE = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain<2"]\n'
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "-e mine", "-e {folder}/mine", "mine @ file://{folder}/mine", '-e "./mine"', "-e ./mine#egg=mine[x]",
+        "mine/ ; python_version > '3'", "-r more/base.txt",
+    ],
+)  # fmt: skip
+def test_a_package_of_the_folder_is_read_in_each_way_of_writing_it(bring, tmp_path, line):
+    more = {"mine/pyproject.toml": MINE + "optional-dependencies.x = []\n", "more/base.txt": "-e ./mine\n"}
+    bring(line.format(folder=tmp_path / "folder"), a := Place("a"), more=more)
+    assert names(a) == ["plain==1.0", "mine-1.0-py3-none-any.whl"]
+
+
+def test_a_version_of_the_base_that_no_index_has_spoils_nothing(bring):
+    of_debian = {"name": "distro-info", "version": "1.1build1", "requires": [], "extras": []}
+    bring("plain", a := Place("a", described={**DESCRIBED, "base": [*DESCRIBED["base"], of_debian]}))
+    assert names(a) == ["other==1.0", "plain==2.0"]
+
+
+@pytest.mark.parametrize("pinned", ["", "--require-hashes\n"])
+def test_a_wheel_that_is_named_by_its_path_alone_has_its_own_hash(bring, pinned):
+    name, wheel = index.wheel("mine", "1.0", "")
+    text = f"{pinned}./wheels/{name} --hash=sha256:{{}}"
+    bring(text.format(hashlib.sha256(wheel).hexdigest()), a := Place("a"), more={f"wheels/{name}": wheel})
+    assert names(a) == ["mine==1.0"]
+    with pytest.raises(DeployError, match="hashes that your file does not pin"):
+        bring(text.format("0" * 64), Place("b"), more={f"wheels/{name}": wheel})
+
+
+def test_one_more_index_gives_only_the_best_version_as_pip_would(bring):
+    old = dict([index.wheel("plain", "1.5", ""), index.wheel("extra", "1.0", "", needs="plain>=2")])
+    with index.serve("127.0.0.1", old, login="") as more:
+        bring(f'--extra-index-url "{more}"\nextra', a := Place("a"))
+    assert names(a) == ["extra==1.0", "other==1.0", "plain==2.0"]
+
+
+def test_a_list_that_takes_versions_before_their_release_gets_them(bring):
+    early = dict([index.wheel("early", "1.0", ""), index.wheel("early", "2.0rc1", "")])
+    with index.serve("127.0.0.1", early, login="") as more:
+        bring(f"--pre\n--extra-index-url {more}\nearly", a := Place("a"))
+    assert names(a) == ["early==2.0rc1"]
+
+
 SOURCES = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain"]\n[tool.uv.sources]\nplain = '
 
 
@@ -629,6 +675,16 @@ def test_a_project_takes_a_package_from_an_index_that_it_names(bring, elsewhere)
     project += f'trc = {{ index = "own" }}\n[[tool.uv.index]]\nname = "own"\nurl = "{simple}"\n'
     bring(project, a := Place("a"), first="pyproject.toml")
     assert names(a) == ["plain==1.0", "trc==1.0"]
+
+
+@pytest.mark.parametrize("build", ["", '[build-system]\nrequires = []\nbuild-backend = "b"\n'])
+@pytest.mark.parametrize(
+    "limit", ["constraint-dependencies = ['plain<2', 'torch<2']", "override-dependencies = ['plain==1.0']"]
+)
+def test_a_project_gets_only_the_versions_that_its_uv_would_take(bring, limit, build):
+    needs = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain>=1", "torch"]\n'
+    bring(f"{needs}{build}[tool.uv]\n{limit}\n", a := Place("a"), first="pyproject.toml")
+    assert names(a)[0] == "plain==1.0"
 
 
 def test_a_project_takes_a_wheel_from_an_address_that_it_names(bring, elsewhere):

@@ -26,7 +26,12 @@ NEED = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*+\s*+(\[[\w\s.,-]*+\])?+\s*+\(?+[\w\s.,<>=!~*+-]*+\)?+\s*+(;[\w\s.'\"()<>=!~*+,-]*+)?+"
 )
 _MOST, _MOST_NEEDS = 5000, 1000
-_VERSION = r"[A-Za-z0-9][A-Za-z0-9.!+_-]{0,200}"
+# As PEP 440 has it: Debian's own (1.1build1) are none, and uv would read nothing beside one.
+_VERSION = re.compile(
+    r"v?([0-9]{1,9}!)?[0-9]{1,20}(\.[0-9]{1,20}){0,20}([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]{0,20})?"
+    r"(-[0-9]{1,20}|[-_.]?(post|rev|r)[-_.]?[0-9]{0,20})?([-_.]?dev[-_.]?[0-9]{0,20})?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
+    re.I,
+)
 _PACKAGE = record(
     {
         "name": text(200),
@@ -104,7 +109,7 @@ def read(answer: object, what: str) -> Base:
         name: Package(name, row["version"], tuple(filter(NEED.fullmatch, row["requires"])), _extras(row["extras"]))
         for row in got["base"]
         for name in [normal(row["name"])]
-        if re.fullmatch(store.NAME, row["name"]) and re.fullmatch(_VERSION, row["version"])
+        if re.fullmatch(store.NAME, row["name"]) and _VERSION.fullmatch(row["version"])
     }
     kind, version = libc if len(libc) == 2 else ("no libc", "")
     return Base(

@@ -22,7 +22,7 @@ from typing import Any
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
-from ...core.fields import array, default, record, text, whole
+from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
 from ...job.options import FLAG
 from ...run.files.folders import cache_folder
@@ -31,6 +31,7 @@ from . import addresses, base, resolve, store, uv
 from .base import Base
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
+from .inside.tools import LOST
 from .places import HERE, Has, Place
 from .requirements import Requirements
 from .settings import Settings, drop_logins
@@ -51,7 +52,8 @@ _BUILT = record(
         "version": text(200, store.VERSION),
         "requires": default(array(text(4000), 1000), []),
         "extras": default(array(text(200, store.NAME), 1000), []),
-    }
+    },
+    {"empty": flag},
 )
 
 
@@ -75,7 +77,7 @@ class Installed:
     """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
 
     `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
-    `python`: the version that all of them run.
+    `python`: the version that all of them run. `empty`: what was built of the folder, or of git, and has no code.
     """
 
     lock: Lock
@@ -84,6 +86,7 @@ class Installed:
     size: int = 0
     sent: int = 0
     python: str = ""
+    empty: tuple[str, ...] = ()
 
 
 def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
@@ -135,7 +138,10 @@ class _Work:
             store.keep(key, replace(lock, files=files), folder)
         size = max((answer["size"] for answer in done.values()), default=0)
         variables = {name: has.variables for name, has in self._has.items()}
-        return Installed(lock, names, variables, size, self._sent, self._base.python)
+        rows = [row for built in self._built.values() for row in built.values()]
+        without = {row["key"] for row in rows if row.get("empty")}
+        empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
+        return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -214,7 +220,7 @@ class _Work:
 
     def _failed_here(self, fault: uv.Failed) -> DeployError:
         words = fault.words
-        if not fault.hint and uv.LOST.search(words) and "HTTP status" not in words:
+        if not fault.hint and LOST.search(words) and "HTTP status" not in words:
             return Unreached(HERE, words.splitlines()[0].removeprefix("error: "), uv=False)
         what = f"uv could not resolve the packages of {self._asked.requirements.path}"
         return ToolFailed(HERE, what, words, fault.hint or hint(words))

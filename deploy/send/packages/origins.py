@@ -29,6 +29,7 @@ _NAME = r"[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _REQUIREMENT = re.compile(rf"({_NAME})\s*(?:\[[\w\s,.-]*\])?\s*(?:@\s*(?P<url>\S.*)|(?:[<>=!~(;,].*)?)", re.ASCII)
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _ARCHIVES = (".whl", ".tar.gz", ".tgz", ".zip", ".tar.bz2", ".tar.xz")
+_EXTRAS = re.compile(r"\[[^\]]*\]$")
 _HASH = re.compile(r"sha256[:=]([0-9a-f]{64})(?![0-9a-f])")
 _HOST = re.compile(r"(?:[^@/\s]+@)?\[?[\w.:%-]*\]?(?::\d+)?")
 
@@ -53,25 +54,27 @@ class Origins:
     def _top(self) -> Path:
         return self.folder.resolve()
 
-    def requirement(self, text: str, here: str, where: str, editable: bool = False) -> None:
-        """Take one requirement. `here`: the folder of its file; `where`: file, line and text, for a message.
+    def requirement(self, text: str, here: str, where: str, editable: bool = False) -> str:
+        """Take one requirement; gives it with the path that it may name as `./PATH`, from `here`.
 
-        Raises UsageError.
+        `here`: the folder of its file; `where`: file, line and text, for a message. Raises UsageError.
         """
         spec, *options = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)
         spec, pins = spec.strip(), _HASH.findall(" ".join(options))
         match = _REQUIREMENT.fullmatch(spec)
-        if match and match["url"]:
-            self._address(re.split(r"\s;", match["url"])[0].strip(), here, where, editable, pins)
-        elif editable or not match or spec.endswith(_ARCHIVES):
-            self._address(re.split(r"\s;", spec)[0].strip(), here, where, editable, pins)
+        at = match.start("url") if match and match["url"] else 0
+        if match and not at and not editable and not spec.endswith(_ARCHIVES):
+            return text
+        word = re.split(r"\s;", spec[at:])[0].strip()
+        return f"{text[:at]}{self._address(word, here, where, editable, pins)}{text[at + len(word) :]}"
 
     def index(self, text: str, here: str, where: str) -> None:
-        """Take an index, or a page or folder of links. Raises UsageError."""
+        """Take an index, or a page of links. Raises UsageError."""
         self.check(text, here, where)
-        if addresses.is_web(text):
-            self.indexes[text] = None
-            _bound(self.indexes, MOST_SOURCES, "indexes", where)
+        if not addresses.is_web(text):
+            raise UsageError(f"{where}: no folder is searched for wheels", "name each wheel: ./FOLDER/NAME.whl")
+        self.indexes[text] = None
+        _bound(self.indexes, MOST_SOURCES, "indexes", where)
 
     def archive(self, text: str, where: str, pins: Collection[str] = ()) -> None:
         """Take an archive by its address, with the SHA-256 that it may have. Raises UsageError."""
@@ -93,8 +96,8 @@ class Origins:
         else:
             self.check_inside(_path_of(text, where), here, where)
 
-    def path(self, text: str, here: str, where: str, editable: bool = False) -> None:
-        """Take a folder with a package, or an archive of one. Raises UsageError."""
+    def path(self, text: str, here: str, where: str, editable: bool = False) -> str:
+        """Take a folder with a package, or an archive of one; gives its path in the folder. Raises UsageError."""
         path = self.check_inside(text, here, where)
         if path.endswith(_ARCHIVES):
             if path not in self.sent:
@@ -103,7 +106,7 @@ class Origins:
                     f"if a .gitignore names it: --include {path}",
                 )
             self.archives[path] = None
-        elif not any(posixpath.normpath(posixpath.join(path, name)) in self.sent for name in _PROJECTS):
+        elif not self._has(path):
             raise UsageError(
                 f"{where}: {path} is not a package among the sent files: it has no pyproject.toml or setup.py"
             )
@@ -111,6 +114,7 @@ class Origins:
             self.packages[path] = editable or self.packages.get(path, False)
         _bound(self.packages, MOST_PACKAGES, "packages of the folder", where)
         _bound(self.archives, MOST_PACKAGES, "archives", where)
+        return path
 
     def repository(self, word: str, where: str) -> None:
         """Take a git repository, as `git+https://...` or `git+ssh://...`. Raises UsageError."""
@@ -159,13 +163,24 @@ class Origins:
             raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
         return real
 
-    def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> None:
+    def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> str:
         if re.match(r"[a-z]+\+", text):
             self.repository(re.split(r"[\s;]", text)[0], where)
         elif addresses.is_web(text):
             self.archive(text, where, pins)
         else:
-            self.path(re.sub(r"\[[^\]]*\]$", "", _path_of(text, where)), here, where, editable)
+            plain = text.strip("\"'")
+            extras = _EXTRAS.search(plain)
+            path = _EXTRAS.sub("", _path_of(plain, where))
+            # pip and uv begin at the folder where they are called, whichever file has the line.
+            start = "" if self._has(posixpath.normpath(path)) else here
+            path = posixpath.relpath(self.path(path, start, where, editable), here or ".")
+            return f"./{path}{extras[0] if extras else ''}"
+        return text
+
+    def _has(self, path: str) -> bool:
+        """Whether a package, or an archive, is at that path of the folder."""
+        return path in self.sent or any(posixpath.normpath(f"{path}/{name}") in self.sent for name in _PROJECTS)
 
     def check_inside(self, text: str, here: str, where: str) -> str:
         """The path as the list of sent files has it. Raises UsageError for one that leads outside."""

@@ -11,7 +11,8 @@ from urllib.parse import parse_qs
 
 from ...core import toml_text
 from ...core.errors import UsageError
-from .inside.tools import FROM_BASE, normal
+from .base import NEED
+from .inside.tools import FROM_BASE, normal, read_name
 from .origins import Origins
 
 # A part of a `requires-python`; `^` is poetry's.
@@ -75,7 +76,9 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
         )
     files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
     table = _toml(files[project], project)
-    packaged = "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    # What is dynamic, only a build says; without a [build-system], setuptools does it.
+    dynamic = "dependencies" not in _table(table, "project") and not is_lock
+    packaged = dynamic or "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
     if packaged:
         origins.packages[here or "."] = True
     _project(origins, table, here, project, is_lock)
@@ -161,6 +164,19 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
 def needs_of(text: str) -> list[str]:
     """What a project needs: all that uv gets of a pyproject.toml, no address, no path and no setting of it."""
     return [" ".join(need.split()) for need in texts([_table(toml_text.loads(text), "project").get("dependencies")])]
+
+
+def limits_of(text: str, path: str) -> list[list[str]]:
+    """What [tool.uv] says of versions: those that alone may come, and what counts in the place of any other need.
+
+    torch is the base's. Raises UsageError for an address.
+    """
+    tool = _table(toml_text.loads(text), "tool", "uv")
+    limits = [[" ".join(need.split()) for need in texts([tool.get(name)])] for name in _NEEDS[:2]]
+    for need in (need for needs in limits for need in needs):
+        if not NEED.fullmatch(need):
+            raise UsageError(f"{path}: {need[:200]} is none that uv resolves with here", "lock it first: uv lock")
+    return [[need for need in needs if not FROM_BASE.fullmatch(read_name(need))] for needs in limits]
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

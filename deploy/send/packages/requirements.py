@@ -27,7 +27,7 @@ from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
 from .origins import Origins
-from .settings import LOGIN, Settings, drop_logins, without_logins
+from .settings import BEST, LOGIN, Settings, drop_logins, without_logins
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
@@ -43,7 +43,7 @@ _MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
 # Bytes of an archive, of all archives, and of a file that a package is built from.
 _MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
 _MOST_FILES, _DEEPEST = 200, 50
-_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)(\S+)")
+_INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)[\"']?([^\s\"']+)[\"']?")
 _VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _COMMENT = re.compile(r"(^|\s)#.*$")
@@ -52,6 +52,8 @@ _ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
 # Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
 # of a package are 40 kB.
 _MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
+# What a build may read for what a package needs: requirements/base.txt, pkg/requirements.txt.
+_LISTS = re.compile(r"(?:^|/)require[^/]*(?:/|$)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
@@ -152,16 +154,18 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
             raise UsageError(
                 f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
             )
-        files[path] = _decode_lines(origins.read(path, _MOST), path)
-        size += len(files[path])
+        content = _decode_lines(origins.read(path, _MOST), path)
+        rows, size = content.decode().split("\n"), size + len(content)
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
         more = list[tuple[str, int, str]]()
-        for number, line in lines(files[path]):
-            inner = _take(origins, line, posixpath.dirname(path), f"{path}:{number}: {without_logins(line)}")
+        for number, line in lines(content):
+            where = f"{path}:{number}: {without_logins(line)}"
+            inner, rows[number - 1] = _take(origins, line, posixpath.dirname(path), where)
             if inner and inner not in named:
                 named.add(inner)
                 more.append((inner, deep + 1, f"{path}:{number}: {line}"))
+        files[path] = "\n".join(rows).encode()
         waiting += reversed(more)
     return files
 
@@ -176,19 +180,22 @@ def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
             raise UsageError(f"{name}: more than {amount(_MOST_ARCHIVES)} of archives in all", "name fewer of them")
 
 
-def _take(origins: Origins, line: str, here: str, where: str) -> str:
-    """Take one line; the path of the file that it names, if it names one. Raises UsageError."""
+def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]:
+    """Take one line; the path of the file that it names, if it names one, and the line as it is used.
+
+    Raises UsageError.
+    """
     if match := _FILE.fullmatch(line):
-        return origins.file(match[1].strip("\"'"), here, where)
+        return origins.file(match[1].strip("\"'"), here, where), line
     if match := _EDITABLE.fullmatch(line):
-        origins.requirement(match[1].strip("\"'"), here, where, editable=True)
+        line = "-e " + origins.requirement(match[1].strip("\"'"), here, where, editable=True)
     elif match := _OWN_OPTIONS.fullmatch(line):
         origins.index(match[1].strip("\"'"), here, where)
     elif not line.startswith("-"):
-        origins.requirement(line, here, where)
+        line = origins.requirement(line, here, where)
     elif not _PLAIN.fullmatch(line):
         raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
-    return ""
+    return "", line
 
 
 def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
@@ -198,7 +205,7 @@ def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
         for path in sorted(path for path in origins.sent if path.startswith(start)):
             inner = path.removeprefix(start)
             described = "/" not in inner and (not inner.endswith(".py") or inner == "setup.py")
-            if not editable or described:
+            if not editable or described or _LISTS.search(inner):
                 yield path, _digest(origins.folder, path)
 
 
@@ -255,6 +262,8 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
         if index and name:
             more = name == "UV_INDEX" and variables.get(name)
             variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
+            if name == "UV_INDEX":  # one of PyTorch has old versions of a hundred others
+                variables.setdefault("UV_INDEX_STRATEGY", BEST)
             text[number - 1] = ""
         else:
             raise UsageError(

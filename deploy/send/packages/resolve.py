@@ -21,7 +21,7 @@ from ..image import official
 from . import addresses, offers, project_file, store
 from .base import Base
 from .from_source import sources, stubs
-from .from_source.archives import Wheel
+from .from_source.archives import Wheel, file_of, is_wheel
 from .inside.tools import FROM_BASE, NAME, comes_along, normal, read_name
 from .requirements import Requirements
 from .settings import without_logins
@@ -31,6 +31,8 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
+# Lines that uv ignores, with a warning: what they say is done here, or always so.
+_OURS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
 # Requirements of this kind have torch itself, for a base that has none; the version that is said then.
 TORCH, BESIDE_NONE = "torch", "none"
 # What helps where a project asks for another torch than the run has. On this machine the containers' image has one
@@ -83,6 +85,9 @@ class Resolving:
             if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
         self._far = dict[str, Path]()
+        # A uv.lock is made within these.
+        path, is_project = asked.needs.path, asked.needs.path.endswith(".toml")
+        self._limits, self._instead = project_file.limits_of(self._texts[path], path) if is_project else ([], [])
 
     @cached_property
     def _of_base(self) -> Mapping[str, str]:
@@ -119,6 +124,7 @@ class Resolving:
         asked = self._asked.needs
         local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
+        rows += [need for need in self._instead if read_name(need) not in map(normal, places)]
         (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
         if asked.kind != "uv.lock":
             sources.refuse_elsewhere(own, list(places))
@@ -164,7 +170,7 @@ class Resolving:
     def _written_anew(self, local: Mapping[str, Path]) -> Path:
         """The file that uv reads: as all that it names at its path in a folder that has nothing else, with stubs."""
         for path, text in self._texts.items():
-            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else text
+            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else _OURS.sub("", text)
             place = (self._source / path).with_suffix(".txt") if path.endswith(".toml") else self._source / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(sources.with_stubs(lines, path, local, self._far))
@@ -195,7 +201,8 @@ class Resolving:
         """What every resolution has: the base's packages, at the base's versions."""
         of_base, base = self._of_base, self._base
         constraints = self._scratch / "base.txt"
-        constraints.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in of_base.items()))
+        rows = [*self._limits, *(f"{name}=={stubs.version(version)}" for name, version in of_base.items())]
+        constraints.write_text("".join(f"{row}\n" for row in rows))
         own = ["--constraints", str(constraints), "--find-links", str(self._stubs)]
         return [*own, *_of_platform(self._uv, base)]
 
@@ -206,6 +213,8 @@ class Resolving:
         names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
         out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
         options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        if any("--pre" in logical(text) for text in self._texts.values()):
+            options += ["--prerelease", "allow"]
         options += ["--output-file", str(out), *more]
         self._uv.run(["pip", "compile", *self._options(), *options, str(wanted)], self._source)
         lines = list(islice(logical(_written(out)), store.MOST_LINES + 1))
@@ -368,8 +377,11 @@ def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
     for line in (line for text in texts for line in logical(text)):
         if line == "--require-hashes":
             pins.setdefault("", set())
-        if digests := re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line):
-            pins.setdefault(read_name(line), set()).update(digest.lower() for digest in digests)
+        word, digests = line.split()[0], re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line)
+        # A wheel may be named by its path alone.
+        name = normal(file_of(word).split("-")[0]) if is_wheel(word) else read_name(line)
+        if digests and name:
+            pins.setdefault(name, set()).update(digest.lower() for digest in digests)
     return pins
 
 

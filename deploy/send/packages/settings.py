@@ -18,6 +18,7 @@ from ...core.errors import DeployError
 
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 # What a user may set for uv that means the same on another machine.
 _OWN = re.compile(
     r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|HTTP_RETRIES|NO_INDEX|"
@@ -25,6 +26,8 @@ _OWN = re.compile(
 )
 # The login of an address.
 LOGIN = re.compile(r"(https?://)[^/@\s]+@")
+# pip takes the best version of all indexes; uv by itself the first index that has the name.
+BEST = "unsafe-best-match"
 _HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
 
 
@@ -39,14 +42,13 @@ class Settings:
     @property
     def public(self) -> list[str]:
         """Which index packages come from, without passwords."""
-        names = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
+        names = (*_INDEXES, "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
         return [re.sub(r"//[^/@\s]*@", "//", self.variables.get(name, "")) for name in names]
 
     @property
     def named_indexes(self) -> list[tuple[str, str]]:
         """The indexes, as their names (often empty) and addresses."""
-        names = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
-        words = [word for name in names for word in self.variables.get(name, "").split()]
+        words = [word for name in _INDEXES for word in self.variables.get(name, "").split()]
         named = [re.fullmatch(r"([A-Za-z0-9._-]+)=(.*)", word) for word in words]
         return [(match[1], match[2]) if match else ("", word) for match, word in zip(named, words, strict=True)]
 
@@ -98,11 +100,14 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
     home = home or Path.home()
     pip, uv = _pip(environment, home), _uv(environment, home)
     variables, left = {**_as_uv(pip), **uv}, list[str]()
-    variables |= {name: value for name, value in environment.items() if _OWN.fullmatch(name)}
+    own = {name: value for name, value in environment.items() if _OWN.fullmatch(name)}
+    if "UV_INDEX_URL" in own:  # the older name: uv would take what a file says under the newer one
+        variables.pop("UV_DEFAULT_INDEX", None)
+    variables |= own
     for name in _PROXIES:
         if value := environment.get(name) or environment.get(name.lower()):
             variables[name] = variables[name.lower()] = value
-    for name in ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"):
+    for name in _INDEXES:
         words = variables.get(name, "").split()
         usable = [word for word in words if not (far and _HERE.match(word.partition("=")[2] or word))]
         left += [word for word in words if word not in usable]
@@ -123,20 +128,28 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
 
 
 def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """pip's settings by name: its files, the later ones first, then its variables."""
-    files = [Path("/etc/pip.conf"), home / ".pip/pip.conf", home / ".config/pip/pip.conf"]
+    """pip's settings by name: its files, the later ones first, then its variables. One without a value says nothing."""
+    own = environment.get("XDG_CONFIG_HOME") or home / ".config"
+    python = environment.get("VIRTUAL_ENV") or environment.get("CONDA_PREFIX")
+    files = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"), home / ".pip/pip.conf", Path(own, "pip/pip.conf")]
+    files += [Path(python, "pip.conf")] if python else []
     if named := environment.get("PIP_CONFIG_FILE"):
         files = [] if named == os.devnull else [*files, Path(named)]
+    rows = list[tuple[str, str]]()
+    parsers = list(map(_parsed, files))
+    for section in ("global", "install"):
+        rows += [row for parser in parsers if parser.has_section(section) for row in parser.items(section)]
+    rows += [(name[4:].lower(), value) for name, value in environment.items() if name.startswith("PIP_")]
+    return {name.replace("_", "-"): value for name, value in rows if value and value.strip()}
+
+
+def _parsed(path: Path) -> configparser.RawConfigParser:
     parser = configparser.RawConfigParser(strict=False)
     try:
-        parser.read(files, encoding="utf-8")
+        parser.read(path, encoding="utf-8")
     except (configparser.Error, OSError, UnicodeDecodeError):
-        return {}
-    values = dict[str, str]()
-    for section in ("global", "install"):
-        values |= dict(parser.items(section)) if parser.has_section(section) else {}
-    own = {name[4:].lower().replace("_", "-"): value for name, value in environment.items() if name.startswith("PIP_")}
-    return {**values, **own}
+        return configparser.RawConfigParser()
+    return parser
 
 
 def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:
@@ -144,11 +157,10 @@ def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:
         "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "trusted-host": "UV_INSECURE_HOST",
         "default-timeout": "UV_HTTP_TIMEOUT", "timeout": "UV_HTTP_TIMEOUT",
     }  # fmt: skip
-    variables = {names[name]: " ".join(value.split()) for name, value in pip.items() if name in names and value.strip()}
+    variables = {names[name]: " ".join(value.split()) for name, value in pip.items() if name in names}
     if proxy := pip.get("proxy"):
         variables |= dict.fromkeys(("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"), proxy)
-    # pip takes the best version of all indexes; uv by itself the first index that has the name.
-    return {**variables, **({"UV_INDEX_STRATEGY": "unsafe-best-match"} if "UV_INDEX" in variables else {})}
+    return {**variables, **({"UV_INDEX_STRATEGY": BEST} if "UV_INDEX" in variables else {})}
 
 
 def _uv(environment: Mapping[str, str], home: Path) -> dict[str, str]:
@@ -158,9 +170,9 @@ def _uv(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     for path in [Path(named)] if named else [Path("/etc/uv/uv.toml"), folder / "uv/uv.toml"]:
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            variables |= _of_table(table) | _of_table(table.get("pip", {}))
+        except (OSError, ValueError, AttributeError, TypeError):
             continue
-        variables |= _of_table(table) | _of_table(table.get("pip", {}))
     return variables
 
 
@@ -170,7 +182,7 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, str]:
         url, name = str(entry.get("url", "")), str(entry.get("name", ""))
         if entry.get("default"):
             variables["UV_DEFAULT_INDEX"] = url
-        elif url:
+        elif url and not entry.get("explicit"):  # only what a project takes from it by its name is there
             extra.append(f"{name}={url}" if name else url)
     if isinstance(table.get("index-url"), str):
         variables["UV_DEFAULT_INDEX"] = table["index-url"]

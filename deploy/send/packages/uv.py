@@ -24,7 +24,6 @@ from .settings import Settings
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
 VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
-LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
 # An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
 _LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'

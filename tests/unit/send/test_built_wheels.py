@@ -131,6 +131,15 @@ def test_only_a_plain_file_is_read(tmp_path):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
+def test_a_wheel_without_code_says_so(tmp_path):
+    """As `pip install .` makes one of a setup.py that names no packages."""
+    assert remake(made(tmp_path, **{"odd/__init__.py": None}), tmp_path / "out").empty
+    assert not remake(made(tmp_path), tmp_path / "out").empty
+    assert not remake(
+        made(tmp_path, [("odd-1.0.data/purelib/odd.py", "")], **{"odd/__init__.py": None}), tmp_path / "out"
+    ).empty
+
+
 def test_an_editable_package_is_a_line_that_names_its_folder(tmp_path):
     (tmp_path / "code" / "odd").mkdir(parents=True)
     said = remake(made(tmp_path), tmp_path / "out", Editable(tmp_path / "code", "libs/x"))

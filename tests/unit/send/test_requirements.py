@@ -74,6 +74,7 @@ def test_what_a_file_names_is_read_too(tmp_path):
         ("-r ../outside.txt", "outside the folder"),
         ("-r missing.txt", "no such file"),
         ("-e ../sibling", "outside the folder"),
+        ("--find-links ./wheels", "no folder is searched"),
         ("./data", "no pyproject.toml or setup.py"),
         ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
     ],
@@ -98,6 +99,15 @@ def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(t
         assert read(folder, sent).key() != before
 
 
+def test_a_list_that_an_editable_package_may_read_is_part_of_it(tmp_path):
+    folder, sent = project(
+        tmp_path, **{"requirements.txt": "-e ./pkg", "pkg/setup.py": "", "pkg/requirements/base.txt": "six"}
+    )
+    before = read(folder, sent).key()
+    (folder / "pkg/requirements/base.txt").write_text("six\nnumpy")
+    assert read(folder, sent).key() != before
+
+
 def test_the_base_and_the_index_are_part_of_the_key(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "numpy"})
     needs = read(folder, sent)
@@ -108,6 +118,9 @@ def test_a_project_with_a_build_is_installed_from_where_its_code_lies(tmp_path):
     text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n'
     folder, sent = project(tmp_path, **{"pyproject.toml": text})
     assert read(folder, sent, "pyproject.toml").kind == "file"
+    dynamic = text.replace('dependencies = ["six"]', 'dynamic = ["dependencies"]')
+    folder, sent = project(tmp_path, **{"pyproject.toml": dynamic})
+    assert read(folder, sent, "pyproject.toml").kind == "project", "only a build says what it needs"
     (folder / "pyproject.toml").write_text(f'{text}[build-system]\nrequires = ["setuptools"]\n')
     needs = read(folder, sent, "pyproject.toml")
     assert (needs.kind, needs.packages) == ("project", ((".", True),))

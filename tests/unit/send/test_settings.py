@@ -36,6 +36,32 @@ def test_uvs_own_settings_come_before_pips_and_variables_before_files(home):
     assert of(home, UV_DEFAULT_INDEX="https://shell.example/").variables["UV_DEFAULT_INDEX"] == "https://shell.example/"
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "variables"),
+    [
+        ("x/pip/pip.conf", "[global]\nindex-url = {}", {"XDG_CONFIG_HOME": "{home}/x"}),
+        ("venv/pip.conf", "[global]\nindex-url = {}", {"VIRTUAL_ENV": "{home}/venv"}),
+        (".config/pip/pip.conf", "[install]\nindex_url = {}", {}),
+        (".config/pip/pip.conf", "[global]\nindex-url = {}", {"PIP_INDEX_URL": ""}),
+        (".config/pip/pip.conf", "no section", {"PIP_INDEX_URL": "{}"}),
+        (".config/pip/pip.conf", "[global]\nindex-url = https://b.example", {"UV_INDEX_URL": "{}"}),
+    ],
+)
+def test_an_index_is_read_wherever_pip_and_uv_read_it(home, file, text, variables):
+    mine = "https://mine.example/simple"
+    (home / file).parent.mkdir(parents=True, exist_ok=True)
+    (home / file).write_text(text.format(mine))
+    own = {name: value.replace("{home}", str(home)).replace("{}", mine) for name, value in variables.items()}
+    got = settings.of_user(own, home)
+    assert got.indexes == [mine]
+    assert mine in got.public, "another index makes other packages"
+
+
+def test_an_index_that_is_asked_by_its_name_alone_is_not_asked_for_all(home):
+    (home / ".config/uv/uv.toml").write_text('[[index]]\nname = "a"\nurl = "https://a.example"\nexplicit = true\n')
+    assert of(home).indexes == []
+
+
 def test_an_index_of_this_machine_alone_is_named_and_not_sent(home):
     got = of(home, PIP_EXTRA_INDEX_URL="file:///srv/simple https://far.example/simple http://localhost:8/simple")
     assert got.variables["UV_INDEX"] == "https://far.example/simple"
@@ -64,10 +90,11 @@ def test_a_password_is_nowhere_to_be_seen(home):
 def test_a_companys_certificates_go_along(home):
     (home / "ca.pem").write_bytes(b"authority")
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
-    assert of(home, PIP_CERT="", SSL_CERT_FILE=str(home / "ca.pem")).certificates == b"authority"
+    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_CERT": "", "SSL_CERT_FILE": str(home / "ca.pem")}
+    assert settings.of_user(own, home).certificates == b"authority"
 
 
 def test_a_damaged_settings_file_is_no_end(home):
     (home / ".config/pip/pip.conf").write_text("no section\n")
-    (home / ".config/uv/uv.toml").write_text("[[")
+    (home / ".config/uv/uv.toml").write_text('pip = "x"')
     assert "UV_DEFAULT_INDEX" not in of(home).variables

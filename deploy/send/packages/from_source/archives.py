@@ -71,7 +71,7 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
     """Read what a wheel says of itself, within the limits of what a build made."""
     hint = "name a wheel as an index has it: NAME-VERSION-py3-none-any.whl"
     try:
-        fields = inside.described(file, _opened(content), len(content))
+        fields = inside.described(file, opened(content), len(content))
     except (Stop, *inside.UNREADABLE) as fault:
         raise UsageError(f"{shown}: no wheel that can be read: {getattr(fault, 'words', fault)}", hint) from fault
     digest = hashlib.sha256(content).hexdigest()
@@ -80,7 +80,8 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
     return Wheel(file, digest, *head, python)
 
 
-def _opened(content: Content) -> Any:
+def opened(content: Content) -> Any:
+    """A content as a file, at its beginning."""
     if isinstance(content, bytes):
         return io.BytesIO(content)
     content.seek(0)

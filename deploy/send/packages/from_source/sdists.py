@@ -24,6 +24,7 @@ from ..base import Base
 from ..exchange import Files
 from ..settings import Settings, without_logins
 from ..store import WHEEL
+from .archives import file_of
 
 MOST = 1 << 30  # bytes
 _PIECE, _QUIET_S, _LONGEST_S = 1 << 20, 60.0, 1800.0
@@ -70,7 +71,7 @@ def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: P
     files = dict[str, bytes | mmap.mmap]()
     for offer in offered:
         for wheel in offer.wheels:
-            file = urllib.parse.unquote(urllib.parse.urlsplit(wheel.address).path.rpartition("/")[2])
+            file = file_of(wheel.address)
             if wheel.sha256 not in pinned:
                 continue
             if not re.fullmatch(WHEEL, file):

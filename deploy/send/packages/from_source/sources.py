@@ -7,7 +7,6 @@ to name a stub of it. Nothing of it runs here.
 from __future__ import annotations
 
 import hashlib
-import io
 import mmap
 import posixpath
 import re
@@ -25,6 +24,7 @@ from ..inside.tools import FROM_BASE, normal
 from ..requirements import Requirements
 from ..settings import drop_logins
 from ..store import NAME, VERSION, Source
+from . import archives
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
 _MOST = 1 << 20
@@ -91,7 +91,7 @@ def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str,
     match = _LINE.match(plain)
     word = match[3] if match else ""
     inner = re.sub(r"^file:(//(?=/))?", "", word)
-    is_path = "/" in inner or inner.startswith(".") or inner.endswith((".whl", *ARCHIVES))
+    is_path = "/" in inner or inner.startswith(".")
     own = _of_address(word, far) or (
         local.get(posixpath.normpath(posixpath.join(posixpath.dirname(path), inner))) if is_path else None
     )
@@ -239,16 +239,11 @@ def _of_file(path: Path, digests: list[str]) -> bytes:
 
 
 def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
-    with tarfile.open(fileobj=io.BytesIO(content) if isinstance(content, bytes) else _rewound(content)) as tar:
+    with tarfile.open(fileobj=archives.opened(content)) as tar:
         for entry in tar:
             if entry.name == path and entry.isreg() and (file := tar.extractfile(entry)):
                 return file.read(_MOST)
     return b""
-
-
-def _rewound(content: mmap.mmap) -> Any:
-    content.seek(0)
-    return content
 
 
 def _key(*parts: object) -> str:

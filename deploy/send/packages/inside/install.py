@@ -116,8 +116,7 @@ def _files_of(packages: Path, names: set[str]) -> set[str]:
 def _digest_of(path: str, size: int, target: Path) -> str:
     """A digest of a file; where each host has its packages at a path of its own, without that path."""
     if size > _MOST_WITH_PATHS:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return digest(Path(path))
     data = Path(path).read_bytes()
     if BARE and ("/site-packages/" not in path or path.endswith((".pth", "/RECORD"))):
         data = data.replace(os.fsencode(target), b"@").replace(os.fsencode(target.parents[1]), b"@")

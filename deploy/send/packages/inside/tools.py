@@ -26,7 +26,7 @@ NO_UV, NO_INDEX, FAILED = 4, 5, 1
 BARE = os.environ.get("MUSTER_ROOT", "")
 # What a CUDA build of torch brings along; it belongs to the torch that is there.
 FROM_BASE = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
-_LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
+LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 NAME = re.compile(r"(?:-e\s+)?([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
 _LAST_WORDS, _LONGEST, _MOST_SAID, _DRAINED_S = 40, 4096, 5000, 5.0
 # Of a host's disk so much stays free, and so much may one order take.
@@ -103,7 +103,7 @@ def run(
         if code == -signal.SIGKILL:
             text = f"{text}\nit was killed: most likely it needed more memory than its container may use"
         # An index that answers is reached, whatever it says.
-        raise Stop(NO_INDEX if not owner and _LOST.search(text) and "HTTP status" not in text else FAILED, text)
+        raise Stop(NO_INDEX if not owner and LOST.search(text) and "HTTP status" not in text else FAILED, text)
 
 
 def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) -> None:

@@ -32,7 +32,7 @@ _THEN = (1980, 1, 1, 0, 0, 0)
 
 
 class Wheel(NamedTuple):
-    """What a wheel says of itself."""
+    """What a wheel says of itself. `empty`: it has nothing but that."""
 
     wheel: str
     sha256: str
@@ -40,6 +40,7 @@ class Wheel(NamedTuple):
     version: str
     requires: list[str]
     extras: list[str]
+    empty: bool = False
 
 
 class Editable(NamedTuple):
@@ -66,6 +67,7 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
                 return _written(
                     out, _pointing(whole, infos, named, editable), f"{named[1]}-{named[2]}-py3-none-any.whl", head
                 )
+            head["empty"] = all(".dist-info/" in info.filename for info in infos)
             return _written(out, ((info, whole) for info in infos), built.name, head)
     except UNREADABLE as fault:
         raise Stop(FAILED, f"its build made {built.name}, which cannot be read: {fault}") from fault
