@@ -82,7 +82,7 @@ class End:
             _append(path, bytes([status & 0xFF]))
 
     def _kills(self, pid: int, number: int) -> None:
-        """A program ends another process on purpose: multiprocessing and subprocess call this, too. A group is below 0."""
+        """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
         if number in _DEADLY and pid not in (0, os.getpid()):
             for each in {pid, abs(pid)}:
                 Path(self._outcome, f"killed-{each}").touch()

@@ -33,6 +33,8 @@ _NO_WAIT: float | None = 0.0
 _GLOO_ENDS_S = 0.05
 # What scripts call the number of their step in a checkpoint.
 _SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
+# So many calls of `backward` may belong to one step: what is kept of each waits for it.
+_MOST_PARTS = 4096
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 
 
@@ -107,6 +109,9 @@ class Watcher:
                 steps.closer_at = now + _CLOSER_SECONDS
             self._wait = waits.of(torch)
             steps.attended = self._armed or self._wait is not None
+        elif steps.backwards - steps.at_step > _MOST_PARTS:  # no optimizer of torch's steps: nothing more is kept
+            self.losses.unscaled(True)
+            self._wait, self._armed, steps.attended = None, False, False
         if self._wait:
             self._wait.begin(tensors)
         if self._armed and self._place.rank == 0:
