@@ -173,7 +173,7 @@ def _end_of(
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
     known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
-    on_purpose = any((outcome / f"killed-{each}").exists() for each in (own, f"-{first.get('group')}"))
+    on_purpose = any((outcome / f"killed-{each}").exists() for each in (own, f"-{first.get('group', own)}"))
     if first.get("outside"):
         known = replace(known, outside=True)
         if end:

@@ -58,8 +58,8 @@ class End:
         if not self._hears:
             self._hears = True
             hooks.wrap(threading, "excepthook", self._thread_ends)
-        about = {"script": _script(), "managed": _is_managed(), "group": os.getpgid(0)}
-        return {**about, **worlds.command_of(os.getpid())}
+        seen = worlds.command_of(os.getpid())
+        return {"script": _script(), "managed": _is_managed(), "group": os.getpgid(0), **seen}
 
     def steps(self) -> None:
         """This thread has made a step: it trains, whatever another one has raised before."""
@@ -84,8 +84,7 @@ class End:
     def _kills(self, pid: int, number: int) -> None:
         """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
         if number in _DEADLY and pid not in (0, os.getpid()):
-            for each in {pid, abs(pid)}:
-                Path(self._outcome, f"killed-{each}").touch()
+            Path(self._outcome, f"killed-{pid}").touch()
 
     def _write(self) -> str:
         if not self.trains and not self._program:
