@@ -94,7 +94,7 @@ class Watcher:
     def fails(self, fault: Exception) -> None:
         """A fault of the watcher ends the watching, not the script."""
         self.steps.off = True
-        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}")
 
     # What doors.py sees, on the script's thread.
 
@@ -186,7 +186,7 @@ class Watcher:
 
     def unseen(self, what: str, message: str) -> None:
         """What cannot be told of this script, and why."""
-        self._unseen.setdefault(what, masked(message))
+        self._unseen.setdefault(what, masked(message)[:200])
 
     def _begin(self, tensors: Any) -> None:
         """The first gradient, or step: this process trains."""
@@ -229,7 +229,7 @@ class Watcher:
                     self._tell(now)
                 self._wake.acquire(timeout=_CLOSER_SECONDS if self._started else LOOK_SECONDS)
         except Exception as fault:
-            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+            self.fails(fault)
         finally:
             over.release()
 
@@ -361,8 +361,9 @@ class Watcher:
         # The ranks of a command that starts them itself have other numbers than the command.
         if os.environ.get("MUSTER_LAUNCHER_RANKS") and self._place.any_was_claimed("watch-"):
             return
-        if not self._place.was_claimed(f"watch-{self._place.rank}"):
-            self._place.claim(f"watch-{self._place.rank}")
+        mine = f"watch-{self._place.rank}"
+        if not self._place.any_was_claimed(f"{mine}.{self._place.life}"):
+            self._place.claim(mine)
             why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
             self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
