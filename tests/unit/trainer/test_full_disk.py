@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import threading
+import time
 import traceback
 
 import pytest
@@ -99,7 +100,7 @@ def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the
     with (disk / "ends.jsonl").open("a") as file:  # up to 20 bytes before the end of a page
         file.write(" " * (4096 - 20 - file.tell()))
     fill()
-    rank_lives.note_end(0, 71, 3)
+    rank_lives.note_end(time.time(), 0, 71, 3)
     assert [(life.pid, life.code) for life in rank_lives.Ends(disk).read()] == [(71, None), (71, 3)]
 
 

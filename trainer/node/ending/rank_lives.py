@@ -65,14 +65,18 @@ def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> Non
     _note({"local_rank": local_rank, "pid": pid, "observed": int(environment.get("MUSTER_OBSERVE") != "0"), **about})
 
 
-def note_end(local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
-    """Note that a rank has ended by itself. Of those that torchrun ended there is no note: they are not at fault."""
-    _note({"local_rank": local_rank, "pid": pid, "code": code, **({"crash": asdict(crash)} if crash else {})})
+def note_end(t: float, local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
+    """Note that a rank has ended by itself. Of those that torchrun ended there is no note: they are not at fault.
+
+    `t`: the same for all that one look finds, as nobody knows which of them ended first.
+    """
+    _note({"t": t, "local_rank": local_rank, "pid": pid, "code": code, **({"crash": asdict(crash)} if crash else {})})
 
 
 def _note(about: Mapping[str, Any]) -> None:
     if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
-        line = "\n" + json.dumps({**about, "t": time.time()}) + "\n"  # a full disk may have cut the try before
+        # A full disk may have cut the try before.
+        line = "\n" + json.dumps({"t": time.time(), **about}) + "\n"
         write_surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
 
 

@@ -126,7 +126,8 @@ class Unseen:
             code = _code_of(pid, _LOOK_MS if name else _LOOK_SEEN_MS)
         about, killed = {**about, "t": time.time()}, code is not None and code < 0
         mark, lines = self._outcome / f"killed-{pid}", own_world.shell_script(shell, ())[1]
-        asked = killed and (mark.exists() or any(_KILLS.search(line) for _, line in lines))
+        is_marked = mark.exists() or mark.with_name(f"killed--{pid}").exists()  # it, or its group
+        asked = killed and (is_marked or any(_KILLS.search(line) for _, line in lines))
         with suppress(OSError):
             if asked:
                 mark.touch()

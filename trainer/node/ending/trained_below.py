@@ -173,12 +173,13 @@ def _end_of(
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
     known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
     timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
+    on_purpose = any((outcome / f"killed-{each}").exists() for each in (own, f"-{first.get('group', own)}"))
     if first.get("outside"):
         known = replace(known, outside=True)
         if end:
             return replace(known, ended=end["t"], error=f"ended with code {end['code']}" if _fault(end) else "")
         how = next((str(note["how"]) for note in notes if "how" in note), None)
-        if how is not None and not (outcome / f"killed-{own}").exists():
+        if how is not None and not on_purpose:
             return replace(known, error=how, timed=timed, cause="killed" if how else "")
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
@@ -186,7 +187,7 @@ def _end_of(
     if after and after["process"].partition("-")[0] == own:  # it has become another program
         return replace(known, ended=after["t"], error=_fault(after))
     # Its code is known, or others have ended it on purpose.
-    if known.pid == pid or first.get("managed") or (outcome / f"killed-{own}").exists():
+    if known.pid == pid or first.get("managed") or on_purpose:
         return known
     if own_world.lives(known.pid):
         return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)

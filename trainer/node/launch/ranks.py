@@ -58,16 +58,23 @@ class Ranks:
 
     def look(self) -> dict[int, ProcessFailure]:
         """Those that have failed, by their rank."""
+        now = time.time()
         for local in sorted(self._running):
             process = self._processes[local]
             if (code := process.poll()) is not None:
                 rank_lives.note_end(
-                    local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None)
+                    now, local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None)
                 )
                 self._ended(local, code)
-        if first := min(self._failures.values(), key=lambda each: each.timestamp, default=None):
-            words = (first.exitcode, first.local_rank, first.pid, self._command[0])
-            _logger.error("failed (exitcode: %s) local_rank: %s (pid: %s) of binary: %s", *words)
+        if self._failures:
+            first = min(self._failures.values(), key=lambda each: each.timestamp)
+            _logger.error(
+                "failed (exitcode: %s) local_rank: %s (pid: %s) of binary: %s",
+                first.exitcode,
+                first.local_rank,
+                first.pid,
+                self._command[0],
+            )
         return dict(self._failures)
 
     @property

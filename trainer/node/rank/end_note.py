@@ -39,6 +39,7 @@ class End:
         atexit.register(hooks.quiet(self._python_ends))
         hooks.wrap(os, "_exit", self._leaves)
         hooks.wrap(os, "kill", self._kills)
+        hooks.wrap(os, "killpg", lambda group, number: self._kills(-group, number))
 
     def _begin(self) -> None:
         self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
@@ -57,7 +58,12 @@ class End:
         if not self._hears:
             self._hears = True
             hooks.wrap(threading, "excepthook", self._thread_ends)
-        return {"script": _script(), "managed": _is_managed(), **worlds.command_of(os.getpid())}
+        return {
+            "script": _script(),
+            "managed": _is_managed(),
+            "group": os.getpgid(0),
+            **worlds.command_of(os.getpid()),
+        }
 
     def steps(self) -> None:
         """This thread has made a step: it trains, whatever another one has raised before."""
@@ -80,9 +86,9 @@ class End:
             _append(path, bytes([status & 0xFF]))
 
     def _kills(self, pid: int, number: int) -> None:
-        """A program ends another process on purpose: multiprocessing and subprocess call this, too."""
+        """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
         if number in _DEADLY and pid not in (0, os.getpid()):
-            Path(self._outcome, f"killed-{abs(pid)}").touch()
+            Path(self._outcome, f"killed-{pid}").touch()
 
     def _write(self) -> str:
         if not self.trains and not self._program:

@@ -28,7 +28,7 @@ def _pass(_: Exception) -> None:
 def wrap(
     owner: Any,
     name: str,
-    before: Callable[..., Any] | None,
+    before: Callable[..., Any],
     after: Callable[..., Any] | None = None,
     fails: Callable[[Exception], object] = _pass,
 ) -> None:
@@ -42,7 +42,7 @@ def wrap(
         try:
             mark: Any = None
             try:  # as `quiet` does; a call less counts here
-                mark = before(*words, **named) if before else True
+                mark = before(*words, **named)
             except BaseException as fault:
                 if not _takes(fault, fails):
                     raise

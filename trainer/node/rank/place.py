@@ -74,10 +74,6 @@ class Place:
             return False
         return True
 
-    def was_claimed(self, what: str) -> bool:
-        """Whether a process of this life has been that."""
-        return os.path.exists(self._note(what))
-
     def any_was_claimed(self, start: str) -> bool:
         """Whether a process on this node has been anything that begins so."""
         with suppress(OSError):

@@ -63,9 +63,8 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
     steps = watcher.steps
 
     def begins(optimizer: Any, *_: Any) -> None:
-        if not watcher.handles_states:
+        if not (steps.all or watcher.handles_states):
             watcher.first_step(optimizer)
-            before.remove()
 
     def stepped(optimizer: Any, *_: Any) -> None:
         if watcher.handles_states:
@@ -76,7 +75,8 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
         elif not steps.off:
             steps.stepped(optimizer)
 
-    before = module.register_optimizer_step_pre_hook(hooks.quiet(begins, watcher.fails))
+    # Both stay: to take one away breaks torch's loop over all such hooks, where the script has one behind it.
+    module.register_optimizer_step_pre_hook(hooks.quiet(begins, watcher.fails))
     module.register_optimizer_step_post_hook(hooks.quiet(stepped, watcher.fails))
 
 

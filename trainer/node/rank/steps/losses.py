@@ -112,13 +112,7 @@ class Losses:
         if not pending or pending["roots"][0][0].device.type != "cuda":
             return
         flat = [root for pair in pending["roots"] for root in pair if root is not None]
-        device = flat[0].device
-        with torch.cuda.device(device):
-            scalars = torch.stack([root.reshape(()).to(device, torch.float64, non_blocking=True) for root in flat])
-            pending["here"] = torch.empty(len(flat), dtype=torch.float64, device="cpu", pin_memory=True)
-            pending["here"].copy_(scalars, non_blocking=True)
-            pending["come"] = torch.cuda.Event()
-            pending["come"].record()
+        pending["here"], pending["come"] = brought(torch, flat)
 
     def settle(self, torch: Any) -> None:
         """Read the copied values, if that needs no waiting."""
@@ -140,6 +134,18 @@ class Losses:
     def waits(self) -> bool:
         """Whether a copy is under way: then no other one starts."""
         return self._pending is not None
+
+
+def brought(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
+    """Where the CPU has the numbers of a GPU, once the event beside that has come."""
+    device = scalars[0].device
+    with torch.cuda.device(device):
+        flat = torch.stack([each.reshape(()).to(device, torch.float64, non_blocking=True) for each in scalars])
+        here = torch.empty(len(scalars), dtype=torch.float64, device="cpu", pin_memory=True)
+        here.copy_(flat, non_blocking=True)
+        come = torch.cuda.Event()
+        come.record()
+    return here, come
 
 
 def heard(torch: Any) -> bool:

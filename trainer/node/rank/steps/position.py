@@ -9,7 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from .losses import heard
+from .losses import brought, heard
 
 
 class Position:
@@ -55,12 +55,7 @@ class Position:
         elif number.device.type != "cuda":
             self.off = True
         elif not torch.cuda.is_current_stream_capturing():
-            with torch.cuda.device(number.device):
-                here = torch.empty(1, dtype=torch.float64, device="cpu", pin_memory=True)
-                here.copy_(number.detach().reshape(1).to(torch.float64), non_blocking=True)
-                come = torch.cuda.Event()
-                come.record()
-            self._pending = count, here, come
+            self._pending = count, *brought(torch, [number.detach()])
 
     def _settle(self, torch: Any) -> None:
         if self._pending and not torch.cuda.is_current_stream_capturing():

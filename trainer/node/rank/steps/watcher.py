@@ -33,6 +33,8 @@ _NO_WAIT: float | None = 0.0
 _GLOO_ENDS_S = 0.05
 # What scripts call the number of their step in a checkpoint.
 _SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
+# So many calls of `backward` may belong to one step: what is kept of each waits for it.
+_MOST_PARTS = 4096
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 
 
@@ -92,7 +94,7 @@ class Watcher:
     def fails(self, fault: Exception) -> None:
         """A fault of the watcher ends the watching, not the script."""
         self.steps.off = True
-        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+        self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}")
 
     # What doors.py sees, on the script's thread.
 
@@ -107,6 +109,9 @@ class Watcher:
                 steps.closer_at = now + _CLOSER_SECONDS
             self._wait = waits.of(torch)
             steps.attended = self._armed or self._wait is not None
+        elif steps.backwards - steps.at_step > _MOST_PARTS:  # no optimizer of torch's steps: nothing more is kept
+            self.losses.unscaled(True)
+            self._wait, self._armed, steps.attended = None, False, False
         if self._wait:
             self._wait.begin(tensors)
         if self._armed and self._place.rank == 0:
@@ -181,7 +186,7 @@ class Watcher:
 
     def unseen(self, what: str, message: str) -> None:
         """What cannot be told of this script, and why."""
-        self._unseen.setdefault(what, masked(message))
+        self._unseen.setdefault(what, masked(message)[:200])
 
     def _begin(self, tensors: Any) -> None:
         """The first gradient, or step: this process trains."""
@@ -224,7 +229,7 @@ class Watcher:
                     self._tell(now)
                 self._wake.acquire(timeout=_CLOSER_SECONDS if self._started else LOOK_SECONDS)
         except Exception as fault:
-            self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}"[:200])
+            self.fails(fault)
         finally:
             over.release()
 
@@ -356,8 +361,9 @@ class Watcher:
         # The ranks of a command that starts them itself have other numbers than the command.
         if os.environ.get("MUSTER_LAUNCHER_RANKS") and self._place.any_was_claimed("watch-"):
             return
-        if not self._place.was_claimed(f"watch-{self._place.rank}"):
-            self._place.claim(f"watch-{self._place.rank}")
+        mine = f"watch-{self._place.rank}"
+        if not self._place.any_was_claimed(f"{mine}.{self._place.life}"):
+            self._place.claim(mine)
             why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
             self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 

@@ -82,7 +82,7 @@ def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_w
     assert doing_now.main() == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["rank"], told["node"], told["step"], told["stack"]) == (0, "n0", 7, [])
-    rank_lives.note_end(0, 7, 3)
+    rank_lives.note_end(time.time(), 0, 7, 3)
     assert doing_now.main() == 0
     assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
 

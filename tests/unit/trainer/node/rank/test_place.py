@@ -88,9 +88,9 @@ def test_a_rank_is_told_of_by_one_living_process_at_a_time(place_with):
     assert first.stdout.readline() == "True\n"
     assert not place.claim("watch-0")
     first.communicate("")
-    assert place.was_claimed("watch-0")
+    assert place.any_was_claimed("watch-0")
     assert place.claim("watch-0")
-    assert not place.was_claimed("first-0")
+    assert not place.any_was_claimed("first-0")
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])

@@ -1,7 +1,9 @@
 """What the watcher hears at torch's functions: each call once, as long as it watches, and nothing of what is inside."""
 
 import threading
+from collections import OrderedDict
 from contextlib import nullcontext
+from itertools import chain
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -85,18 +87,18 @@ class Optimizers(SimpleNamespace):
     """torch.optim.optimizer: what is registered for each step of any optimizer."""
 
     def __init__(self):
-        super().__init__(before=[], after=[])
+        super().__init__(before=OrderedDict(), after=[])
         self.functions = {
             "register_optimizer_step_pre_hook": self.first,
             "register_optimizer_step_post_hook": self.after.append,
         }
 
     def first(self, hook):
-        self.before.append(hook)
-        return SimpleNamespace(remove=lambda: self.before.remove(hook))
+        self.before[id(hook)] = hook
+        return SimpleNamespace(remove=lambda: self.before.pop(id(hook)))
 
     def step(self, optimizer):
-        for hook in [*self.before, *self.after]:
+        for hook in chain(self.before.values(), self.after):
             hook(optimizer, (), {})
 
 
@@ -117,6 +119,16 @@ def test_every_step_counts_and_the_first_one_is_told_before_it(optimizers):
         optimizers.step(own)
     assert optimizers.watcher.heard == [("first_step", own)]
     assert optimizers.watcher.steps.count == 3
+
+
+def test_a_script_may_have_a_hook_of_its_own_before_each_step(optimizers):
+    """torch loops over its very dictionary of hooks: one that goes meanwhile ends the script."""
+    heard = []
+    optimizers.first(lambda optimizer, *_: heard.append(optimizer))
+    own = Optimizer()
+    optimizers.step(own)
+    optimizers.step(own)
+    assert heard == [own, own]
 
 
 @pytest.mark.parametrize("closer", ["attended", "not yet training"])

@@ -1,0 +1,41 @@
+"""Who trained below a rank and how that ended: what a program ends on purpose has not failed."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from trainer.node.ending import trained_below, training_alone
+
+LIFE = "0-0-1"
+TRAINS = (
+    "import sys, time; sys.modules['_muster_watch.together']._note(stepped=True); print(flush=True); time.sleep(60)"
+)
+# A shell stands between the program and what trains, in a group of its own.
+PROGRAM = """
+import os, signal, subprocess, sys
+line = ["sh", "-c", f'{{sys.executable}} -c "$0"; true', {trains!r}]
+child = subprocess.Popen(line, start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+{ends}
+child.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "error"),
+    [
+        ("os.killpg(os.getpgid(child.pid), signal.SIGTERM)", None),
+        ("os.kill(-child.pid, signal.SIGKILL)", None),
+        ("os.killpg(child.pid, 0); subprocess.run(['kill', '-9', '--', f'-{child.pid}'])", "it was killed by a signal"),
+    ],
+)
+def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, error):
+    """`Popen(..., shell=True, start_new_session=True)` and `os.killpg` is how Python programs end a training."""
+    given = {"MUSTER_OUTCOME_DIR": str(tmp_path), "MUSTER_LIFE": LIFE, "PYTHONPATH": str(training_alone.SITE)}
+    program = PROGRAM.format(trains=TRAINS, ends=ends)
+    environment = {**os.environ, **given, "RANK": "0"}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+    crash = trained_below.judge(tmp_path, LIFE, 1, False, False)
+    assert (crash and crash.error) == error
