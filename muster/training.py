@@ -25,10 +25,10 @@ from torch.utils.data import DataLoader, Dataset
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
 from .checkpoint import WriteResult, open_writer
-from .checkpoint import parts as checkpoint_parts
-from .checkpoint.parts import Part
+from .checkpoint import trained_parts as checkpoint_parts
 from .checkpoint.randomness import random_state, restore_random_state, seed_all
 from .checkpoint.search import newest_of_all_ranks
+from .checkpoint.trained_parts import Part
 from .data import StreamSampler, batches, to_device
 from .errors import CheckpointError, Refused, TrainError
 from .metrics import Metrics

@@ -64,7 +64,7 @@ def find(
     symptom: str | None = None,
     **about: Unpack[_About],
 ) -> Finding:
-    """The finding of a cause at a host, or at several: its symptom, its fix and its group are those of its row.
+    """The finding of a cause at a host, or at several: symptom, group and the fix's command are those of its row.
 
     seen: what was seen there; of one host its name is put before it. Whatever is given holds instead of the row's.
     """

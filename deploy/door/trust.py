@@ -1,6 +1,7 @@
 """`muster trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key.
 
 `ssh` fetches the keys, over the jump hosts that lead there, and `ssh-keygen` says which of them are known.
+faults.py has the words of a key that is unknown, or another than before.
 """
 
 from __future__ import annotations

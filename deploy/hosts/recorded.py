@@ -1,6 +1,7 @@
 """Where a command looks that names no hosts: on those that this user's record of the run names (runs/ID/record.json).
 
 Only a record that this user's seal proves counts (record.own). The folder's cluster.toml comes before it.
+which_run.py chooses among the runs that hosts have.
 """
 
 from __future__ import annotations

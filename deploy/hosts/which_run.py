@@ -1,4 +1,4 @@
-"""Which run of those on the hosts is meant, and whose it is. Pure."""
+"""Which run of those on hosts is meant, and whose it is; recorded.py: which, and where, if none is named. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
-from . import asked, consent, toml, values
+from . import consent, toml, values, wishes
 from .inventory import Host, hosts_of_flag, named_hosts
 from .options import FLAG, KEYS, Job
 from .roles import role
@@ -49,7 +49,7 @@ def find_cluster(flag: str, named: str) -> Cluster:
     path = Path(named) if named else Path("cluster.toml")
     if not named and not path.is_file():
         return from_flag(flag)
-    if not named and (real := asked.outside(path, path.parent)):
+    if not named and (real := wishes.outside(path, path.parent)):
         raise UsageError(
             f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: {FLAG.cluster} {real}"
         )
@@ -83,14 +83,14 @@ def from_file(path: Path) -> Cluster:
 def _allowed(path: Path) -> Cluster:
     cluster = from_file(path)
     cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
-    wishes = asked.wishes(cluster.hosts, cluster.job, path)
-    consent.require(path.parent, wishes, str(path), asked.free(cluster.hosts, cluster.job))
+    wanted = wishes.wishes(cluster.hosts, cluster.job, path)
+    consent.require(path.parent, wanted, str(path), wishes.free(cluster.hosts, cluster.job))
     return cluster
 
 
 def _resolved(job: Job, here: Path) -> Job:
     """The job with the paths that are shown and used: a link that leads elsewhere by then leads nobody there."""
-    folder = Path(asked.outside(job.folder, here) or job.folder) if job.folder else None
+    folder = Path(wishes.outside(job.folder, here) or job.folder) if job.folder else None
     secrets = tuple(
         secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret
         for secret in job.secrets

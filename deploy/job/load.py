@@ -22,7 +22,7 @@ from . import values as values
 from .cluster import Cluster, find_cluster
 from .inventory import Host, hosts_of_flag
 from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
-from .roles import cast
+from .roles import all_roles
 from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
@@ -106,7 +106,7 @@ def read_what_runs(options: Options, demo: bool = False) -> Options:
             f"{FLAG.args} are options of Muster's own trainer", f"put the script's options after it in {FLAG.script}"
         )
     if options.role and not options.args:
-        texts, asked = cast.with_script(options.role, asked)
+        texts, asked = all_roles.with_script(options.role, asked)
         options = replace(options, role=texts)
     if not (asked or options.args or options.resume or demo):
         script_file.refuse_no_script(options.folder)

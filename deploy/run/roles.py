@@ -19,7 +19,7 @@ from ..job import script as typed
 from ..job.inventory import Host
 from ..job.load import read_text
 from ..job.options import FLAG, ROWS, Options, flag_of
-from ..job.roles.cast import cast, first_of
+from ..job.roles.all_roles import cast, first_of
 from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
 from ..job.values import wait
 from . import environment

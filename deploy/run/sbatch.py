@@ -1,5 +1,7 @@
 """A run as a batch script for Slurm's sbatch. Pure: `muster export` prints it, and `muster deploy --slurm` submits it.
 
+A user's own lines of #SBATCH are read by nobody.
+
 What it does beside `srun` is what the job's life needs:
 - SIGTERM comes to the batch script, 90 s before the time limit (`--signal=B:TERM@90`), and goes on to the step by
   scancel: one to srun would kill the step without a checkpoint.

@@ -19,7 +19,7 @@ from ..job.load import (
     with_roles_of_file,
 )
 from ..job.options import FLAG, ROWS, Options, flag_of
-from ..job.roles.cast import first_of
+from ..job.roles.all_roles import first_of
 from ..job.roles.role import MAIN
 from ..job.script import PER_NODE, split_words
 from ..job.script_file import file_of, refuse_missing

@@ -24,9 +24,9 @@ from ..errors import TrainError
 from . import cut, store
 from .joint import Joint
 from .manifest import STATE
-from .parts import Part, collect
 from .shards import part_of
 from .snapshot import Snapshot
+from .trained_parts import Part, collect
 
 
 @dataclass(frozen=True)

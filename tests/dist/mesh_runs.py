@@ -22,7 +22,7 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from muster import exchange
-from muster.checkpoint import cut, parts, randomness, store
+from muster.checkpoint import cut, randomness, store, trained_parts
 from muster.errors import TrainError
 from trainer import mesh, recipe
 from trainer.config import parse
@@ -96,7 +96,7 @@ def _spoil(case: dict[str, Any]) -> None:
 
 def _compare(case: dict[str, Any], training: Training, folder: Path) -> None:
     state.restore(training.stepper, training.config, training.ranks, training.folder, training.samples)
-    here = parts.collect(training.stepper.parts())
+    here = trained_parts.collect(training.stepper.parts())
     saved = store.load(Path(case["compare"]))[0]
     same = []
 

@@ -23,7 +23,7 @@ class Note(NamedTuple):
 
 
 _STOP, _NODE = "muster/stop.py", "trainer/node/agent/node.py"
-_BELOW, _STACKS = "trainer/node/ending/trained_below.py", "trainer/node/hang/stacks.py"
+_BELOW, _STACKS = "trainer/node/ending/judge_below.py", "trainer/node/hang/stacks.py"
 NOTES = (
     # Between the agent and torchrun's process.
     Note(
@@ -80,21 +80,21 @@ NOTES = (
     Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
     Note(
         "together.jsonl",
-        ("trainer/node/rank/together.py", "trainer/node/ending/torch_processes.py"),
+        ("trainer/node/rank/together.py", "trainer/node/ending/watch_below.py"),
         ("trainer/node/ending/training_alone.py",),
         "which world each process below a rank forms, and whether it trains",
         "NAME",
     ),
     Note(
         "end-*",
-        ("trainer/node/rank/end_note.py", "trainer/node/ending/torch_processes.py"),
+        ("trainer/node/rank/end_note.py", "trainer/node/ending/watch_below.py"),
         (_BELOW,),
         "how a process that trained ended",
     ),
     Note("last-*", ("trainer/node/rank/end_note.py",), (_BELOW,), "how the last other Python below a rank ended"),
     Note(
         "killed-*",
-        ("trainer/node/rank/end_note.py", "trainer/node/ending/torch_processes.py"),
+        ("trainer/node/rank/end_note.py", "trainer/node/ending/watch_below.py"),
         (_BELOW,),
         "a Python ended it on purpose",
     ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import exchange
-from muster.checkpoint import parts, store
+from muster.checkpoint import store, trained_parts
 from muster.checkpoint.search import Search, newest_of_all_ranks
 from muster.errors import CheckpointError
 
@@ -32,7 +32,7 @@ class Position:
 def collect(stepper: Stepper, position: Position, config: Config, samples: int) -> dict[str, Any]:
     """The whole state of a run: `samples` is the training set's size."""
     return {
-        **parts.collect(stepper.parts()),
+        **trained_parts.collect(stepper.parts()),
         "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
         "world": stepper.mesh.data_world,
         "position": {name: value for name, value in dataclasses.asdict(position).items() if value is not False},
@@ -107,7 +107,7 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
 def _apply(search: Search, stepper: Stepper) -> None:
     path, state = search.path or "", search.state or {}
     lambdas = {"lr_lambdas": [None] * len(stepper.scheduler.base_lrs)}
-    parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, stepper.parts(), search.shards)
+    trained_parts.apply(path, {**state, "scheduler": {**state["scheduler"], **lambdas}}, stepper.parts(), search.shards)
 
 
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:

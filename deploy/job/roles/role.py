@@ -1,4 +1,5 @@
 """The roles of a run: `--role NAME=N:COMMAND`, or a table [[role]] of cluster.toml. Text in, checked roles out. Pure.
+all_roles.py judges them together.
 
 A role is a command and the nodes that run it (`rest`: the hosts that are left). All words of a role but its command
 stand before the first colon: `reward=1,port=8000,ready=port:python reward.py`; a backslash keeps a comma or a colon in

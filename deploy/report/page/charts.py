@@ -1,4 +1,4 @@
-"""Turn series into the values of one chart: paths of an inline SVG, ticks, and labels beside it. Pure.
+"""Draw one chart of any series: paths of an inline SVG, ticks, and labels beside it. Pure. run.py says of what.
 
 Flow: series -> `draw` -> templates/chart.html. The drawing stretches to its frame (its strokes do not), so the same
 page fits a wide screen and a phone. A chart also has its points as JSON, for page.js.

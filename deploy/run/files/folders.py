@@ -11,8 +11,8 @@ from pathlib import Path
 
 from ...core.errors import DeployError, UsageError
 from ...job import consent
-from ...job.asked import outside
 from ...job.consent import Wish
+from ...job.wishes import outside
 from .locks import own_folder
 
 CHECKOUT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,7 @@
-"""Go through a folder as git would, by its index and the rules of ignore files, without its settings (git.py)."""
+"""Go through a folder as git would, by its index and the rules of ignore files, without its settings (git.py).
+
+What these rules keep is not sent.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError
 from ...core.text import in_seconds
-from . import git, git_files, ignore
+from . import git, git_files, ignore_rules
 from .git import Repository, Unread
-from .ignore import Rules
+from .ignore_rules import Rules
 
 RULES = ".gitignore"
 # Programs make these again. They stay here unless a .dockerignore says otherwise, or git has them under control.
@@ -227,13 +230,13 @@ def _own_file() -> Path:
 
 def _specs(path: Path, folder: Path) -> list[Rules]:
     text = read_rules(path, folder, "surrogateescape")  # git reads bytes
-    return [] if text is None else [ignore.of_git(text, str(path))]
+    return [] if text is None else [ignore_rules.of_git(text, str(path))]
 
 
 def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
     """The text of a file of rules; None if there is none. `folder`: what a link may not leave. Raises DeployError."""
     try:
-        return plain_file.read(path, ignore.MOST_TEXT, folder).decode("utf-8-sig", errors)
+        return plain_file.read(path, ignore_rules.MOST_TEXT, folder).decode("utf-8-sig", errors)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as fault:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
-from . import credentials, folder_walk, ignore
+from . import credentials, folder_walk, ignore_rules
 from .folder_walk import Clock, Walk
 
 _SHOWN = 5
@@ -87,7 +87,7 @@ def lines(path: Path, folder: Path) -> tuple[str, ...] | None:
 def not_ignored(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
     """The paths of the folder that the lines of a .dockerignore leave, as Docker means them: a rule for a folder is one
     for all below it, and the last rule that matches decides. Raises DeployError."""
-    rules, clock = ignore.of_docker([*patterns, f"!{_DOCKER}"], str(folder / _DOCKER)), Clock(folder)
+    rules, clock = ignore_rules.of_docker([*patterns, f"!{_DOCKER}"], str(folder / _DOCKER)), Clock(folder)
     waiting = [("", -1)]
     while waiting:
         place, above = waiting.pop()
@@ -97,7 +97,7 @@ def not_ignored(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
             is_left = last < 0 or rules.patterns[last].takes_back
             if is_left:
                 yield path
-            if is_folder and (is_left or ignore.may_match_below(rules, path)):
+            if is_folder and (is_left or ignore_rules.may_match_below(rules, path)):
                 waiting.append((f"{path}/", last))
 
 

@@ -1,7 +1,7 @@
 """The file that says which packages a project needs: chosen, read with all that it names, and made into a key.
 
-Its lines are read as pip and uv read them: what is checked is what is used. Pure but for the reading of files of the
-folder.
+Its lines are read as pip and uv read them: what is checked is what is used; resolve.py pins it. Pure but
+for the reading of files of the folder.
 """
 
 from __future__ import annotations

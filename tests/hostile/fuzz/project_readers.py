@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 from deploy.core.errors import DeployError
 from deploy.core.fields import array
 from deploy.host import gpus
-from deploy.job import asked
 from deploy.job import script as scripts
+from deploy.job import wishes
 from deploy.job.cluster import from_file
 from deploy.job.secrets import names_of_shell, read_env_file
 from deploy.send.folder import git_files, repository, selection
@@ -73,7 +73,7 @@ def set_up(folder, chance):
     """A cluster.toml and a .env."""
     with suppress(DeployError):
         cluster = from_file(folder / "cluster.toml")
-        asked.wishes(cluster.hosts, cluster.job, folder / "cluster.toml")
+        wishes.wishes(cluster.hosts, cluster.job, folder / "cluster.toml")
     read_env_file(folder / ".env")
     names_of_shell(folder / ".env")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.job import asked
+from deploy.job import wishes
 from deploy.job.again import read_again, words_again
 from deploy.job.cluster import from_file
 from deploy.job.consent import lines
@@ -107,7 +107,7 @@ def test_a_file_is_asked_about_each_folder_and_its_place(write):
     """Also about one below its own: data has no rules, so what stays here of a folder of code would go with it."""
     path = write('[[data]]\nfolder = "in"\ntarget = "/a"\n[[data]]\nfolder = "/out"\ntarget = "/b"')
     cluster = from_file(path)
-    assert lines(asked.wishes((), cluster.job, path)) == [
+    assert lines(wishes.wishes((), cluster.job, path)) == [
         f"data all of {path.parent}/in, to /a on the hosts",
         "data all of /out, to /b on the hosts",
     ]

@@ -4,7 +4,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.job import toml
-from deploy.job.roles.cast import cast, with_script
+from deploy.job.roles.all_roles import cast, with_script
 from deploy.job.roles.ray import roles_of
 from deploy.job.roles.role import ANY_PORT, Role, how_ready, of_table, read
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import muster
-from muster.checkpoint import parts
+from muster.checkpoint import trained_parts
 from muster.errors import CheckpointError, Refused, TrainError
 
 SAMPLES = 50
@@ -235,6 +235,6 @@ def test_moments_take_the_layout_that_their_weights_have_now():
     state = {"optimizer": optimizer.state_dict()}
     other = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
     loaded = torch.optim.AdamW(other.parameters())
-    parts.apply("here", state, {"optimizer": loaded})
+    trained_parts.apply("here", state, {"optimizer": loaded})
     assert loaded.state[other.weight]["exp_avg"].stride() == other.weight.stride()
     assert torch.equal(loaded.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])

@@ -40,7 +40,7 @@ from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
 from .. import torch_names
 from ..beside import telemetry, tie
-from ..ending import outside, reached, script_verdict, trained_below, training_alone
+from ..ending import judge_below, outside, reached, script_verdict, training_alone
 from ..files import caches, work
 from ..launch import style
 from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
@@ -274,7 +274,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, nam
     nodes = os.environ.get("PET_NNODES", "1")
     why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        if script_below := trained_below.not_known(node.outcome):
+        if script_below := judge_below.not_known(node.outcome):
             unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
             hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
@@ -287,7 +287,7 @@ def _idle(what: str, node: Node) -> str:
     """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
     alone = all(life.world < 2 for life in node.diary.lives)
     unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
-    if alone or unseen or not trained_below.nobody_trained(node.outcome):
+    if alone or unseen or not judge_below.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 

@@ -1,10 +1,12 @@
-"""MUSTER_MAX_HOURS: how long a node may take, from its first start on, also where its host starts it again.
+"""How long a node may take, from its first start on, also where its host starts it again (MUSTER_MAX_HOURS); and how
+long its ranks may take to end (--grace).
 
 Standard library only.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,6 +17,7 @@ from muster.files import replace
 HOURS = "MUSTER_MAX_HOURS"
 # In the folder for the ranks: why they are asked to stop, for their verdict.
 REASON = "limit"
+USUAL_GRACE_S, _LONGEST_GRACE_S = 20.0, 86_400.0
 
 
 class Limit:
@@ -66,3 +69,11 @@ def was_reached(folder: Path, name: str, start: str) -> bool:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / "nodes" / f".{name}.limit"
+
+
+def grace(asked: str, usual: str) -> float:
+    """Seconds that ranks may take to end: as asked for, or as torchrun gives them where nobody has asked."""
+    for text in (asked, usual):
+        if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and 0 < float(text) <= _LONGEST_GRACE_S:
+            return float(text)
+    return USUAL_GRACE_S

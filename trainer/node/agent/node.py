@@ -34,9 +34,8 @@ from ..membership.all_nodes import Everybody
 from ..membership.min_nodes import Group
 from ..parent_death import die_with_parent
 from ..roles.part import Part
-from . import stop_words
 from .diary import Diary
-from .limit import REASON, Limit
+from .limit import REASON, Limit, grace
 from .output import Output
 
 _POLL_SECONDS = 0.1
@@ -82,7 +81,7 @@ class Node:
         self._signalled, self._heard = set[int](), list[int]()
         # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
         self.asked_at = float("inf")
-        self.grace = stop_words.grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
+        self.grace = grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
         # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
         self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM

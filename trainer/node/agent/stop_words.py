@@ -10,7 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-_USUAL_S, _LONGEST_S = 20.0, 86_400.0
+from .limit import USUAL_GRACE_S
+
 _ERROR_MOST, _PATH_MOST = 160, 100
 # Python's own ways to end by a signal are no fault of the script's.
 _ENDS = re.compile(r"(?:KeyboardInterrupt|SystemExit|\w*SignalException)\b")
@@ -23,7 +24,7 @@ class AfterStop:
     """
 
     cut: Sequence[int] = ()
-    grace_s: float = _USUAL_S
+    grace_s: float = USUAL_GRACE_S
     errors: Mapping[int, str] | None = None
     files: Sequence[str] = ()
 
@@ -36,14 +37,6 @@ class AfterStop:
     def unsaved(self) -> bool:
         """Whether the script failed at it, and no file tells that it had saved before."""
         return bool(self.own_errors) and not self.files
-
-
-def grace(asked: str, usual: str) -> float:
-    """Seconds that ranks may take to end: as asked for, or as torchrun gives them where nobody has asked."""
-    for text in (asked, usual):
-        if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and 0 < float(text) <= _LONGEST_S:
-            return float(text)
-    return _USUAL_S
 
 
 def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:

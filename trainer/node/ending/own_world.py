@@ -2,7 +2,7 @@
 
 The ranks and their launchers note where they meet, and whose command they are (node/rank/worlds.py). The command is
 looked for in the shell script that started it. For a process whose command took the run's variables away, torchrun's
-process does it (torch_processes.py). Standard library only.
+process does it (watch_below.py). Standard library only.
 """
 
 from __future__ import annotations

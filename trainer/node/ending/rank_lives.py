@@ -37,7 +37,7 @@ class Crash:
 class Life:
     """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen.
 
-    `crash`: who failed below one that ended with 0 itself (trained_below.py). `observed`: something looks at it from
+    `crash`: who failed below one that ended with 0 itself (judge_below.py). `observed`: something looks at it from
     inside.
     """
 

@@ -36,7 +36,7 @@ from ..membership import meeting
 from ..membership.all_nodes import Roll
 from ..membership.link import LinkLost
 from ..membership.min_nodes import BACKEND, EPOCH, SAYS
-from ..membership.spare_register import view_of
+from ..membership.register_without_vote import view_of
 from . import stores
 
 _POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600

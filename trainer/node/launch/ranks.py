@@ -22,7 +22,7 @@ from torch.distributed.launcher.api import LaunchConfig
 
 from ... import NAME
 from ..agent import command
-from ..ending import rank_lives, trained_below
+from ..ending import judge_below, rank_lives
 from ..parent_death import die_with_parent
 from . import bare, forks, rank_pipe, style
 from .epochs import Generation
@@ -52,7 +52,7 @@ class Ranks:
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
             process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
-            self._processes[local] = trained_below.judged(process, given, stops=not is_own)
+            self._processes[local] = judge_below.judged(process, given, stops=not is_own)
             self._running.add(local)
             rank_lives.note_begin(local, process.pid, given)
 

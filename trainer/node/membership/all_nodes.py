@@ -25,7 +25,7 @@ from ..hang.mend import MOVES, joined
 from . import meeting, peers
 from .members import View, may_repeat
 from .min_nodes import EPOCH, SAYS
-from .spare_register import view_of
+from .register_without_vote import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
 _LOOK_S, _TRAINS_S = 0.03, 0.1

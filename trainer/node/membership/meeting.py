@@ -1,5 +1,6 @@
 """The rendezvous of the nodes: an IP literal, and a socket that listens there and on no other address.
 
+launch/epochs.py takes its port, and tells it to all.
 Standard library only.
 """
 

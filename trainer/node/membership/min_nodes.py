@@ -27,7 +27,7 @@ from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
 from .newcomers import Newcomers
-from .spare_register import Registered, SpareRegister, fields_of, view_of
+from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
 # The agent's plan; only agents have it, because it has the run's key.
 GROUP = "MUSTER_GROUP"

@@ -4,7 +4,7 @@ A pipe, a shell that goes on, a parent that does not look: the code of a crash e
 `end-<pid>-<began>` if it trained, else, as a program of its own, in `last-<life of its rank>`, where the last stays.
 The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
 last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
-process that is killed leaves neither. node/ending/trained_below.py judges. Nothing of Muster may be imported here.
+process that is killed leaves neither. node/ending/judge_below.py judges. Nothing of Muster may be imported here.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 import pytest
 
-from trainer.node.agent.stop_words import AfterStop, grace, how_it_stopped
+from trainer.node.agent.limit import grace
+from trainer.node.agent.stop_words import AfterStop, how_it_stopped
 
 WHAT = "train.py was asked to stop"
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from trainer.node.ending import trained_below, training_alone
+from trainer.node.ending import judge_below, training_alone
 
 LIFE = "0-0-1"
 TRAINS = (
@@ -37,5 +37,5 @@ def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, err
     program = PROGRAM.format(trains=TRAINS, ends=ends)
     environment = {**os.environ, **given, "RANK": "0"}
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
-    crash = trained_below.judge(tmp_path, LIFE, 1, False, False)
+    crash = judge_below.judge(tmp_path, LIFE, 1, False, False)
     assert (crash and crash.error) == error

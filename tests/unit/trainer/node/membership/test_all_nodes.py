@@ -14,7 +14,7 @@ from trainer.node.hang import mend
 from trainer.node.membership import all_nodes
 from trainer.node.membership.all_nodes import Roll
 from trainer.node.membership.min_nodes import EPOCH, SAYS
-from trainer.node.membership.spare_register import view_of
+from trainer.node.membership.register_without_vote import view_of
 
 
 class Nodes:

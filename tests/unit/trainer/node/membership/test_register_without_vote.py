@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.node.membership.members import Epoch
-from trainer.node.membership.spare_register import SpareRegister, ended, fields_of
+from trainer.node.membership.register_without_vote import SpareRegister, ended, fields_of
 
 NODES = frozenset("abcd")
 THIRD = Epoch(3, ("a", "c", "d"), ("a", "b", "c"))

@@ -23,7 +23,7 @@ from ..launch import rank_pipe
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
 from .rank_lives import Crash, Memory
-from .torch_processes import Unseen
+from .watch_below import Unseen
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
@@ -40,7 +40,7 @@ class Trained:
     """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
     `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
-    `outside`: only its code is known (torch_processes.py). `cause`: of one that was killed.
+    `outside`: only its code is known (watch_below.py). `cause`: of one that was killed.
     """
 
     script: str

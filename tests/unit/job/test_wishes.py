@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.job import asked
+from deploy.job import wishes
 from deploy.job.cluster import from_file
 from deploy.job.consent import lines
 from deploy.job.inventory import Host
@@ -19,7 +19,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 def lines_of(job, *hosts, folder):
-    return lines(asked.wishes(hosts, job, folder / "cluster.toml"))
+    return lines(wishes.wishes(hosts, job, folder / "cluster.toml"))
 
 
 @pytest.mark.holds("folder-asks")
@@ -69,7 +69,7 @@ def test_many_hosts_are_a_line_for_each_place_and_what_is_another_place_stands_a
 def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
     path = EXAMPLES / "cluster.toml"
     cluster = from_file(path)
-    assert lines(asked.wishes(cluster.hosts, cluster.job, path))[:6] == [
+    assert lines(wishes.wishes(cluster.hosts, cluster.job, path))[:6] == [
         "host gpu-a at ubuntu@10.0.0.4 through ubuntu@door.example.org",
         "host gpu-b at ubuntu@10.0.0.5 through ubuntu@door.example.org on eth1",
         "host gpu-c at gpu-c",
@@ -118,9 +118,9 @@ def test_what_is_sent_from_this_machine_is_asked_for_by_name_and_nothing_from_ou
 @pytest.mark.holds("folder-asks")
 def test_a_folder_that_another_user_can_change_asks_for_its_free_settings_too(tmp_path, monkeypatch):
     job, host = replace(Job(), args="--lr 1", gpus="2"), Host("a", "10.0.0.1", gpus="1")
-    assert {wish.shown() for wish in asked.free([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
+    assert {wish.shown() for wish in wishes.free([host], job)} == {"args --lr 1", "gpus 2", "gpus 1 on a"}
     assert lines_of(job, host, folder=tmp_path) == ["host a at 10.0.0.1"]
-    monkeypatch.setattr(asked, "stranger", lambda *_: "mallory")
+    monkeypatch.setattr(wishes, "stranger", lambda *_: "mallory")
     assert lines_of(job, host, folder=tmp_path) == [
         "host a at 10.0.0.1",
         "gpus 2",

@@ -10,7 +10,7 @@ import pytest
 from docker.utils.build import PatternMatcher
 
 from deploy.core.errors import DeployError
-from deploy.send.folder import ignore, selection
+from deploy.send.folder import ignore_rules, selection
 from lab import waiting
 
 NAMES = ["a", "b", "ab", "a.py", "b.txt", "x[1]", "c d", " e", "f ", "aab", "data", "deep", "\\q", "!n", "#h", "a]b"]
@@ -43,7 +43,7 @@ def line(draw: random.Random) -> str:
     return draw.choice(["", "", "!", "/", "**/"]) + text + draw.choice(ENDS)
 
 
-def ignored(rules: ignore.Rules, path: str) -> bool:
+def ignored(rules: ignore_rules.Rules, path: str) -> bool:
     """Whether the path is ignored: by itself, or because a folder above it is."""
     parts = path.split("/")
     for deep in range(1, len(parts) + 1):
@@ -62,7 +62,7 @@ def test_a_gitignore_means_what_git_means_by_it(tmp_path, seed):
     command = ["git", "-C", str(tmp_path), "check-ignore", "-z", "--stdin", "--no-index"]
     order = b"".join(os.fsencode(name) + b"\0" for name in names)
     answer = subprocess.run(command, input=order, capture_output=True, check=False).stdout
-    rules = ignore.of_git(text, "x")
+    rules = ignore_rules.of_git(text, "x")
     assert {name for name in names if ignored(rules, name)} == {
         os.fsdecode(name) for name in answer.split(b"\0") if name
     }, text
@@ -90,7 +90,9 @@ def test_a_dockerignore_means_what_docker_means_by_it(tmp_path, seed):
 @pytest.mark.parametrize(
     "text", ["*a" * 120 + "b", "**/" * 60 + "x", "[a-z]*" * 40 + "0", "/".join(["**", "*a*"] * 30)]
 )
-@pytest.mark.parametrize("read", [lambda text: ignore.of_git(text, "x"), lambda text: ignore.of_docker([text], "x")])
+@pytest.mark.parametrize(
+    "read", [lambda text: ignore_rules.of_git(text, "x"), lambda text: ignore_rules.of_docker([text], "x")]
+)
 def test_no_rule_takes_long(text, read):
     with waiting.spending_little():
         rules = read(text)
@@ -100,5 +102,5 @@ def test_no_rule_takes_long(text, read):
 
 def test_more_rules_than_anybody_writes_are_refused():
     with pytest.raises(DeployError, match="wildcards"):
-        ignore.of_git("*.x\n" * 3000, ".gitignore")
-    assert ignore.of_git("name\n" * 100_000, ".gitignore").decides("name", False) == 99_999
+        ignore_rules.of_git("*.x\n" * 3000, ".gitignore")
+    assert ignore_rules.of_git("name\n" * 100_000, ".gitignore").decides("name", False) == 99_999
