@@ -10,6 +10,9 @@ import pytest
 
 from deploy.core.scripts import Scripts
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted((ROOT / "deploy").rglob("scripts/*.sh"))
 SHELLS = [shell for shell in (["dash"], ["bash", "--posix"], ["busybox", "ash"]) if shutil.which(shell[0])]

@@ -17,6 +17,9 @@ from deploy.host.facts import Address, Route
 from deploy.preflight.checks import hosts as host_checks
 from tests.hostile.engine import described
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
 ENGINE = 'engine {"Server": {"Version": "26.1.5"}}'
 

@@ -6,6 +6,9 @@ from deploy.core.errors import DeployError
 from deploy.local import gpus
 from tests import fake_gpus
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def four(tmp_path, monkeypatch):

@@ -16,6 +16,9 @@ from deploy.local import processes
 from deploy.run.environment import NodeSpec
 from lab.waiting import until
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 # Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.
 NODE = """
 import os, subprocess, sys

@@ -24,6 +24,9 @@ from deploy.preflight.probe.sockets import text as text_of
 from deploy.preflight.request import PreflightRequest
 from lab.waiting import alive, until
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def probe():

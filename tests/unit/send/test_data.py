@@ -17,6 +17,9 @@ from trainer.node.files import work
 
 from .test_folder_push import ROAD, Here, Sender, tree
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 
 class DataSender(Sender):
     """This machine, which sends a folder of data to `host`."""

@@ -23,6 +23,9 @@ from deploy.send.folder.folder_push import HostFolders, Outgoing
 from deploy.send.road.road import Road
 from trainer.node.files import work
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 
 class Here:
     """A host: this machine, with a home of its own. `used`: the digests that a container has. `most`: bytes of input

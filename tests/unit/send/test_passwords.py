@@ -15,6 +15,9 @@ from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
 from tests import certificate, index
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 TEXT = """--extra-index-url https://me:sesame-1@index/simple
 -i https://me:sesame-2@other/simple
 plain  # of https://me:word@nowhere

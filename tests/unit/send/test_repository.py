@@ -11,6 +11,9 @@ from deploy.run.files import code
 from deploy.send.folder import repository
 from deploy.send.folder.credentials import Choice
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n-----END PRIVATE KEY-----\n"
 SECRET = "hunter2-hunter2"
 

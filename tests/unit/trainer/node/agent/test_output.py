@@ -11,6 +11,9 @@ import pytest
 from trainer.node.agent import output
 from trainer.node.rank.mask import FEW
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 HOME = Path(__file__).resolve().parents[5]
 
 # One process plays torchrun: it starts each rank of argv[2:] as torchrun's process does, one after the other.

@@ -15,6 +15,9 @@ from lab import waiting
 from trainer.node.beside import on_end
 from trainer.node.membership import alive
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 HOME = Path(__file__).resolve().parents[5]
 
 

@@ -18,6 +18,9 @@ from lab import waiting
 from trainer.node.beside import nvml, telemetry
 from trainer.node.beside.meters import Meters
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 KIB = 1024
 

@@ -13,6 +13,9 @@ from lab.waiting import until
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import stacks, stuck_ranks
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 SITE = os.path.join(os.getcwd(), "trainer", "node", "rank", "site")
 # The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
 # watcher's own thread may have begun a pause of 2 s by now: a second one begins at once.

@@ -19,6 +19,9 @@ from trainer.node.queue.claims import HOLDS, RUNS, WAITS, Claims
 from trainer.node.queue.coordinator import Coordinator, Unfit
 from trainer.node.queue.reservation import Reservation
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 
 class Run:
     """A run with a node on each of these hosts (folders), which waits in that order."""

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+# It starts programs.
+pytestmark = pytest.mark.long
+
 HOME = Path(__file__).parents[5]
 # The library that a script uses, and hooks on it that look at all they are given.
 LIBRARY = '''
