@@ -183,6 +183,7 @@ def test_an_option_that_stands_in_a_value_is_the_value(capsys):
     assert "'no host' is not a host" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["status", "-H", "127.0.0.1:1"], ["runs"], ["up", "train.py"]])
 def test_a_folder_that_was_removed_is_named(words, tmp_path):
     (tmp_path / "gone").mkdir()
@@ -209,6 +210,7 @@ def test_what_stands_behind_the_dashes_comes_to_the_command_as_it_was_typed(monk
     assert seen == [["sh", "-c", "a b", "--", "--hosts"], []]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("into", "wanted"),
     [
@@ -242,6 +244,7 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatc
     assert capsys.readouterr() == ("", "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("letters", ["ascii", "latin-1"])
 def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, letters):
     """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""

@@ -19,6 +19,7 @@ def test_what_costs_very_much_is_refused(text):
         toml_text.loads(text)
 
 
+@pytest.mark.long
 def test_a_large_file_of_somebody_honest_is_read():
     row = '[[package]]\nname = "a"\nversion = "1.0"\nsource = { registry = "https://example.org/simple" }\n'
     row += (

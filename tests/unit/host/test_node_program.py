@@ -8,6 +8,7 @@ import pytest
 from deploy.host import commands
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agent", ["trainer", "muster/trainer"])
 def test_a_program_is_found_under_the_name_that_the_container_has_for_it(tmp_path, agent):
     for package in ("muster", agent, f"{agent}/node"):

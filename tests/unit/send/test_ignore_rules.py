@@ -100,6 +100,7 @@ def test_no_rule_takes_long(text, read):
             rules.decides(path, False)
 
 
+@pytest.mark.long
 def test_more_rules_than_anybody_writes_are_refused():
     with pytest.raises(DeployError, match="wildcards"):
         ignore_rules.of_git("*.x\n" * 3000, ".gitignore")

@@ -150,6 +150,7 @@ for _ in sys.stdin:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("files", "strangers"), [(1024, 1100), (40, 100)])
 def test_strangers_that_come_in_hundreds_leave_a_node_its_files_and_its_door(files, strangers):
     most = resource.getrlimit(resource.RLIMIT_NOFILE)

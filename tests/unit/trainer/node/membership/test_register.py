@@ -42,6 +42,7 @@ def test_a_pickle_holds_plain_values_alone():
             register._loads(pickle.dumps(value, 2))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [None, b""])
 def test_a_journal_that_cannot_be_kept_is_told_from_a_port_that_is_taken(tmp_path, content):
     journal, where = tmp_path / "nodes/a.register", {name: f"127.0.0.1:{free_port()}" for name in ("a", "b")}
