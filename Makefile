@@ -95,7 +95,7 @@ fuzz: $(READY_DEV) ## answers of hosts made wrong, for SECONDS=120, against ever
 	@$(BIN)/python -m tests.hostile.fuzz --seconds "$(or $(SECONDS),120)" $${SEED:+--seed "$$SEED"} \
 		$${COUNT:+--count "$$COUNT"}
 
-quick: $(READY_DEV) ## formatting, lint, types, and the tests that need neither torch, Docker, root nor programs
+quick: $(READY_DEV) ## formatting, lint, types, and the short tests that need neither torch, Docker nor root
 	@$(MAKE) --no-print-directory -j 2 lint quick-tests
 
 lint:

@@ -38,7 +38,7 @@ _LEFT_OUT = pytest.StashKey[Counter]()
 
 def pytest_addoption(parser):
     """`make quick` asks for the one, `make test` for the other."""
-    parser.addoption("--quick", action="store_true", help="only tests that need no torch, Docker, root or program")
+    parser.addoption("--quick", action="store_true", help="only short tests that need neither torch, Docker nor root")
     tiers.add_option(parser)
 
 
