@@ -88,7 +88,8 @@ def test_a_script_is_started_again_as_often_as_asked_and_not_once_more(up):
     assert done.returncode == 1
     assert "rank 1" in done.stderr
     assert "bad sample 7" in done.stderr
-    assert [text.partition(":")[0] for text in told(up.folder)] == [
+    # Where the nodes' agents are slow to agree, a line names the rank's end before the verdict does.
+    assert [text.partition(":")[0] for text in told(up.folder) if "start" in text] == [
         "the script starts again (restart 1)",
         "the script starts over from the beginning",  # as its file of steps is gone
     ]

@@ -67,6 +67,8 @@ class Story(list[Happening]):
         # restart nothing was known; the nodes that restarted since the ranks began.
         self._ends: dict[int, End] = {}
         self._explained, self._unexplained, self._came_back = False, False, set[str]()
+        # Nodes that started again after code 1, until a rank of theirs begins: one may only repeat its final end.
+        self._back = dict[str, tuple[Event, str]]()
         # The last change of the nodes, until the ranks say from which step they train on; who of the lost ones lives.
         self._regroup: Event | None = None
         self._apart: dict[str, str] = {}
@@ -130,21 +132,33 @@ class Story(list[Happening]):
                 self._tell(event, well)
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
             # Code 1, as a node ends that lost the others: we blame no rank before we know more.
-            if now.code in (None, DONE, FAILED) or (is_loss and before.state == "exited"):
-                self._tell(event, f"{now.node} restarts{run.ranks.at_step}")
-                self._came_back.add(now.node)
+            was_lost, again = is_loss and before.state == "exited", f"{now.node} restarts{run.ranks.at_step}"
+            if now.code == FAILED and not was_lost:
+                self._back[now.node] = (event, again)
+            elif now.code in (None, DONE) or was_lost:
+                self._tell_back(event, again)
             else:
                 trouble = _end_of_node(now, run.ranks)
                 self._tell(event, f"{trouble.message}: restarting it", True, trouble=trouble)
                 self._explained = True
 
+    def _tell_back(self, event: Event, text: str) -> None:
+        self._tell(event, text)
+        self._came_back.add(event["node"])
+
+    def _tell_held_back(self, node: str) -> None:
+        if back := self._back.pop(node, None):
+            self._tell_back(*back)
+
     def _on_started(self, event: Event, run: Evidence) -> None:
+        self._tell_held_back(event["node"])
         if size := run.ranks.size:
             self._ends = {rank: end for rank, end in self._ends.items() if rank < size}
         if run.ranks.starts_again(event):
             self._tell_restart(event, f"all ranks restart (restart {run.ranks.restarts + 1})", run.ranks)
 
     def _on_began(self, event: Event, run: Evidence) -> None:
+        self._tell_held_back(event["node"])
         if run.ranks.starts_again(event):
             self._tell_restart(event, f"the script starts again (restart {run.ranks.restarts + 1})", run.ranks, True)
         if run.ranks.script:
