@@ -46,7 +46,7 @@ endif
 UP_OPTIONS = $${WORKERS:+"--workers=$$WORKERS"} $${BACKEND:+"--backend=$$BACKEND"} \
 	$${SCRIPT:+"--script=$$SCRIPT"} $${FOLDER:+"--folder=$$FOLDER"} $${RESUME:+"--resume=$$RESUME"} $${ARGS:+"--args=$$ARGS"} $${JSON:+--json}
 
-.PHONY: help docs reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
+.PHONY: help docs map reference dist pins up preflight down runs report image test test-all quick quick-tests lint fuzz check gpu-check bench bench-hosts bench-preflight clean rack rack-down
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -132,6 +132,10 @@ rack: $(READY) ## hosts to rehearse on: containers with sshd and a Docker engine
 
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
+
+map: ## where is it? each file of the code with what it decides; IN=deploy/send: those of a folder
+	@for folder in $(or $(IN),deploy trainer muster); do git grep -m1 -E '^r?"""' -- "$$folder/*.py"; done \
+		| sed -E 's/:r?"""/  /; s/"""$$//'
 
 reference: $(READY_DEV) ## docs/reference and the tables of figures, from the code and the data
 	@$(BIN)/python -m tests.reference
