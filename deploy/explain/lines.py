@@ -18,6 +18,8 @@ REMEMBERED = 300
 _COLOURS = compiled(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
 _DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
+# As time_of counts them: of 31 days each.
+YEAR = 12 * 31 * 24 * 3600
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIMES = (
     compiled(rf"{_DATE}[T_ ]{_CLOCK}"),
