@@ -48,7 +48,7 @@ _PREFIXES = (
     ),
     compiled(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
     compiled(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
-    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),
+    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? |\[INFO\] "),
     compiled(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
     compiled(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
     compiled(r"\d+\.\d+s\t\d+\t"),

@@ -265,6 +265,7 @@ HOST = (
     # Slurm says so of each step, also if it ends it because one of its ranks has failed.
     victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
     sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia\.com/gpu|FailedScheduling|"
+         r"number of devices unavailable for |"
          r"srun: error: Unable to (?:create|allocate|confirm)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
@@ -275,7 +276,8 @@ HOST = (
             "scheduler", "node-lost", "clock-skew", "disk-faulty"),
     *KILLED,
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
-            r"Node \S{1,80} (?:is|became) not ready|actor is dead because its node has died|"
+            r"Node \S{1,80} (?:is|became) not ready|marked dead because the (?:detector|monitor)|"
+            r"actor is dead because its node has died|"
             r"node\.kubernetes\.io/(?:not-ready|unreachable)",
             "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
 )  # fmt: skip
