@@ -99,7 +99,7 @@ CAUSES = (
     _sign(
         "gpu-runtime",
         r"could not select device driver|unresolvable CDI devices|stat CDI host device|"
-        r"unknown or invalid runtime.{0,20}nvidia|"
+        r"unknown or invalid runtime.{0,20}nvidia|nvidia\.com/gpu=[\w:.-]{1,80}.?: no such file|"
         r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
         in_logs=True,
     ),
@@ -154,6 +154,14 @@ CAUSES = (
         r"failed to create new OS thread|pthread_create failed|newosproc|cannot fork|"
         r"fork: resource temporarily unavailable|can't start new thread",
         only=_NOTHING,
+    ),
+    _sign(
+        "docker-refused",
+        r"apparmor (?:enabled on|failed to apply|profile docker-default)",
+        in_logs=True,
+        what="AppArmor keeps the engine from starting containers",
+        command="on {host}: sudo aa-status; journalctl -k | grep -i apparmor | tail; sudo systemctl restart apparmor "
+        "docker",
     ),
     _sign("docker-silent", r"no answer within \d+ s", only=_NOTHING),
     _sign("podman-command", r"this docker is Podman's own command"),

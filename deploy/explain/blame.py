@@ -17,13 +17,13 @@ _SCRIPTS = compiled(
 _SHAPES = compiled(
     r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
     r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
-    r"element 0 of tensors|process group (?:has not been initialized|twice)|bootstrapping phase)"
+    r"element 0 of tensors|mixed torch\.Tensor|process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
 # Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
 SURROUNDINGS = compiled(
     r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
-    r"infiniband)\b"
+    r"infiniband|not (?:available|installed))\b"
 )
 # An argument's bad value may be named after a GPU or a backend; only what no argument can cause counts here.
 _OUTSIDE = compiled(

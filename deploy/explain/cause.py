@@ -8,13 +8,14 @@ else is. If the same words have several causes, all are given; if no known words
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ..causes.table import DOCS, end_of
 from . import unreached_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
+from .lines import YEAR
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs.general import kind_by
@@ -167,14 +168,21 @@ def _in_order(readings: Sequence[Reading]) -> list[Hit]:
     hits = [hit for reading in readings for hit in reading.hits]
     timed = [hit for hit in hits if hit.weight >= Weight.GENERAL]
     if len(readings) > 1 and timed and all(hit.time is not None for hit in timed):
-        hits.sort(key=lambda hit: (hit.time is None, hit.time or 0.0))
+        hits.sort(key=_moment(hits))
     return hits
 
 
 def _root(readings: Iterable[Reading]) -> Root | None:
     """The process that failed first, as the launchers say: by time; torchrun's own choice before the others."""
     roots = [root for reading in readings for root in reading.roots]
-    return min(roots, key=lambda root: (root.time is None, root.time or 0.0, not root.named), default=None)
+    moment = _moment(roots)
+    return min(roots, key=lambda root: (moment(root), not root.named), default=None)
+
+
+def _moment(timed: Iterable[Hit | Root]) -> Callable[[Hit | Root], tuple[bool, float]]:
+    """The order of what has a time. That lacks the year, so it is within half a year of the first one's."""
+    middle = next((event.time for event in timed if event.time is not None), 0.0)
+    return lambda event: (event.time is None, ((event.time or 0.0) - middle + YEAR / 2) % YEAR)
 
 
 def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
@@ -399,7 +407,9 @@ def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:
     if not mute or len(mute) == len(readings):
         return ()
     silent = {reading.node for reading in mute}
-    ends = [reading.last_time for reading in readings if reading.node not in silent]
-    last = max((end for end in ends if end is not None), default=None)
-    quiet = [r for r in mute if r.last_time is None or last is None or r.last_time <= last]
-    return tuple(reading.node for reading in quiet)
+    ends = [r.last_time for r in readings if r.node not in silent and r.last_time is not None]
+    return tuple(
+        r.node
+        for r in mute
+        if r.last_time is None or not ends or any((end - r.last_time) % YEAR < YEAR / 2 for end in ends)
+    )

@@ -31,17 +31,22 @@ _END_LINES = (
     compiled(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
     compiled(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
+# Of signals, by their name and in the words of srun.
 _NUMBERS = {
     "SIGKILL": 9,
+    "Killed": 9,
+    "Out Of Memory": 9,
     "SIGSEGV": 11,
+    "Segmentation fault": 11,
     "SIGABRT": 6,
+    "Aborted": 6,
     "SIGBUS": 7,
+    "Bus error": 7,
     "SIGILL": 4,
     "SIGFPE": 8,
     "SIGTERM": 15,
     "SIGINT": 2,
 }
-_WORDS = {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
 _HEADING = compiled(r"Root Cause \(first observed failure\)|Root Cause:")
 _OTHERS = compiled(r"^\W*Failures:$")
@@ -144,13 +149,10 @@ def _who(parts: dict[str, str | None]) -> str:
 
 def _code(parts: dict[str, str | None]) -> int | None:
     """The exit code: below 0 is a signal, also where a shell has added 128 to it."""
-    if parts.get("signal"):
-        number = _NUMBERS.get(parts["signal"] or "")
-        return -number if number else None
+    if name := parts.get("signal") or parts.get("word"):
+        return -_NUMBERS[name] if name in _NUMBERS else None
     if parts.get("number"):
         return -int(parts["number"] or 0)
-    if parts.get("word"):
-        return -_WORDS[parts["word"] or ""]
     digits = parts.get("code")
     code = int(digits) if digits else None
     return SIGNALLED - code if code is not None and SIGNALLED < code < SIGNALLED + 32 else code

@@ -18,6 +18,8 @@ REMEMBERED = 300
 _COLOURS = compiled(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
 _DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
+# As time_of counts them: of 31 days each.
+YEAR = 12 * 31 * 24 * 3600
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIMES = (
     compiled(rf"{_DATE}[T_ ]{_CLOCK}"),
@@ -46,7 +48,7 @@ _PREFIXES = (
     ),
     compiled(r"\[(?P<who>[A-Za-z][\w.@-]*)\] (?:out|err): "),
     compiled(r"\[(?P<who>(?=[\w.@-]*\d)[A-Za-z][\w.@-]*)\]:? "),
-    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? "),
+    compiled(r"(?:\S+ )?\[?(?:stderr|stdout)\]?:? |\[INFO\] "),
     compiled(r"[EWIF]\d{4} [\d:.]+ +(?:\d+ )*[^\s\]]+:\d+\] ?"),
     compiled(r"(?:ERROR|CRITICAL|FATAL)(?::[\w.]+:| +(?:[^\s\]]+ )*[^\s\]]+:\d+\]) ?"),
     compiled(r"\d+\.\d+s\t\d+\t"),

@@ -56,6 +56,7 @@ WORDS = (
         b"not found",
         b"o matching man",
         b"Ready",
+        b"marked dead",
     ),
 )
 WORD = re.compile(b"|".join(map(re.escape, WORDS)))
@@ -109,13 +110,15 @@ WRAPPERS = compiled(
     r"Warning$"
 )
 QUIET = compiled(
-    r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bINFO\b|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
+    r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
+    # Who passes on what another program prints calls it information, also an exception.
+    r"\bINFO\b(?!\W{0,4}(?:\[rank\d+\]: )?[\w.]{1,80}(?:Error|Exception): )|"
     r"(?i:will (?:retry|be ignored|fall ?back)|falling back|skipping\b|\bignoring\b)"
 )
 LOUD = compiled(
     r"NCCL WARN|\.(?:cc|cu|h):\d+ WARN|IDENTIFICATION|SIGHUP|SIGINT|death signal|"
     r"\bWarning {1,8}(?:Failed|Evicted|BackOff|OOM|NodeNotReady|Preempt)|"  # the level of an event of Kubernetes
-    r"server socket has failed to listen on any|Traceback|^\w*Error: "
+    r"server socket has failed to listen on any|Traceback|^\w*Error: |marked dead"
 )
 # From these words on, a sentence is advice or a guess of its program, and no fact.
 _ADVICE = compiled(

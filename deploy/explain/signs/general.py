@@ -56,16 +56,10 @@ _OUTSIDE = (
     general("disk-full", r"(?i)\bno (?:free |more |disk )?space (?:left|on|in /|available)|disk (?:is )?full|"
             r"(?:not enough|insufficient) (?:free )?(?:disk|storage) space",
             "a disk is full", "df -h; df -i", "disk-quota"),
-    several(r"(?i)file write failed|" + _CANNOT + r" writ(?:e|ing) (?:\w+ ){0,3}(?:file|checkpoint|record|disk)",
-            "the run could not write a file", "df -h; df -i; quota -s", "disk-full", "disk-quota", "disk-faulty",
-            "file-permission"),
     general("peer-name-unresolvable", r"(?i)name or service not known|failure in name resolution|no such host\b|"
             + _CANNOT + r" resolve (?:\w+ ){0,2}(?:host|name|address)|unknown ?host|getaddrinfo",
             "a node cannot resolve the name of another one, or its own", "getent hosts $MASTER_ADDR",
             "name-unresolvable", "endpoint-unresolvable"),
-    general("preempted", r"(?i)\bpreempt(?:ed|ion)\b(?! by preemptionmode)|"
-            r"spot (?:instance )?(?:interrupt|terminat|reclaim)|\bpod (?:was )?evicted",
-            "the scheduler took the job's hosts away", "sacct -X -j JOB"),
     general("scheduler", r"(?i)quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
@@ -113,8 +107,6 @@ _HOST = (
     general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
             r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
-    several(r"^(?:\w+\.){0,8}ImportError(?!.{0,300}(?:relative import|circular import))",
-            "an import failed", "pip list", "module-missing", "library-mismatch"),
     general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
             "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
             "gpu-driver", "gpu-runtime"),
@@ -135,9 +127,6 @@ _HOST = (
             r"exec(?:vp?e?|ute)?)\b(?!.{0,200}slurm_script).{0,60}(?:no such file|not found)|"
             r"executable .{0,60}not found|command not found",
             "a program does not exist there", "which PROGRAM"),
-    several("(?i)" + _CANNOT + r" (?:\w+ ){0,2}(?:import|pull|fetch|find|resolve) (?:the )?(?:\w+ )?image",
-            "the image could not be fetched or unpacked", "docker pull IMAGE", "container-missing", "access-denied",
-            "file-permission", "disk-full", "download"),
 )  # fmt: skip
 
 ROWS = (*_OUTSIDE, *_HOST)

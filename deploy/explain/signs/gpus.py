@@ -80,8 +80,6 @@ GPU = (
     several(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)",
             "cuBLAS could not start: GPU memory is full, an earlier kernel failed, or it does not fit the driver",
             BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
-    several(r"Failed to CUDA (?:c|m)alloc", "NCCL could not have GPU memory; the line before this one says why", GPUS,
-            "gpu-memory", "nccl-cuda"),
     script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
            "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
     script("illegal-memory", r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
@@ -120,7 +118,8 @@ GPU = (
          r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "
          r"exist|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
-         r"numpy\.dtype size changed|module compiled against A[BP]I version|GLIBCXX_\S+' not found",
+         r"numpy\.dtype size changed|Numpy is not available|CUDA Setup failed despite|"
+         r"module compiled against A[BP]I version|GLIBCXX_\S+' not found",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
@@ -139,6 +138,10 @@ GPU = (
          r"fatal error: (?:cuda\w*|Python)\.h: No such",
          "a library compiles kernels at first use, and the compiler, CUDA's toolkit or a header is missing",
          "which gcc nvcc ninja"),
+    sign("library-mismatch", r"(unsupported GNU version|too old version of GCC|Value 'c\+\+\d\d' is not defined|"
+         r"current installed version of \S{1,80} \([\d.]+\) is (?:less|greater) than)",
+         "the compiler is too old or too new for this torch or CUDA: {0}", "nvcc --version; g++ --version",
+         "compiler-missing"),
     sign("gpu-arch", r"Unsupported gpu architecture|Value 'sm_\w+' is not defined for option",
          "CUDA's compiler does not know that GPU, or no longer",
          "nvcc --version", "compiler-missing", "library-mismatch"),

@@ -20,7 +20,7 @@ KILLED: tuple[Sign, ...] = (
          "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
          "scontrol show job JOB | grep -i mem; sacct -j JOB --format JobID,ReqMem,MaxRSS,State", "killed"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
-         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKilled|OOM-killed|OUT_OF_MEMORY|"
+         r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKill(?:ed)?\b|OOM-killed|OUT_OF_MEMORY|"
          r"std::bad_alloc|\bMemoryError\b|"
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
@@ -28,10 +28,6 @@ KILLED: tuple[Sign, ...] = (
          # Windows reserves memory for each library that a process loads; in English, Chinese, or by its number.
          r"Unable to allocate [\d.]+ [GMT]iB for an array|WinError 1455\b|paging file is too small|页面文件太小",
          "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
-    general("killed", r"killed by signal: Killed", "a data loader worker was killed, as by a host whose memory is full",
-            "dmesg -T | grep -i oom", "host-memory"),
-    general("crashed", r"DataLoader worker \(pid \d+\) is killed by signal: Aborted",
-            "a data loader worker aborted in compiled code", "python -X faulthandler SCRIPT", "worker-failed"),
     sign("docker-refused", r"pthread_create failed.{0,60}Operation not permitted",
          "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
          "docker version", "process-limits"),
@@ -45,6 +41,7 @@ KILLED: tuple[Sign, ...] = (
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
     general("crashed", ended("SIGSEGV", 11) + r"|[Ss]egmentation fault|signal SIGSEGV|Caught signal 11|"
             r"\bsegfault at [0-9a-f]+ ip |general protection fault ip:|"
+            r"DataLoader worker \(pid \d+\) is killed by signal: Aborted|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
             r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
@@ -59,7 +56,7 @@ KILLED: tuple[Sign, ...] = (
     hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
          r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
          "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
-    general("killed", ended("SIGKILL", 9) + rf"|^(?:{_KILLED})$|"
+    general("killed", ended("SIGKILL", 9) + rf"|killed by signal: Killed|^(?:{_KILLED})$|"
             rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
             "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
             "host-memory"),

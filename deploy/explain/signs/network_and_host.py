@@ -54,9 +54,6 @@ NETWORK = (
          r"[Tt]ried to launch distributed communication on port `(\d+)`, but another process is utilizing|"
          r"[Ee]rror.{0,200}(?:EADDRINUSE|[Aa]ddress already in use)\D{0,10}?(?:[\w.*:\]]{0,60}?:|\bport )(\d{2,5})\b",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
-    sign("port-busy", r"(?:listen on any local network address|error|Error).{0,300}"
-         r"(?:EADDRINUSE|[Aa]ddress already in use)",
-         "a port is in use on the host that should listen on it", "ss -ltnp"),
     hint("port-busy", r"failed to (?:bind|listen).{0,40}?:(\d+) \(errno: (?:98|48)",
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("name-loopback", r"(?:remote=\[|connect \[)(127\.(?!0\.0\.1\b)[\d.]+)\]|"
@@ -137,6 +134,10 @@ NETWORK = (
                 "NCCL failed", NCCL_DEBUG),
         absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
     ),
+    # NCCL may do without it.
+    hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider",
+         "the RDMA plugin found no card: the container has no /dev/infiniband, or its libfabric does not know the card",
+         "ls /dev/infiniband; fi_info", "rdma", "library-mismatch"),
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
          "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
          "ibv_devinfo -v", "memlock", "rdma-gid"),
@@ -155,8 +156,10 @@ NETWORK = (
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
          "muster trust --hosts HOST", "ssh-host-key-changed"),
-    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)", "a host refuses our SSH keys",
-         "ssh -v HOST true"),
+    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures",
+         "a host refuses our SSH keys", "ssh -v HOST true"),
+    sign("ssh", r"(Unable to negotiate with .{1,200}|channel 0: open failed: .{1,80}|stdio forwarding failed)",
+         "SSH made no connection to a host: {0}", "ssh -v HOST true"),
     # 255 is SSH's own code, for whatever reason.
     general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255",
             "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
@@ -180,7 +183,8 @@ NETWORK = (
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
          r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
-         r"We could(?:n't| not) connect to ' ?https://|LocalEntryNotFoundError|OfflineModeIsEnabled|"
+         r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
+         r"LocalEntryNotFoundError|OfflineModeIsEnabled|"
          rf"{_RETRIED}|Could not resolve host: (\S+)|SSLCertVerificationError|"
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
          r"Couldn't reach https?://|"
@@ -195,6 +199,10 @@ HOST = (
     # libuv's loop needs three descriptors of its own, and torch says no more than this where they are not to be had.
     sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
          "the limit of open files is too low", "ulimit -n"),
+    # torch before 1.13 gives no reason, and of five such threads two show this one.
+    general("open-files", r"unable to open shared memory object <\S{1,80}> in read-write mode$",
+            "a process could not open the memory that it shares: the limit of open files is too low, or /dev/shm is "
+            "not usable", "ulimit -n", "shm-small"),
     sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
     sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
          "a disk is full", "df -h; df -i",
@@ -210,8 +218,14 @@ HOST = (
     sign("disk-faulty", r"(?i:stale (?:nfs )?file handle)",
          "a network file system no longer knows a file: it was removed or replaced on another host, or its server "
          "exports another file system now", "findmnt -T FOLDER"),
+    sign("disk-faulty", r"No locks available",
+         "a network file system gives no locks: its lock server does not run, or it is mounted without them",
+         "findmnt -T FOLDER"),
     sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '",
          "a disk or a network file system failed", KERNEL, "disk-full"),
+    general("download", r"Temporary failure resolving '([\w.-]+)'",
+            "{0} cannot be resolved there: the containers of a build have no name server, or the host has none",
+            "docker run --rm busybox nslookup NAME; cat /etc/resolv.conf", "name-unresolvable"),
     sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (?!\S{0,200}/slurm_script:)(\S{1,80}): No such file|"
          r"\bexec (\S{1,80}) failed: No such file|"
@@ -251,15 +265,19 @@ HOST = (
     # Slurm says so of each step, also if it ends it because one of its ranks has failed.
     victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
     sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia\.com/gpu|FailedScheduling|"
+         r"number of devices unavailable for |"
          r"srun: error: Unable to (?:create|allocate|confirm)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",
          "the scheduler refused the job", "scontrol show job JOB"),
-    several(r"srun: error: (?:Task launch|task \S+ launch failed)", "Slurm could not start a task on a host",
+    several(r"srun: error: (?:Task launch|task \S+ launch failed)|"
+            r"slurmstepd: error: (?:container_[pg]_join|execve\(\): \S{0,200}/slurm_script:)",
+            "Slurm could not start a task on a host",
             "scontrol show node HOST",
-            "scheduler", "node-lost", "clock-skew"),
+            "scheduler", "node-lost", "clock-skew", "disk-faulty"),
     *KILLED,
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
-            r"Node \S{1,80} (?:is|became) not ready|actor is dead because its node has died|"
+            r"Node \S{1,80} (?:is|became) not ready|marked dead because the (?:detector|monitor)|"
+            r"actor is dead because its node has died|"
             r"node\.kubernetes\.io/(?:not-ready|unreachable)",
             "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
 )  # fmt: skip

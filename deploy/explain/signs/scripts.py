@@ -42,8 +42,10 @@ SCRIPT = (
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
            "python SCRIPT --help"),
-    # In the words of getopt and of Docker.
-    sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})",
+    # In the words of getopt, of Docker and of a schema, as Compose has for its file.
+    sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})|"
+         r"(Additional propert\w+ (?:\w+ )?(?:is|are) not allowed.{0,80}|"
+         r"value '\w+' does not match any of the regexes)",
          "a program does not know an option that it was given, as one of another version or without a plugin: {0}",
          "which PROGRAM"),
     script("module-missing", r"(?:^|: )(No module named \S+)|"

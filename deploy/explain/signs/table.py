@@ -69,7 +69,9 @@ STORE = compiled(
     r":)(?P<port>\d{1,5})\b\)?(?P<rest>.*)"
 )
 NOT_REACHED = compiled(r"client socket has failed to connect to \S{1,255} \(errno: \d+ - ([^)]{1,60})\)")
-UNKNOWN_NAME = compiled(r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: -[235] ")
+UNKNOWN_NAME = compiled(
+    r"network addresses of \(([^,]{1,255}), (\d+)\) cannot be retrieved \(gai error: (?:-[235]|8|11001) "
+)
 NO_FAMILY = compiled(
     r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
 )

@@ -22,6 +22,7 @@ DAEMON = "Error response from daemon: "
 TEXTS = {
     DAEMON + 'could not select device driver "" with capabilities: [[gpu]].': "gpu-runtime",
     DAEMON + "unknown or invalid runtime name: nvidia": "gpu-runtime",
+    DAEMON + 'while adding custom device "nvidia.com/gpu=all": no such file or directory': "gpu-runtime",
     "nvidia-container-cli: initialization error: nvml error: driver not loaded": "gpu-driver",
     "write /var/lib/docker/tmp/x: no space left on device": "disk-full",
     DAEMON + 'error gathering device information while adding custom device "/dev/infiniband"': "rdma-hidden",
@@ -38,6 +39,7 @@ TEXTS = {
     "permission denied while trying to connect to the Docker daemon socket at unix:///var/run/d": "docker-permission",
     "permission denied while trying to connect to the docker API at unix:///var/run/docker.sock": "docker-permission",
     DAEMON + "conflict: the name is in use": "docker-refused",
+    DAEMON + "AppArmor enabled on system but the docker-default profile could not be loaded": "docker-refused",
 }
 
 

@@ -174,17 +174,24 @@ def test_an_error_that_training_survived_is_not_why_a_run_ended():
     assert explain({"a": f"{OOM}\n{TRAINING}run finished successfully\n"}).ended_well
 
 
-def test_the_earliest_of_several_files_counts_not_the_first_by_name():
-    early, late = "2026-01-02 03:04:05 ", "2026-01-02 03:09:05 "
+@pytest.mark.parametrize(("early", "late"), [
+    ("2026-01-02 03:04:05 ", "2026-01-02 03:09:05 "),
+    ("2026-12-31 23:59:58 ", "2027-01-01 00:00:07 "),
+], ids=["of a day", "over New Year"])  # fmt: skip
+def test_the_earliest_of_several_files_counts_not_the_first_by_name(early, late):
     explained = explain({"a": f"{late}x\nKeyError: 'b'\n", "z": f"{early}x\n{OOM}\n"})
     assert explained.cause == "gpu-memory"
     assert explained.evidence[0].node == "z"
 
 
-def test_the_silent_one_of_several_is_pointed_at():
+@pytest.mark.parametrize(("last", "now"), [
+    ("2026-01-02 03:04:05", "2026-01-02 03:14:05"),
+    ("2026-12-31 23:59:58", "2027-01-01 00:10:00"),
+], ids=["of a day", "over New Year"])  # fmt: skip
+def test_the_silent_one_of_several_is_pointed_at(last, now):
     words = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: OpType=ALLREDUCE"
-    waits = f"2026-01-02 03:14:05 {words}\n"
-    explained = explain({"a": waits, "b": waits, "c": "2026-01-02 03:04:05 step 7 loss 0.3\n"})
+    waits = f"{now} {words}\n"
+    explained = explain({"a": waits, "b": waits, "c": f"{last} step 7 loss 0.3\n"})
     assert explained.silent == ("c",)
     assert "c went silent" in explained.what
 

@@ -24,9 +24,7 @@ KINDS = [
     ("file-permission", "odd.OpenException: open /data/x: Operation not permitted"),
     ("disk-quota", "odd.IoException: quota of the file system is used up"),
     ("disk-full", "odd.IoException: the disk is full"),
-    ("", "odd.IoException: failed to write the file"),
     ("peer-name-unresolvable", "odd.ConnException: getaddrinfo of node-3 gave nothing"),
-    ("preempted", "odd.JobException: the pod was evicted"),
     ("scheduler", "odd.JobException: There are not enough slots in the system"),
     ("gpu-memory", "RuntimeError: NPU out of memory. Tried to allocate 2 GiB"),
     ("host-memory", "odd.MemException: the host is low on memory"),
@@ -44,7 +42,6 @@ KINDS = [
     ("cuda-fork", "RuntimeError: Odd can't create new processes if CUDA is already initialized."),
     ("collective-timeout", "RuntimeError: HcclAllreduce timed out"),
     ("command-missing", "odd-switchroot: failed to execute: /bin/bash: No such file or directory"),
-    ("", "odd.RunException: failed to pull the image"),
 ]  # fmt: skip
 
 

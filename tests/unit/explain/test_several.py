@@ -71,7 +71,6 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
      "access-denied"),
     ("srun: error: Task launch for StepId=7.0 failed on node gpu-a: Communication connection failure", "node-lost"),
     ("safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge", "checkpoint-broken"),
-    ("ImportError: odd cannot work here", "module-missing"),
     (FRAME.format(f"{SITE}etcd/client.py") + "etcd.EtcdKeyNotFound: Key not found : /torch/elastic/store", "exception"),
     (FRAME.format("/opt/odd/odd/io.py") + "odd.OddException: the shapes are odd", "exception"),
     ("FileNotFoundError: [Errno 2] No such file or directory: 'patchelf'", "exception"),
