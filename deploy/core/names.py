@@ -1,7 +1,8 @@
-"""Types for names that come from hosts, containers and files; each name is checked once, where its text is read. Pure.
+"""Names from hosts, containers and files: one with a blank, a newline or a slash is refused where it is read. Pure.
 
-A value of one of these types is safe in a path, an argument or a label: it has no slash, no `..`, no blank, no control
-character and no dash at its start. No other text from a host becomes part of a local path.
+A type for each, which is checked once. A value of such a type is safe in a path, an argument or a label: it has no
+slash, no `..`, no blank, no control character and no dash at its start. No other text from a host becomes part of a
+local path.
 """
 
 from __future__ import annotations

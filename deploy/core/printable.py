@@ -1,4 +1,4 @@
-"""Make text from others safe to print: escape what a terminal would obey, or what would mislead a reader.
+"""Make text from others safe to print: escape what a terminal would obey or would mislead; names.py checks names.
 
 Hosts, containers, log files and SSH servers choose that text. An escape sequence in it could clear the screen, set the
 title or write the clipboard; a bidirectional override could show a path or a command backwards.

@@ -1,4 +1,4 @@
-"""The words that ask for the same again, as a record keeps them, and the options in such words. Pure."""
+"""Options as words (for a record, `resume`, the command of a hint), and the options in such words. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`muster attach`, `stop`, `fetch`, `runs` and `down` on this machine, beside the command that started a run.
+"""Whether a run of this machine goes on, or its `up` was killed; `muster attach`, `stop`, `fetch`, `runs`, `down` here.
 
-That command, `muster up`, drives the run, stops its nodes and writes its end. If somebody killed it, the next command
-that asks for the run's end writes it.
+`muster up` drives the run, stops its nodes and writes its end. If somebody killed it, the next command that asks for
+the run's end writes it.
 """
 
 from __future__ import annotations

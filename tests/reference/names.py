@@ -1,9 +1,9 @@
-"""What the code's own tables of names are on a page: variables of a node, events of a run."""
+"""Two tables of names on their pages: variables of a node, events of a run."""
 
 from __future__ import annotations
 
-from deploy.run.variables import VARIABLES
-from trainer.events import EVENTS
+from tests.reference.events import EVENTS
+from tests.reference.variables import VARIABLES
 
 END = "<!-- end of the table -->"
 

@@ -287,6 +287,11 @@ def test_what_is_public_says_what_it_is() -> None:
     assert not silent
 
 
+def test_the_first_line_of_each_file_is_whole_as_make_map_lists_it() -> None:
+    first = {name(path): (ast.get_docstring(parsed(path)) or "").split("\n")[0] for path in HALVES}
+    assert not {where: line for where, line in first.items() if line[-1:] not in (".", "?")}
+
+
 def bindings(path: Path) -> set[str]:
     """The names that a file gives to variables, attributes, arguments, functions, classes and modules."""
     names: set[str | None] = set()

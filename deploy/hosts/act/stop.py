@@ -1,4 +1,4 @@
-"""`muster stop`: ask a run on real hosts to stop gracefully, or kill it; wait for its end, and say how it ended.
+"""`muster stop`: ask a run on hosts to stop, or kill it (--now); wait for its end. The nodes hold --grace.
 
 Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
 """

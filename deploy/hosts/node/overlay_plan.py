@@ -1,7 +1,7 @@
-"""The network of a run's own (--overlay): its name, addresses and port; whose packets go directly and whose through a
-third host; the container at each end. Pure.
+"""The network of a run's own (--overlay): its name, addresses and port, and the way of each host's packets. Pure.
 
-docs/decisions/0106 gives the reasons.
+Whose packets go directly, and whose through a third host; the container at each end. docs/decisions/0106 gives the
+reasons.
 """
 
 from __future__ import annotations

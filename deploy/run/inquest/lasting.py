@@ -1,5 +1,7 @@
-"""What lasts beside the training, and ends no run: a rank or a link that holds up all others, ranks that no process
-group joins, replicas whose weights differ, a clock that jumped. Pure; the inquest (findings.py) asks.
+"""What lasts beside the training, and ends no run. Pure; the inquest (findings.py) asks.
+
+A rank or a link that holds up all others, ranks that no process group joins, replicas whose weights differ, a clock
+that jumped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is sent of a folder, as values: each path, and a text of all that is the same on every machine.
+"""What a path of a folder is when sent: file, folder, or link, never followed; and the text of all that names them.
 
 Of a path only its name, its content and its executable bit count. The text has a record for each path: `KIND SIZE
 SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is that of its target) and d (folder,

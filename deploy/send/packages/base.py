@@ -1,4 +1,4 @@
-"""What a run's image already has, as each host says: its Python, its platform, its packages.
+"""What a run's image already has, as each host says: Python, packages, and the platform whose wheels uv is asked for.
 
 A host's word is checked, and counts only if all hosts say the same: what one of them invented would change what the
 others install. What a host said is remembered for that host and those layers alone.

@@ -1,4 +1,4 @@
-"""One host of a push: the script road over its connection, which gets orders and pieces, and answers in lines."""
+"""One host of a push: its script gets orders and pieces, never more in flight than a window, and answers in lines."""
 
 from __future__ import annotations
 

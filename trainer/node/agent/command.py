@@ -1,6 +1,6 @@
-"""The command that a node runs once: is its program here? If not, the part of it that would run without it. And the
-words that a script gets more where it starts again.
+"""The command that a node runs once, as it can run here, and with the words that a restart adds to it.
 
+Is its program here? If not, the part of it that would run without it.
 Standard library only.
 """
 

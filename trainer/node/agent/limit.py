@@ -1,5 +1,4 @@
-"""How long a node may take, from its first start on, also where its host starts it again (MUSTER_MAX_HOURS); and how
-long its ranks may take to end (--grace).
+"""The limits of a node's time: --max-hours from its first start on, --grace until its ranks are killed after a stop.
 
 Standard library only.
 """

@@ -1,6 +1,7 @@
-"""`python -m muster.trainer.node health`: is this node healthy? Docker asks every ten seconds: this imports no torch.
+"""`python -m muster.trainer.node health`: does the agent of this node still work?
 
-It reads the run folder: when the agent started, and when the ranks of this node last wrote an event.
+Docker asks every ten seconds: this imports no torch. It reads the run folder: when the agent started, and when the
+ranks of this node last wrote an event.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Before each attempt of a script on several hosts: the nodes give each other the files that only some of them have.
+"""Before each attempt, nodes give each other a script's files that only some have; missing_files.py says which.
 
 A restart may come while the user's machine is off. The first node collects what each has, tells each what to get from
 whom, and says when all have it; the files go from node to node. Each connection begins with a proof, in both

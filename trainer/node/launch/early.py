@@ -1,5 +1,7 @@
-"""Whether a fork comes too late for a script: it sets variables that torch reads as it is imported, and a fork has
-torch before; or a module of its folder has the name of one that torchrun has imported.
+"""Whether a rank has to be a new Python, because a fork comes too late for its script.
+
+Such a script sets variables that torch reads as it is imported, and a fork has torch before; or a module of its folder
+has the name of one that torchrun has imported.
 
 A look at the text decides, before a line of it has run. It follows what runs before torch is there: the script to its
 first `import torch`, and its own modules that it imports above that. Such a script gets a Python of its own, which is

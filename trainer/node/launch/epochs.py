@@ -1,4 +1,4 @@
-"""How the ranks of this node begin together with those of the others: as the agents have agreed.
+"""The ranks of all nodes begin together, as the agents have agreed: their world, and address and port of their store.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
 (membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with itself. The

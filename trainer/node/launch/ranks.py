@@ -1,4 +1,4 @@
-"""The ranks of this node in one generation: started as torchrun starts them, looked at, and ended.
+"""The ranks of this node in one generation: started as torchrun starts them, looked at, and ended (torchrun.py: when).
 
 Each is a fork where that is what a new process would be, and a new process else. The agent reads who began
 and who ended (ending/rank_lives.py), and what they print, from the pipe of each rank.

@@ -1,4 +1,4 @@
-"""torch's TCPStore for the ranks, in a process of its own: it listens on the meeting address alone.
+"""torch's TCPStore for the ranks, in a process of its own, on the socket that epochs.py has opened.
 
 Its threads are then not torchrun's, which forks the ranks.
 """

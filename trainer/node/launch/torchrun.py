@@ -1,4 +1,4 @@
-"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun, its ranks forked, its nodes at one address.
+"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks: one fails, all end and begin again.
 
 It has torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files. What
 is between them is ours, of public names of torch alone: torchrun starts each rank as a new Python, meets at every

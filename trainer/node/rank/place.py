@@ -1,4 +1,4 @@
-"""Which rank this process is, and what it may write: one process at a time tells of a rank."""
+"""Which rank this process is; and the claim by which one process of a rank at a time may tell of it (watcher.py)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""When a role starts, when it stops, and when a run of several roles is over. Pure: the plan, what each node says, and
-the time in; a decision out.
+"""When a role starts, when it stops, and when a run of several roles is over. Pure.
 
-Each node decides for itself, so a run needs nobody who follows it. Nodes tell each other what they are at; once one has
-seen that the run is over, all of them learn that from it.
+The plan, what each node says, and the time in; a decision out. Each node decides for itself, so a run needs nobody who
+follows it. Nodes tell each other what they are at; once one has seen that the run is over, all of them learn that from
+it.
 """
 
 from __future__ import annotations

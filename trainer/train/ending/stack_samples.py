@@ -1,5 +1,7 @@
-"""What this rank's threads are doing, noted every 2 s for the node's agent: it tells a rank that waits from the one
-that the others wait for (trainer/node/hang/stuck_ranks.py)."""
+"""What this rank's threads are doing, noted every 2 s for the node's agent.
+
+It tells a rank that waits from the one that the others wait for (trainer/node/hang/stuck_ranks.py).
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Files of an index, fetched here by their hashes: sources, which hosts build without a password of the index for it,
-and wheels, for hosts that reach no index."""
+"""Files of an index, fetched here by their hashes: sources for hosts to build, wheels for hosts that reach no index.
+
+So no host needs a password of the index.
+"""
 
 from __future__ import annotations
 

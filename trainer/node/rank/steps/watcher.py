@@ -1,7 +1,8 @@
-"""The watcher of one process: what doors.py sees, brought to the run folder by a thread of its own.
+"""The watcher of one process: with its first gradient it is the one that trains as its rank, and its steps are told.
 
-The script's thread only counts and copies; it writes no file, so that a slow disk delays no step. If two processes
-train as one rank, the first is reported. A process that was forked begins as a new one.
+What doors.py sees, a thread brings to the run folder. The script's thread only counts and copies; it writes no file, so
+that a slow disk delays no step. If two processes train as one rank, the first is reported. A process that was forked
+begins as a new one.
 """
 
 from __future__ import annotations

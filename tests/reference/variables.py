@@ -1,7 +1,7 @@
 """What each node of a run gets in its environment: a row a variable, or a few with one meaning.
 
 docs/reference/variables.md is made from it (python -m tests.reference); tests/unit/test_contract.py compares it with
-the code of both halves. environment.py gives them, and trainer/ reads them.
+the code of both halves. deploy/run/environment.py gives them, and trainer/ reads them.
 """
 
 from __future__ import annotations
