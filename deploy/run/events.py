@@ -1,4 +1,4 @@
-"""Read what ranks and nodes write into a run folder (contract.md) into checked events. Pure.
+"""A line that a rank or a node wrote into a run folder (contract.md) becomes a checked event. Pure.
 
 Containers write these files, and a user's script may write into them too. A line that cannot be read raises BadAnswer;
 the reader of the file skips the line, counts it, and reports the count as an event `unread`.

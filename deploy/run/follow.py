@@ -1,6 +1,7 @@
-"""Follow a run to its end: read what is new in its folder and the state of its nodes; outcome.py says when it is over.
+"""Follow a run to its end: read whole new lines in its folder, look at its nodes, kill those that a stop does not end.
 
-The order matters: first the nodes, then the files. A node that has ended wrote its verdict before.
+outcome.py says when it is over. The order matters: first the nodes, then the files. A node that has ended wrote its
+verdict before.
 """
 
 from __future__ import annotations

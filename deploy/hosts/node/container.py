@@ -1,4 +1,4 @@
-"""What each real host runs: its container, the `docker run` that makes it, its variables. Pure.
+"""What each real host runs: its container, with memory, shared memory, limits, GPUs, mounts and variables. Pure.
 
 The rules are those of design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
 host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.

@@ -1,4 +1,4 @@
-"""The `docker run` of a container of a run, in its parts. Whoever adds to it need not search its words. Pure."""
+"""The form of a `docker run` of a run: its parts and their order; container.py says what is in them. Pure."""
 
 from __future__ import annotations
 

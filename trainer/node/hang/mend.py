@@ -1,4 +1,4 @@
-"""Which rank that is stuck is ended, so that all ranks start again from what they have saved.
+"""Which rank that is stuck is ended, so that all start again from what they saved: never one that waits for others.
 
 The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nothing
 tells a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:

@@ -1,4 +1,4 @@
-"""The watcher of this process at its start: whether this is its rank's first process, and which modules to wrap."""
+"""The watcher at a process's start: is this its rank's first, or a child such as a loader's worker? What it wraps."""
 
 from __future__ import annotations
 

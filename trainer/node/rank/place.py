@@ -1,4 +1,4 @@
-"""Which rank this process is; and the claim by which one process of a rank at a time may tell of it (watcher.py)."""
+"""The rank that torchrun's variables name; and the claim by which one of its processes at a time may tell of it."""
 
 from __future__ import annotations
 
