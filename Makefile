@@ -134,8 +134,8 @@ rack-down: ## remove the rack, all of it
 	@rack/down.sh
 
 map: ## where is it? each file of the code with what it decides; IN=deploy/send: those of a folder
-	@for folder in $(or $(IN),deploy trainer muster); do git grep -m1 -E '^(r?"""|# )' -- "$$folder/*.py" "$$folder/*.sh"; done \
-		| sed -E 's/:(r?"""|# )/  /; s/"""$$//'
+	@for folder in $(or $(IN),deploy trainer muster); do git grep -m1 -E '^(r?"""|# |// )' -- "$$folder/*.py" "$$folder/*.sh" "$$folder/*.js"; done \
+		| sed -E 's/:(r?"""|# |\/\/ )/  /; s/"""$$//'
 
 reference: $(READY_DEV) ## docs/reference and the tables of figures, from the code and the data
 	@$(BIN)/python -m tests.reference

@@ -1,4 +1,4 @@
-"""The newest usable checkpoint of all ranks' disks, on every rank: no disk needs to be shared.
+"""The newest usable checkpoint of all ranks' disks, on every rank, and which parts on these disks are one checkpoint.
 
 Each rank that looks tells what it has. The rank with the newest checkpoint verifies it, reads it and sends it to the
 others. If it is damaged, the next newest is tried, which may be another rank's copy of the same one. Of a sharded

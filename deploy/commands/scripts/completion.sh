@@ -1,8 +1,8 @@
-# shellcheck shell=sh
 # The words that can stand at the cursor, one a line: _muster_words WORD... CURRENT, without the command's own name.
 # For bash, zsh and sh; it asks no host and starts no Python. The functions _muster_tasks, _muster_options and
 # _muster_values are written before it. Names of files of others (cluster.toml, runs/) are never given to the shell as
 # text to read, and only plain ones are offered.
+# shellcheck shell=sh
 _muster_words() (
     task='' before='' file=cluster.toml
     while [ $# -gt 1 ]; do

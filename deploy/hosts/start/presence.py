@@ -1,4 +1,4 @@
-"""Which of a run's images the hosts have already, and whether it is the same on all of them."""
+"""Which of a run's images the hosts have already, before a push, and whether it is the same on all of them."""
 
 from __future__ import annotations
 

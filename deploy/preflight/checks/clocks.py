@@ -1,4 +1,4 @@
-"""Clocks: torch's rendezvous compares its own clock with times that other hosts wrote. Pure."""
+"""Clocks that differ by 2 s are named; by torchrun's keep-alive (request.py), they stop its rendezvous. Pure."""
 
 from __future__ import annotations
 

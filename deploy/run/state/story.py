@@ -5,7 +5,6 @@ record.py keeps it in timeline.jsonl.
 
 from __future__ import annotations
 
-import math
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from ..inquest.blame import End, blame, cause_of_end
 from ..inquest.causes import Finding
 from . import sentences
 from .evidence import Evidence
+from .losses import LossWatch
 from .nodes import state_of
 from .ranks import Ranks, end_of
 
@@ -30,8 +30,6 @@ _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED, _MOST_PATHS = 1000, 5
 # Ranks that are stuck for one of these may move again.
 _STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
-# One loss alone that is no finite number may be of a step that the script skips.
-_IN_A_ROW = 2
 # After so long without an old line there are no more. A host whose clock is behind would have old ones for ever.
 _QUIET_S, _MOST_S = 1.5, 30.0
 
@@ -74,7 +72,7 @@ class Story(list[Happening]):
         self._apart: dict[str, str] = {}
         # The nodes whose trouble a line has named: the trouble, and since when.
         self._troubles: dict[str, tuple[str, float]] = {}
-        self._losses = _LossWatch()
+        self._losses = LossWatch()
         self._throttled, self._conflicts = set[tuple[str, int, str]](), set[tuple[str, ...]]()
 
     def recall(self, lines: Sequence[Happening]) -> None:
@@ -285,25 +283,6 @@ class Story(list[Happening]):
         if len(str(self.unread)) > len(str(before)) or not before:
             many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
             self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
-
-
-@dataclass
-class _LossWatch:
-    """The losses that are not finite in a row: how many, and the step and the value of the first."""
-
-    count: int = 0
-    step: int = 0
-    value: float = 0.0
-
-    def take(self, step: int, loss: float) -> str:
-        """Take the loss of a step. Returns what to tell of it: once, as soon as it lasts."""
-        if math.isfinite(loss):
-            self.count = self.count if self.count >= _IN_A_ROW else 0
-            return ""
-        if not self.count:
-            self.step, self.value = step, loss
-        self.count += 1
-        return f"the loss is {self.value} since step {self.step}" if self.count == _IN_A_ROW else ""
 
 
 def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:

@@ -1,4 +1,4 @@
-"""Push an image to hosts without a registry: ask each host what it has, send what it lacks, and let it prove it.
+"""Push an image to hosts without a registry: ask what each has, send what it lacks, prove that all have the same.
 
 The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (push_plan.py); once
 every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for all

@@ -1,4 +1,4 @@
-"""Reads what a rank's threads were doing: the stacks that trainer/node/rank/looks.py and faulthandler leave in a file.
+"""What a rank is in (a collective, and which; data; a lock), from the stacks that looks.py and faulthandler leave.
 
 `read` gives the last looks of a file, `doing` says in a look what the script's main thread is in, and where in the
 script itself. Standard library only.

@@ -1,4 +1,4 @@
-"""What starts without torchrun's variables: a launcher of the user's, and the only rank of a run.
+"""Who starts without torchrun's variables, and which are taken out: a launcher of the user's, the only rank of a run.
 
 A launcher sets them for its own ranks. The only rank, typed as `python train.py`, starts as it does by hand: many
 scripts take their distributed path where RANK or LOCAL_RANK is set: NCCL on a machine without a GPU, say. Standard

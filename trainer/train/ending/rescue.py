@@ -1,4 +1,4 @@
-"""The last finished step of a run that broke off: a rank that has its whole state saves it before it ends.
+"""How a rank saves the last finished step of a run that broke off; run.py and checkpoints.py say when, and which rank.
 
 Each disk that gets the checkpoints needs it once: the ranks that see the disk take turns, and the first one writes it.
 No rank knows which of the others live, so a rank that writes a checkpoint holds a lock meanwhile; a kill releases it.

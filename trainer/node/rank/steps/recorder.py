@@ -1,4 +1,4 @@
-"""The last collectives of a process that makes no step, with the script's own lines: from torch's flight recorder.
+"""The last collectives of a process that makes no step, to compare ranks by: from torch's flight recorder.
 
 torch keeps the recorder for gloo from 2.13 on, for NCCL where TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE)
 says so. It gives its entries as a pickle, which this process makes and reads itself; no other process ever reads one.
