@@ -18,6 +18,7 @@ Point = tuple[float, float]
 COLUMNS = 250
 SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40
+LEAST = 1e-100  # the quotient of smaller numbers and others is no finite float
 LABELLED_MARKS = 4
 CROWDED = 24
 SMOOTH_FROM = 40
@@ -92,7 +93,7 @@ def draw(chart: Chart) -> Drawing:
 
 def _y_axis(chart: Chart, values: list[float]) -> Axis:
     low, high = min(values), max(values)
-    if chart.log and low > 0 and high / low >= LOG_FROM:
+    if chart.log and low > LEAST and high / low >= LOG_FROM:
         return log_axis(low, high)
     if chart.zero or 0 <= low < high / 3:
         low = 0.0
@@ -175,7 +176,7 @@ def nice_step(span: float, wanted: int) -> float:
 
 def linear_axis(low: float, high: float, wanted: int = 5, widen: bool = True) -> Axis:
     """An axis that holds low..high; `widen` moves its ends to round ticks, else only the ticks inside are kept."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
+    if high - low <= max(LEAST, 1e-9 * max(abs(low), abs(high))):
         room = abs(high) * 0.1 or 1.0
         low, high = low - (room if low else 0.0), high + room
     step = nice_step(high - low, wanted)

@@ -318,11 +318,15 @@ def test_torn_lines_are_said_and_the_rest_is_shown(tmp_path):
         b'{"step": 5, "eval": {"loss": "a", "accuracy": 1e999}, "kind": "evaluated", "values": [1]}',
         b'{"step": 1e400, "loss": NaN, "t": 1e300, "kind": "outcome"}',
         b'{"step": -5, "loss": -1e308, "t": -1e300, "kind": "plan", "lr": 1e-320, "nodes": 5}',
+        b'{"step": 1, "loss": 5e-324, "t": 1, "seconds": 5e-324}\n{"step": 2, "loss": 1, "t": 2}\n',
+        b'{"node": "a", "t": 1, "gpus": [{"index": 0, "power_w": 0}]}\n'
+        b'{"node": "a", "t": 2, "gpus": [{"index": 0, "power_w": 5e-324}]}\n',
         b'{"step": ' + b"9" * 400 + b', "kind": "started", "attempt": "x"}',
     ],
 )
 def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     sample(tmp_path)
+    write_lines(tmp_path / "telemetry/master.jsonl", [])
     files = [path for path in tmp_path.rglob("*.json*") if "checkpoints" not in path.parts]
     assert len(files) > 10
     for path in files:
