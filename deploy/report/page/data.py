@@ -6,9 +6,11 @@ Flow: runs/<id>/ (contract.md) -> `load` -> Run -> the page's sections. Reads in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -189,12 +191,16 @@ def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
 
 def _not_repeated(rows: list[Fields], events: list[Event]) -> list[Fields]:
     """The lines of steps that no later start of a script has repeated."""
-    rewinds = [(event.t, event.fields["step"]) for event in events if event.rank == 0 and _rewinds(event.fields)]
-    return [
-        row
-        for row in rows
-        if not any((number(row.get("t")) or 0.0) < t and (number(row.get("step")) or 0.0) > step for t, step in rewinds)
-    ]
+    stays = _staying((event.t, event.fields["step"]) for event in events if event.rank == 0 and _rewinds(event.fields))
+    return [row for row in rows if stays(number(row.get("t")) or 0.0, number(row.get("step")) or 0.0)]
+
+
+def _staying(rewinds: Iterable[tuple[float, float]]) -> Callable[[float, float], bool]:
+    """Whether no later start repeats a step that was told of then. `rewinds`: when each began, and after which step."""
+    ordered = sorted(rewinds)
+    times = [at for at, _ in ordered]
+    lowest = [MOST, *accumulate((step for _, step in reversed(ordered)), min)]
+    return lambda at, step: step <= lowest[len(times) - bisect_right(times, at)]
 
 
 def _rewinds(row: Fields) -> bool:
@@ -211,14 +217,13 @@ def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], d
     times: dict[int, list[StepTime]] = {}
     launchers = Launchers()
     for rank in sorted(files):
-        last, steps = 0.0, dict[int, StepTime]()
+        last = 0.0
         rows: list[StepTime | Fields] = _in_order(files[rank], notes, share, _step_or_event)
+        stays = _staying((at, row["step"]) for at, row in enumerate(rows) if isinstance(row, dict) and _rewinds(row))
+        steps = {row.step: row for at, row in enumerate(rows) if isinstance(row, StepTime) and stays(at, row.step)}
         for row in rows:
             if isinstance(row, StepTime):
-                steps[row.step] = row
                 continue
-            if _rewinds(row):
-                steps = {step: time for step, time in steps.items() if step <= row["step"]}
             last = number(row.get("t")) or last
             # Where nodes go on without others, ranks change their numbers, and their files keep theirs.
             own = row["rank"] if type(row.get("rank")) is int else rank
