@@ -184,8 +184,7 @@ def _text(value: object) -> str:
 
 
 def _command(run: RunData) -> Fields:
-    given = run.record.get("arguments")
-    words = as_typed([str(word) for word in given]) if isinstance(given, list) else ""
+    words = as_typed(run.record.get("arguments", ()))
     config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
     return {"script" if run.script else "arguments": words, **config}
 

@@ -143,7 +143,7 @@ def _stat(path: str | Path) -> tuple[int, int]:
 def _read(run_dir: Path, seen: Signature) -> Row:
     known, end = record.facts(run_dir), record.read_json(run_dir / "outcome.json")
     starts = known.get("starts") or [{}]
-    started = number(starts[-1].get("t")) or known.get("started")
+    started = starts[-1].get("t") or known.get("started")
     hosts = known.get("hosts") or known.get("nodes") or []
     losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
     last_sign = newest(seen[3:])
@@ -156,7 +156,7 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "verdict": _short(end.get("verdict") or ""),
         "ended": bool(end),
         "message": _short(end.get("message") or "").partition("\n")[0],
-        "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
+        "script": _short(as_typed(known.get("arguments", ())) or run_dir.name),
         "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
         "started": started,
         "seconds": seconds,

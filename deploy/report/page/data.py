@@ -18,7 +18,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...run import events as run_events
 from ...run.files import apart, own_files
-from ...run.files.record import story_of
+from ...run.files.record import facts, story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
 from .lines import MISSING, LinesRead, Share, children
@@ -119,8 +119,9 @@ def load(
     notes: list[str] = [STILL_READ] if quick else []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
-    record = _object(folder / "record.json", notes)
-    script = record.get("script") is True
+    _object(folder / "record.json", notes)
+    record = facts(folder)
+    script = record.get("script", False)
     unread: list[str] = []
     share = Share(folder, most, quick, {} if known is None else known)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}

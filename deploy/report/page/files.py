@@ -104,7 +104,7 @@ def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
         and (files := number(each.get("files")))
         and (size := number(each.get("bytes"))) is not None
     ]
-    hosts = ",".join(map(str, run.own.get("hosts") or ())) if backend_of(run.own) == HOSTS else ""
+    hosts = ",".join(run.own.get("hosts", ())) if backend_of(run.own) == HOSTS else ""
     return rows, f"{command_of('fetch', hosts=hosts)} {run.folder.name}" if hosts else ""
 
 

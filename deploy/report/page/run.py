@@ -75,7 +75,7 @@ def build(
     listed = files.listed(run_dir)
     return render.page(
         "run.html",
-        str(run.record.get("id") or run_dir.name),
+        run.record.get("id") or run_dir.name,
         ["page.css"],
         LIVE if live else SCRIPTS,
         TO_THE_BOARD if live else "",
@@ -200,7 +200,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
 
 def _sent(run: RunData) -> list[tuple[str, str]]:
     """What each host got when the run began, and from whom."""
-    given = list((run.record.get("sources") or {}).items())
+    given = list(run.record.get("sources", {}).items())
     rows = [
         (host, ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items()))
         for host, sources in given[:SENT]

@@ -334,6 +334,14 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     Page(run.build(tmp_path))
 
 
+@pytest.mark.parametrize("sources", [True, [1], "x" * 9, {"a": {"b": "c"}}, {"a": {"b": -1}}])
+def test_an_odd_field_of_a_record_is_left_out(tmp_path, sources):
+    sample(tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    write(tmp_path / "record.json", {**record, "sources": sources, "starts": [[]], "arguments": 5, "nodes": {"a": 1}})
+    assert "What was sent" not in Page(run.build(tmp_path)).text
+
+
 @pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
 def test_a_missing_file_is_named(tmp_path, name):
     sample(tmp_path)
@@ -390,6 +398,24 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
     record = json.loads((tmp_path / "record.json").read_text())
     write(tmp_path / "record.json", {**record, "starts": [{}, {}]})
     assert Page(run.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
+
+
+@pytest.mark.parametrize(
+    ("starts", "name", "shown"),
+    [
+        ([START - 86_400, START + 20], "in the last of 2 starts", "8.5 s"),
+        ([START], "from the first rank to its last sign of life", "28.5 s"),
+    ],
+)
+def test_without_an_end_the_seconds_are_those_since_the_last_start_and_no_end_is_claimed(tmp_path, starts, name, shown):
+    """As on the board's list; a pause of a day between two starts is none of them."""
+    sample(tmp_path)
+    for path in [tmp_path / "outcome.json", *(tmp_path / "ranks").glob("*")]:
+        lines = [line for line in path.read_text().splitlines(True) if '"outcome"' not in line]
+        path.write_text("".join(lines)) if path.suffix == ".jsonl" else path.unlink()
+    record = json.loads((tmp_path / "record.json").read_text())
+    write(tmp_path / "record.json", {**record, "started": starts[0], "starts": [{"t": t} for t in starts]})
+    assert Page(run.build(tmp_path)).pairs[name] == shown
 
 
 @pytest.mark.long
