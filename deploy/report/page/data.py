@@ -288,8 +288,7 @@ def _by_node(
         return None
 
     by_node: dict[str, list[Fields]] = {}
-    within = [place / name for place in apart.folders(folder)]
-    paths = [path for place in within if not place.is_symlink() for path in children(place)]
+    paths = [path for place in apart.folders(folder) for path in children(place / name)]
     for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
         for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)

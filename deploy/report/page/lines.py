@@ -143,9 +143,9 @@ class Share:
 
 
 def children(folder: Path) -> list[Path]:
-    """The paths in a folder, by name; empty if it is not a folder or cannot be read."""
+    """The paths in a folder, by name; empty if it is a link or no folder, or cannot be read."""
     try:
-        return sorted(islice(folder.iterdir(), _MOST_FILES))
+        return [] if folder.is_symlink() else sorted(islice(folder.iterdir(), _MOST_FILES))
     except OSError:
         return []
 

@@ -186,12 +186,14 @@ def test_the_code_is_its_commit_and_the_diff(tmp_path):
     assert len(shown.scripts) == 1
 
 
-def test_a_link_in_the_place_of_logs_or_work_is_not_followed(tmp_path):
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
     folder, other = tmp_path / "r", tmp_path / "other"
     plain_run(folder)
     other.mkdir()
     (other / "rank-0.log").write_text("not for this page")
-    for name in ("logs", "work"):
+    write_lines(other / "rank-0.jsonl", [event(0, 1.0, kind="stopping", message="not for this page")])
+    write(other / "master.json", {"t": START, "node": "not for this page"})
+    for name in ("logs", "work", "ranks", "nodes", "telemetry"):
         for path in (folder / name).glob("*"):
             path.unlink()
         if (folder / name).exists():
