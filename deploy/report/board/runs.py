@@ -80,7 +80,7 @@ class Runs:
     def _row(self, name: str, now: float) -> tuple[Signature, float, Row]:
         run_dir, before = self.folder / name, self._known.get(name)
         still = before and (before[2]["ended"] or now - before[2]["seen"] > _STILL_S)
-        if before and still and now - before[1] < _STILL_EVERY_S:
+        if before and still and abs(now - before[1]) < _STILL_EVERY_S:
             return before
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)

@@ -109,6 +109,14 @@ def test_what_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     assert listed["a"]["loss"] == 0.5
 
 
+def test_a_clock_that_is_set_back_hides_no_run_that_goes_on_again(tmp_path):
+    sample(tmp_path / "a")
+    board = runs.Runs(tmp_path)
+    assert board.rows(NOW)[0]["ended"]
+    (tmp_path / "a/outcome.json").unlink()
+    assert not board.rows(NOW - 3600)[0]["ended"]
+
+
 def test_a_browser_that_has_the_newest_gets_nothing(tmp_path):
     sample(tmp_path / "a")
     board = answers.Board(tmp_path)
