@@ -82,7 +82,7 @@ def draw(chart: Chart) -> Drawing:
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
         "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
-        "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
+        "range": f"{x_axis.low:.16g},{x_axis.high:.16g}",
         "readout": _readout(series),
         "log": y_axis.log,
         "smooth": SMOOTHED if any(s.derived for s in series) else 0,
@@ -134,16 +134,16 @@ def _readout(series: list[Series]) -> str:
     """The series for page.js, which draws a running mean itself, over a line that is no longer faint."""
     style = {"faint": "line"} if any(s.derived for s in series) else {}
     rows = [
-        {"name": s.name, "style": style.get(s.style, s.style), "points": [[_short(x), _short(y)] for x, y in s.points]}
+        {"name": s.name, "style": style.get(s.style, s.style), "points": [[_short(x, 7), _short(y, 4)] for x, y in s.points]}
         for s in series
         if not s.derived
     ]
     return json.dumps(rows, separators=(",", ":"))
 
 
-def _short(value: float) -> float | int:
-    rounded = float(f"{value:.7g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else float(f"{value:.4g}")
+def _short(value: float, digits: int) -> float:
+    """A whole number, such as a step, as it is."""
+    return int(value) if value % 1 == 0 and abs(value) <= 1e15 else float(f"{value:.{digits}g}")
 
 
 @dataclass(frozen=True)

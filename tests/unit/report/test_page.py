@@ -220,6 +220,15 @@ def test_charts_take_the_last_value_for_a_step(shown):
     assert series_of(shown, "accuracy")[-1] == [600, 98.89]
 
 
+def test_each_step_has_its_point_where_steps_count_tokens(tmp_path):
+    """Rounded to seven digits, three of them were one, in the table and in the CSV."""
+    sample(tmp_path)
+    steps = [12_345_678_901, 12_345_678_902, 12_345_678_950]
+    write_lines(tmp_path / "metrics.jsonl", [{"t": START, "step": step, "loss": 1.0} for step in steps])
+    shown = Page(run.build(tmp_path))
+    assert series_of(shown, "training") == [[step, 1] for step in steps]
+
+
 def test_resume_is_marked_on_every_chart_over_the_run(shown):
     assert len([a for a in shown.having(class_="mark") if a["style"].startswith("left:")]) == 4
     assert "Resumed at step 300" in shown.text
