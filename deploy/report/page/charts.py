@@ -134,7 +134,11 @@ def _readout(series: list[Series]) -> str:
     """The series for page.js, which draws a running mean itself, over a line that is no longer faint."""
     style = {"faint": "line"} if any(s.derived for s in series) else {}
     rows = [
-        {"name": s.name, "style": style.get(s.style, s.style), "points": [[_short(x, 7), _short(y, 4)] for x, y in s.points]}
+        {
+            "name": s.name,
+            "style": style.get(s.style, s.style),
+            "points": [[_short(x, 7), _short(y, 4)] for x, y in s.points],
+        }
         for s in series
         if not s.derived
     ]

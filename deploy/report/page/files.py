@@ -23,7 +23,7 @@ from ...run.output import rank_of
 from .data import RunData, number
 from .lines import children
 
-ROWS = 200
+ROWS, LOGS = 200, 2000
 LINES, WIDEST = 40, 400
 _TAIL_BYTES = 64 << 10
 LISTED = (
@@ -84,13 +84,12 @@ def _readable(lines: list[str]) -> list[str]:
     return [words.shortened(line, WIDEST) for line in readable[-LINES:]]
 
 
-def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
-    """The files and folders of the run that the page links: name, link and size; and how many it leaves out."""
+def listed(folder: Path) -> list[tuple[str, str, str]]:
+    """The files and folders of the run that a page may link: name, link and size."""
     logs = _names(folder / "logs", lambda path: path.suffix == ".log")
     ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
-    files = [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
-    return files[:ROWS], max(0, len(files) - ROWS)
+    return [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
 
 
 def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:

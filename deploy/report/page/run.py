@@ -99,9 +99,10 @@ def build(
         code=_code(code.read(run_dir)),
         sent=_sent(run),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
-        files=listed,
+        files=listed[: files.ROWS],
+        more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),
-        logs=[link for name, link, _ in listed[0] if name.startswith("logs/")],
+        logs=[link for name, link, _ in listed if name.startswith("logs/")][: files.LOGS],
     )
 
 
