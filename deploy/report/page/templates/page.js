@@ -40,13 +40,14 @@ function runningMean(points, percent) {
   });
 }
 
-// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten or equal parts.
+// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten where there are several.
 function ticks(low, high, wanted, log) {
   if (log) {
-    const all = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    const all = [], every = Math.ceil(Math.log10(high / low) / 8);
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += every)
       for (const factor of high / low > 3000 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
-    return all.filter((tick) => tick >= low && tick <= high);
+    const inside = all.filter((tick) => tick >= low && tick <= high);
+    if (inside.length > 1) return inside;
   }
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
