@@ -238,15 +238,9 @@ def thin(points: list[Point], columns: int = COLUMNS) -> list[Point]:
     return points_left
 
 
-def running_mean(points: list[Point], window: int) -> list[Point]:
-    """The mean of a point and those up to `window // 2` to either side of it, at a bounded number of points."""
-    half, every = window // 2, max(1, len(points) // (4 * COLUMNS))
+def running_mean(points: list[Point]) -> list[Point]:
+    """The mean of each point and its neighbours, SMOOTHED percent of all."""
+    half = len(points) * SMOOTHED // 200
     sums = [0.0, *accumulate(y for _, y in points)]
-    centres = [*range(0, len(points) - 1, every), len(points) - 1]
-    spans = [(i, max(0, i - half), min(len(points), i + half + 1)) for i in centres]
-    return [(points[i][0], (sums[end] - sums[first]) / (end - first)) for i, first, end in spans]
-
-
-def smoothed(points: list[Point]) -> list[Point]:
-    """The running mean of many points; few as they are."""
-    return running_mean(points, len(points) * SMOOTHED // 100) if len(points) >= SMOOTH_FROM else points
+    spans = [(max(0, at - half), min(len(points), at + half + 1)) for at in range(len(points))]
+    return [(x, (sums[end] - sums[first]) / (end - first)) for (x, _), (first, end) in zip(points, spans, strict=True)]

@@ -17,7 +17,7 @@ from typing import Any
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...run import events as run_events
-from ...run.files import apart, own_files
+from ...run.files import apart, ends, own_files
 from ...run.files.record import facts, story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
@@ -27,7 +27,7 @@ from .lines import MISSING, LinesRead, Share, children
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
-OBJECTS = ("config", "environment", "outcome")
+OBJECTS = ("config", "environment")
 # Events that the timeline tells of in the words of the control side, which knows of all ranks.
 IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
@@ -125,6 +125,7 @@ def load(
     unread: list[str] = []
     share = Share(folder, most, quick, {} if known is None else known)
     objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
+    _object(folder / "outcome.json", unread)
     # Several where rank 0 has been on other nodes.
     paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
     lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, dict)
@@ -140,6 +141,7 @@ def load(
         folder,
         record=record,
         **objects,
+        outcome=ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
         events=events,
@@ -154,22 +156,15 @@ def load(
     )
 
 
-def _read(path: Path, notes: list[str]) -> str:
+def _object(path: Path, notes: list[str]) -> Fields:
     try:
-        return own_files.read(path, _MOST_OBJECT).decode("utf-8", errors="replace")
+        text = own_files.read(path, _MOST_OBJECT).decode(errors="replace")
+        return json_object(text, path.name, _MOST_OBJECT)
     except FileNotFoundError:
         notes.append(f"{path.name}{MISSING}")
     except OSError as error:
         notes.append(f"{path.name}: cannot be read: {error.strerror}")
-    return ""
-
-
-def _object(path: Path, notes: list[str]) -> Fields:
-    before = len(notes)
-    text = _read(path, notes)
-    with suppress(BadAnswer):
-        return json_object(text, path.name, _MOST_OBJECT)
-    if len(notes) == before:
+    except BadAnswer:
         notes.append(f"{path.name}: not a JSON object, left out")
     return {}
 

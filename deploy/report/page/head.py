@@ -123,7 +123,7 @@ def _start(run: RunData) -> float | None:
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """What to type next, each with what it is for; nothing where this machine did not record the run."""
-    rank, cause, rows = number(run.outcome.get("rank")), Cause.of_slug(run.outcome.get("cause")), []
+    rank, cause, rows = run.outcome.get("rank"), Cause.of_slug(run.outcome.get("cause")), []
     if end.verdict == "stopped":
         before = trouble_before(run.story)
         rank, cause = (before.rank, before.cause) if before else (None, None)

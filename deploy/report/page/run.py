@@ -15,7 +15,7 @@ from ...core.errors import DeployError
 from ...job.again import command_of
 from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
-from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
+from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, running_mean
 from .data import MOST_READ, Fields, RunData, column, load, number
 from .lines import LinesRead
 
@@ -175,7 +175,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     """A line; with many values, a running mean with the values faint behind it."""
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
-    return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean", derived=True)]
+    return [Series(name, points, "faint"), Series("running mean", running_mean(points), "mean", derived=True)]
 
 
 def _document(fields: Fields) -> list[str]:
