@@ -21,19 +21,17 @@ from ...run.files import apart, ends, own_files
 from ...run.files.record import facts, story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
-from .lines import MISSING, LinesRead, Share, children
+from .lines import MISSING, LinesRead, Share, children, noting
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
-OBJECTS = ("config", "environment")
 # Events that the timeline tells of in the words of the control side, which knows of all ranks.
 IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
 BY_AGENTS = ("began", "ended", "kept")
 STILL_READ = "its long files are still being read"
-MOST_NODES = 256
 _MOST_OBJECT = 8 << 20
 Fields = dict[str, Any]
 
@@ -124,8 +122,7 @@ def load(
     script = record.get("script", False)
     unread: list[str] = []
     share = Share(folder, most, quick, {} if known is None else known)
-    objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
-    _object(folder / "outcome.json", unread)
+    config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
     # Several where rank 0 has been on other nodes.
     paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
     lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, dict)
@@ -140,7 +137,8 @@ def load(
     return RunData(
         folder,
         record=record,
-        **objects,
+        config=config,
+        environment=environment,
         outcome=ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
@@ -157,14 +155,10 @@ def load(
 
 
 def _object(path: Path, notes: list[str]) -> Fields:
-    try:
+    with noting(path, notes):
         text = own_files.read(path, _MOST_OBJECT).decode(errors="replace")
-        return json_object(text, path.name, _MOST_OBJECT)
-    except FileNotFoundError:
-        notes.append(f"{path.name}{MISSING}")
-    except OSError as error:
-        notes.append(f"{path.name}: cannot be read: {error.strerror}")
-    except BadAnswer:
+        with suppress(BadAnswer):
+            return json_object(text, path.name, _MOST_OBJECT)
         notes.append(f"{path.name}: not a JSON object, left out")
     return {}
 
@@ -284,7 +278,7 @@ def _by_node(
 
     by_node: dict[str, list[Fields]] = {}
     paths = [path for place in apart.folders(folder) for path in children(place / name)]
-    for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
+    for path in [path for path in paths if path.suffix == ".jsonl"]:
         for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)
     return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in by_node.items()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -74,15 +74,11 @@ class Share:
     def objects(self, path: Path, notes: list[str], read: Callable[[dict[str, Any]], T | None]) -> list[T]:
         """What `read` makes of each line's object, without None. It counts and drops torn lines."""
         part = LinesRead()
-        try:
+        with noting(path, notes):
             size = path.lstat().st_size
             part = self._known_part(path, size)
             for line in self._lines(path, size, part, notes):
                 part.add(line, path.name, read)
-        except FileNotFoundError:
-            notes.append(f"{path.name}{MISSING}")
-        except OSError as error:
-            notes.append(f"{path.name}: cannot be read: {error.strerror}")
         if part.rest:
             part = replace(part, objects=[*part.objects])
             part.add(part.rest, path.name, read)
@@ -140,6 +136,17 @@ class Share:
             for start in sorted({block.rfind(b"\n", 0, place) + 1 for place in places}):
                 yield block[start : block.find(b"\n", start) % (len(block) + 1)]
             yield b""  # for the reader to look at the time
+
+
+@contextmanager
+def noting(path: Path, notes: list[str]) -> Iterator[None]:
+    """Note that a file is missing, or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        notes.append(f"{path.name}{MISSING}")
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read: {error.strerror}")
 
 
 def children(folder: Path) -> list[Path]:

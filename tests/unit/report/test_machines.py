@@ -74,6 +74,14 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     assert len(run.build(tmp_path)) < 1_500_000
 
 
+def test_how_many_hosts_the_page_leaves_out_is_said(tmp_path):
+    plain_run(tmp_path)
+    for number in range(machines.NODES + 3):
+        lines = [{"t": START + t, "node": f"gpu-{number}", "cpu_percent": 1.0} for t in (1, 2)]
+        write_lines(tmp_path / f"telemetry/gpu-{number}.jsonl", lines)
+    assert "3 more nodes are in telemetry/" in Page(run.build(tmp_path)).text
+
+
 def test_a_host_that_says_nothing_for_a_while_has_a_gap(tmp_path):
     cells = machines._heat([(0.0, 100.0), (0.05, None), (0.5, 1.0)], 10)
     assert dict(cells["paths"]) == {4: "M0 .5h1h1", 0: "M5 .5h1h1"}
