@@ -153,8 +153,8 @@ def again(record: Fields) -> str:
     return command_of("up", options, more, **where)
 
 
-def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """The large numbers of the page that the run has, each with its caption."""
+def figures(run: RunData, end: Summary) -> list[tuple[object, str]]:
+    """The large numbers of the page, each with its caption; those that the run lacks are empty."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
@@ -162,15 +162,14 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     step = reached if run.script else 0
     repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
     more = ", including repeated steps" if repeats else ""
-    rows = [
+    return [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),
         (None if end.seconds is None else words.duration(end.seconds), took),
         (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
-        (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
+        (len(end.nodes), "node" if len(end.nodes) == 1 else "nodes"),
     ]
-    return [(value, name) for value, name in rows if value]
 
 
 def _loss_name(run: RunData, end: Summary, reached: int) -> str:
@@ -182,15 +181,14 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
     return f"{name}{finite} loss" + (f", at step {end.loss_step:,} of {reached:,}" if end.loss_step < reached else "")
 
 
-def facts(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """Where the run was, and what it was: name and value."""
+def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
+    """Where the run was, and what it was: name and value, empty where it is not known."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
-    rows = [
+    return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
         ("Started", words.date(end.start) if end.start else None),
     ]
-    return [(name, str(value)) for name, value in rows if value]

@@ -163,14 +163,13 @@ def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float], means_a
 
 
 def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
-    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them."""
+    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them; empty if not."""
     last = rows[-1]
-    names = [str(gpu.get("name", "")) for gpu in last.get("gpus", [])]
+    names = [gpu.get("name", "") for gpu in last.get("gpus", [])]
     throttled = [{reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])} for row in rows]
     shares = {why: fmean([why in each for each in throttled], seconds_of(rows)) for why in set().union(*throttled)}
     slowed = [f"{reason} {words.percent(share)} of the time" for reason, share in sorted(shares.items())]
-    facts = [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
-    return [(name, value) for name, value in facts if value]
+    return [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
 
 
 def _points(rows: Sequence[Fields], name: str, time: Callable[[Fields], float], scale: float = 1.0) -> list[Point]:

@@ -193,7 +193,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
     facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     lines = known.diff.split("\n") if known.diff else []
     return {
-        "facts": [(name, value) for name, value in facts if value],
+        "facts": facts,
         "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
         "whole": len(lines) <= DIFF_LINES and not known.cut,
     }
