@@ -335,6 +335,11 @@ def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, boa
     page.mouse.move(at[1], box["y"] + 50, steps=5)
     page.mouse.up()
     assert chart.locator(".plot svg").inner_html() != whole
+    steps = [float(each.replace(",", "")) for each in chart.locator(".x").all_inner_texts()]
+    places = [each.bounding_box()["x"] for each in (*chart.locator(".x").all(), chart.locator(".mark").first)]
+    assert steps[0] < 300 < steps[-1]
+    share = (300 - steps[0]) / (steps[-1] - steps[0])
+    assert places[-1] == pytest.approx(places[0] + share * (places[-2] - places[0]), abs=15), "where it was resumed"
     page.mouse.dblclick(at[0], box["y"] + 50)
     assert chart.locator(".plot svg").inner_html() == whole
     chart.get_by_role("button", name="running mean").click()
