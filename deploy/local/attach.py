@@ -47,8 +47,8 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             except Detached:
                 interrupts.say_again()
                 return DETACHED
-    end = _end_of(run_dir)
-    return ending.show_again(run_dir, end, bool(record.facts(run_dir).get("script")), console, "")
+    _end_of(run_dir)
+    return ending.show_again(run_dir, bool(record.facts(run_dir).get("script")), console, "")
 
 
 def stop(run_dir: Path, now: bool, console: Console) -> int:

@@ -21,6 +21,7 @@ from ..run.files.record import backend_of
 from .page import head, steps
 from .page.charts import Point
 from .page.data import MOST_READ, Fields, RunData, column, load, number
+from .page.machines import mean_use
 from .text import aligned, sparkline
 
 MOST_RUNS = 8
@@ -115,7 +116,7 @@ def _measures(run: RunData) -> dict[str, float | None]:
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
-    uses = [use for rows in run.telemetry.values() for row in rows if (use := gpu_use(row)) is not None]
+    uses = [use for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
     return {
         "accuracy": end.accuracy,
         "last loss": end.loss,
@@ -184,8 +185,7 @@ def _text(value: object) -> str:
 
 
 def _command(run: RunData) -> Fields:
-    given = run.record.get("arguments")
-    words = as_typed([str(word) for word in given]) if isinstance(given, list) else ""
+    words = as_typed(run.record.get("arguments", ()))
     config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
     return {"script" if run.script else "arguments": words, **config}
 

@@ -8,7 +8,6 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ..causes.end_causes import Cause
 from ..core.errors import DeployError
@@ -16,7 +15,7 @@ from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import read_again
 from ..job.options import FLAG
-from ..run.files import record
+from ..run.files import ends, record
 from ..run.files.folders import display_path
 from ..run.outcome import CODES, Result
 from ..run.progress import State
@@ -152,22 +151,21 @@ def _as_the_script_has(path: str) -> str:
     return f"~/{path.removeprefix(named_paths.HOME)}" if of_home else path.removeprefix(named_paths.WORK)
 
 
-def show_again(run_dir: Path, outcome: Mapping[str, Any], script: bool, console: Console, fetch: str) -> int:
+def show_again(run_dir: Path, script: bool, console: Console, fetch: str) -> int:
     """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
-    verdict = outcome["verdict"] if outcome.get("verdict") in CODES else "failed"
-    step = int(outcome.get("step") or 0)
-    message, hint, node = (str(outcome.get(name) or "") for name in ("message", "hint", "node"))
-    rank = outcome.get("rank")
-    result = Result(verdict, message, hint, node, rank if type(rank) is int else None, step)
-    files = outcome.get("kept") or {}
-    names = tuple(str(name) for name in record.facts(run_dir).get("nodes", ()))
-    state = State(names or tuple(files), script=script)
-    rows = (outcome.get("downloads") or {}).items()
+    outcome = ends.end_of(run_dir)
+    verdict, step = outcome.get("verdict"), outcome.get("step", 0)
+    message, hint, node = (outcome.get(name, "") for name in ("message", "hint", "node"))
+    result = Result(verdict if verdict in CODES else "failed", message, hint, node, outcome.get("rank"), step)
+    files = outcome.get("kept", {})
+    state = State(record.facts(run_dir).get("nodes") or tuple(files), script=script)
+    rows = outcome.get("downloads", {}).items()
     stay = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
     state.nodes.remains = {node: {**left, **stay.get(node, {})} for node, left in files.items()}
-    state.training.evaluated = {"values": outcome.get("values") or {}, "samples": outcome.get("samples") or 0}
+    values = {name: value for name, value in outcome.get("values", {}).items() if value is not None}
+    state.training.evaluated = {"values": values, "samples": outcome.get("samples", 0)}
     if step:
         state.ranks.views[0] = RankView(0, "", step=step)
-    shown = {**outcome, "seconds": float(outcome.get("seconds") or 0.0)}
+    shown = {"seconds": 0.0, **outcome}
     console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code

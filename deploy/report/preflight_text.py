@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ..causes.table import READ
@@ -11,6 +12,7 @@ from ..core.text import duration, several
 from ..preflight.answers import Answers
 from ..preflight.checks import bandwidth
 from ..preflight.verdict import Verdict
+from .text import aligned
 
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
@@ -67,32 +69,32 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
     yield f"{INDENT}more: {READ} {finding.cause}"
 
 
-def heat(answers: Answers) -> Iterator[str]:
+def heat(answers: Answers) -> list[str]:
     """Every pair's rate as a picture: darker is slower, against the median."""
     known = bandwidth.rates(answers)
-    if not known:
-        return
-    middle = statistics.median(known.values())
-    width = max([len(host) for host in answers.hosts_with_facts] + [7])
-    yield f"{'Mbit/s':<{width + 6}}" + " ".join(f"{host:>{width + 2}}" for host in answers.hosts_with_facts) + "   (to)"
-    for source in answers.hosts_with_facts:
-        cells = []
-        for target in answers.hosts_with_facts:
-            rate = known.get((source, target))
-            shade = " " if rate is None else next(mark for part, mark in SHADES if rate >= part * middle)
-            cells.append(f"{'-' if rate is None else f'{rate:.0f}':>{width}} {shade}")
-        yield f"from {source:<{width + 1}}" + " ".join(cells)
+    middle = statistics.median(known.values() or [0])
+
+    def cell(row: str, column: str) -> str:
+        if (rate := known.get((row, column))) is None:
+            return "-"
+        return f"{rate:.0f} {next(mark for part, mark in SHADES if rate >= part * middle)}"
+
+    return _grid(answers, "Mbit/s", cell) if known else []
 
 
-def matrix(answers: Answers) -> Iterator[str]:
+def matrix(answers: Answers) -> list[str]:
     """What `nc -vz` would say from each host to each: the rendezvous port, and a port of the data range."""
-    width = max([len(host) for host in answers.hosts_with_facts] or [4])
-    for title, kinds in ((f"port {answers.request.port}", ("rendezvous", "hint")), ("data ports", ("data",))):
-        yield f"{title:<{width + 8}}" + "  ".join(f"{host:>{width}}" for host in answers.hosts_with_facts) + "   (to)"
-        for source in answers.hosts_with_facts:
-            cells = []
-            for target in answers.hosts_with_facts:
-                tried = [link for kind in kinds for link in answers.between(source, target, kind)]
-                bad = [link.outcome for link in tried if not link.ok]
-                cells.append((bad[0] if bad else "open" if tried else "-") if source != target else "-")
-            yield f"from {source:<{width + 3}}" + "  ".join(f"{cell:>{width}}" for cell in cells)
+
+    def cell(kinds: Sequence[str], row: str, column: str) -> str:
+        tried = [link for kind in kinds for link in answers.between(row, column, kind)]
+        return next((link.outcome for link in tried if not link.ok), "open" if tried else "-")
+
+    ports = ((f"port {answers.request.port}", ("rendezvous", "hint")), ("data ports", ("data",)))
+    return [line for title, kinds in ports for line in _grid(answers, title, partial(cell, kinds))]
+
+
+def _grid(answers: Answers, title: str, cell: Callable[..., str]) -> list[str]:
+    """A row for each host that calls, a column for each that is called."""
+    hosts = answers.hosts_with_facts
+    rows = ([f"from {row}", *(cell(row, column) for column in hosts), ""] for row in hosts)
+    return aligned([[title, *hosts, "(to)"], *rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -28,11 +28,9 @@ ENDED = frozenset(_WORST_FIRST[1:])
 
 def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
     """A row for each node, or one for a host where nothing runs (of `run`, if given)."""
-    batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
-    rows: list[tuple[str, ...]] = []
-    for host, status in statuses.items():
-        nodes = [node for node in status.nodes if run in ("", node.run)]
-        gpu, claims = gpu_words(status.gpus), [] if run else _without_nodes(status)
+    batches, rows = _batches(statuses), list[tuple[str, ...]]()
+    for host, status, nodes, claims in _of(statuses, run):
+        gpu = gpu_words(status.gpus)
         if not nodes and not claims:
             rows.append((host, "", "no run" if not run else "not of this run", "", "", gpu, ""))
         for node in nodes:
@@ -57,9 +55,17 @@ def _waits_for(node: NodeStatus, claim: Claim) -> bool:
     return node.runs and claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)
 
 
-def _without_nodes(status: HostStatus) -> list[Claim]:
-    """The claims of commands at work: those of nodes are shown with their nodes."""
-    return [claim for claim in status.gpus.claims if claim.state == DEPLOYS]
+def _of(
+    statuses: Mapping[str, HostStatus], run: str
+) -> Iterator[tuple[str, HostStatus, list[NodeStatus], list[Claim]]]:
+    """Each host with the nodes of `run`; of no run: all, and the claims of commands at work."""
+    for host, status in statuses.items():
+        nodes = [node for node in status.nodes if run in ("", node.run)]
+        yield host, status, nodes, [claim for claim in status.gpus.claims if claim.state == DEPLOYS and not run]
+
+
+def _batches(statuses: Mapping[str, HostStatus]) -> dict[str, int]:
+    return {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
 
 
 def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
@@ -72,11 +78,9 @@ def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
 
 def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
     """The statuses for programs: one object for each node."""
-    batches = {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
-    values = []
-    for host, status in statuses.items():
+    batches, values = _batches(statuses), []
+    for host, status, nodes, claims in _of(statuses, run):
         gpus = gpu_value(status.gpus)
-        nodes = [node for node in status.nodes if run in ("", node.run)]
         for node in nodes:
             per_second = host_status.rate(node, batches.get(node.run)) if node.runs else None
             value = {**asdict(node), "word": state_word(node), "samples_per_s": per_second and round(per_second, 1)}
@@ -85,8 +89,7 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
             values.append({"host": host, **value, **gpus})
         if not nodes:
             values.append({"host": host, "run": None, **gpus})
-        if not run:
-            values += [{"host": host, "claim": asdict(claim)} for claim in _without_nodes(status)]
+        values += [{"host": host, "claim": asdict(claim)} for claim in claims]
     return values
 
 

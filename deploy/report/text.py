@@ -21,6 +21,7 @@ from ..run.state.ranks import RankView
 
 _BARS = "▁▂▃▄▅▆▇█"
 _FEWEST_BARS, _MOST_BARS = 6, 24
+_MOST_DRAWN = 1e100  # sums and differences of larger numbers are not finite
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
@@ -35,7 +36,7 @@ _SILENT_S, _SILENT_STEPS = 10.0, 20
 
 def sparkline(values: Sequence[float], width: int) -> str:
     """`values` as `width` bars, each the mean of its share; with few values, bars repeat, so the width stays."""
-    finite = [value for value in values if abs(value) < float("inf")]
+    finite = [value for value in values if abs(value) < _MOST_DRAWN]
     if not finite or width < 1:
         return ""
     edges = [index * len(finite) // width for index in range(width + 1)]
@@ -267,7 +268,7 @@ def _last_loss(state: State, shown: int) -> str:
 
 
 def _loss(value: float) -> str:
-    return f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.2g}"
+    return f"{value:.2f}" if 0.1 <= abs(value) < 1e6 else f"{value:.2g}"
 
 
 def _milliseconds(value: float) -> str:

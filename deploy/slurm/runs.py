@@ -19,7 +19,7 @@ from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
 from ..run import events
-from ..run.files import folders, record
+from ..run.files import ends, folders, record
 from ..run.progress import State
 from . import follow, job_end, words
 from .backend import SlurmBackend
@@ -33,8 +33,8 @@ _LOOK_S = 1.0
 def attach(known: Known, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; returns its exit code."""
     ranks = shown_ranks(rank)
-    if outcome := record.read_json(known.run_dir / "outcome.json"):
-        return ending.show_again(known.run_dir, outcome, known.script, console, command_of("fetch", run=known.run))
+    if ends.end_of(known.run_dir):
+        return ending.show_again(known.run_dir, known.script, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         shown = None if ranks.numbers is None else sorted(ranks.numbers)

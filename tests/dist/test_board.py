@@ -260,6 +260,40 @@ def test_a_host_is_a_row_that_opens_and_stays_open_while_the_run_goes_on(page, b
     assert hosts.nth(1).locator("figure").first.is_visible()
 
 
+def test_what_a_reader_does_with_a_chart_goes_on_while_the_run_does(page, board, tmp_path):
+    """A button keeps the focus, a table its place, and nothing takes a range away from under the mouse."""
+    run = going_on(tmp_path / "runs/first")
+    losses = [{"t": START + step, "step": step, "loss": 2.9 - step / 1000} for step in range(1, 60)]
+    write_lines(run / "metrics.jsonl", losses)
+
+    def more(step):
+        with open(run / "metrics.jsonl", "a") as file:
+            file.write(json.dumps({"t": START + step, "step": step, "loss": 2.3}) + "\n")
+
+    page.goto(f"{board}run/first/")
+    chart, last = page.locator("figure.chart").first, page.locator(".values td").nth(-2)
+    chart.locator(".plot").press("t")
+    page.locator(".values").evaluate("each => { each.scrollTop = 40 }")
+    chart.get_by_role("button", name="log").focus()
+    more(60)
+    until(lambda: last.inner_text() == "60", "the newer step")
+    assert page.evaluate("document.activeElement.textContent") == "log"
+    assert page.locator(".values").evaluate("each => each.scrollTop") == 40
+    page.keyboard.press("Enter")
+    assert chart.locator(".y").count() > 1, "an axis of losses near each other has its numbers"
+    whole, box = chart.locator(".x").all_inner_texts(), chart.locator(".plot").bounding_box()
+    page.mouse.move(box["x"] + 50, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 150, box["y"] + 50)
+    more(61)
+    page.wait_for_timeout(2_500)
+    page.mouse.move(box["x"] + 250, box["y"] + 50)
+    page.mouse.up()
+    assert chart.locator(".x").all_inner_texts() != whole
+    chart.locator(".plot").press("0")
+    until(lambda: last.inner_text() == "61", "the step that came meanwhile")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_keeps_somebody_out(browser, board, tmp_path, scheme):
     """axe-core finds nothing serious: in the list, on the page of a run, of one that failed, in a comparison."""
@@ -301,6 +335,11 @@ def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, boa
     page.mouse.move(at[1], box["y"] + 50, steps=5)
     page.mouse.up()
     assert chart.locator(".plot svg").inner_html() != whole
+    steps = [float(each.replace(",", "")) for each in chart.locator(".x").all_inner_texts()]
+    places = [each.bounding_box()["x"] for each in (*chart.locator(".x").all(), chart.locator(".mark").first)]
+    assert steps[0] < 300 < steps[-1]
+    share = (300 - steps[0]) / (steps[-1] - steps[0])
+    assert places[-1] == pytest.approx(places[0] + share * (places[-2] - places[0]), abs=15), "where it was resumed"
     page.mouse.dblclick(at[0], box["y"] + 50)
     assert chart.locator(".plot svg").inner_html() == whole
     chart.get_by_role("button", name="running mean").click()
@@ -309,7 +348,10 @@ def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, boa
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_the_dark_and_prints_no_buttons(page, board, tmp_path, scheme):
-    sample(tmp_path / "runs/first")
+    run = sample(tmp_path / "runs/first")
+    name = "grad_norm/transformer.h.11." + "mlp_" * 15
+    tags = [{"t": START, "node": "a", "file": "work/log.csv", "tags": {name: [[step, 1.0]]}} for step in (1, 2)]
+    write_lines(run / "scalars/a.jsonl", tags)
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": 390, "height": 800})
     for path in ("", "run/first/"):

@@ -16,7 +16,7 @@ from ...host.status import HostRun
 from ...report.console import Console
 from ...report.text import fault_text
 from ...run import events, outcome
-from ...run.files import folders, record
+from ...run.files import ends, folders, record
 from ...run.progress import State
 from .. import recorded, which_run
 from ..start import observe
@@ -60,7 +60,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 
         run_dir = record.path_of(end.run)
         fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
-        return ending.show_again(run_dir, end.outcome, record.own(run_dir).get("script") is True, console, fetch)
+        return ending.show_again(run_dir, record.own(run_dir).get("script") is True, console, fetch)
     members = [session for session in sessions if session.host.name in end.hosts]
     words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
     now = time.time()
@@ -88,9 +88,9 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
-    here = record.read_json(folder / "outcome.json") if record.own(folder).get("backend") == record.HOSTS else {}
+    here = ends.end_of(folder) if record.own(folder).get("backend") == record.HOSTS else {}
     verdict, t = here.get("verdict"), here.get("t")
-    known = isinstance(verdict, str) and isinstance(t, (int, float))
+    known = verdict and t is not None
     if not hosts and not known:
         return None
     ended = f"{run} ended ({verdict}) {duration(max(0.0, now - (t or 0.0)))} ago" if known else f"{run} has ended"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from ...core import text as words
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
-from ...run.files import code, own_files, record
+from ...run.files import code, ends, own_files, record
 from ..page.data import number
 from ..tables import ENDED
 
@@ -80,7 +80,7 @@ class Runs:
     def _row(self, name: str, now: float) -> tuple[Signature, float, Row]:
         run_dir, before = self.folder / name, self._known.get(name)
         still = before and (before[2]["ended"] or now - before[2]["seen"] > _STILL_S)
-        if before and still and now - before[1] < _STILL_EVERY_S:
+        if before and still and abs(now - before[1]) < _STILL_EVERY_S:
             return before
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)
@@ -141,22 +141,22 @@ def _stat(path: str | Path) -> tuple[int, int]:
 
 
 def _read(run_dir: Path, seen: Signature) -> Row:
-    known, end = record.facts(run_dir), record.read_json(run_dir / "outcome.json")
+    known, end = record.facts(run_dir), ends.end_of(run_dir)
     starts = known.get("starts") or [{}]
-    started = number(starts[-1].get("t")) or known.get("started")
+    started = starts[-1].get("t") or known.get("started")
     hosts = known.get("hosts") or known.get("nodes") or []
     losses, last = _losses(run_dir), _last(run_dir, "ranks/rank-0.jsonl", "step")
     last_sign = newest(seen[3:])
-    seconds = number(end.get("seconds"))
+    seconds = end.get("seconds")
     if seconds is None and started and last_sign:
         seconds = max(0.0, last_sign - started)
-    step = number(end.get("step")) or number(last.get("step")) or (losses[-1][0] if losses else None)
+    step = end.get("step") or number(last.get("step")) or (losses[-1][0] if losses else None)
     return {
         "id": run_dir.name,
-        "verdict": _short(end.get("verdict") or ""),
+        "verdict": _short(end.get("verdict", "")),
         "ended": bool(end),
-        "message": _short(end.get("message") or "").partition("\n")[0],
-        "script": _short(as_typed([str(word) for word in known.get("arguments", ())]) or run_dir.name),
+        "message": _short(end.get("message", "")).partition("\n")[0],
+        "script": _short(as_typed(known.get("arguments", ())) or run_dir.name),
         "hosts": words.listed(map(_short, hosts), MOST_HOSTS),
         "started": started,
         "seconds": seconds,

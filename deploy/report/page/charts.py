@@ -18,6 +18,7 @@ Point = tuple[float, float]
 COLUMNS = 250
 SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40
+LEAST = 1e-100  # the quotient of smaller numbers and others is no finite float
 LABELLED_MARKS = 4
 CROWDED = 24
 SMOOTH_FROM = 40
@@ -81,7 +82,7 @@ def draw(chart: Chart) -> Drawing:
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
         "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
-        "range": f"{x_axis.low:.10g},{x_axis.high:.10g}",
+        "range": f"{x_axis.low:.16g},{x_axis.high:.16g}",
         "readout": _readout(series),
         "log": y_axis.log,
         "smooth": SMOOTHED if any(s.derived for s in series) else 0,
@@ -92,7 +93,7 @@ def draw(chart: Chart) -> Drawing:
 
 def _y_axis(chart: Chart, values: list[float]) -> Axis:
     low, high = min(values), max(values)
-    if chart.log and low > 0 and high / low >= LOG_FROM:
+    if chart.log and low > LEAST and high / low >= LOG_FROM:
         return log_axis(low, high)
     if chart.zero or 0 <= low < high / 3:
         low = 0.0
@@ -133,16 +134,20 @@ def _readout(series: list[Series]) -> str:
     """The series for page.js, which draws a running mean itself, over a line that is no longer faint."""
     style = {"faint": "line"} if any(s.derived for s in series) else {}
     rows = [
-        {"name": s.name, "style": style.get(s.style, s.style), "points": [[_short(x), _short(y)] for x, y in s.points]}
+        {
+            "name": s.name,
+            "style": style.get(s.style, s.style),
+            "points": [[_short(x, 7), _short(y, 4)] for x, y in s.points],
+        }
         for s in series
         if not s.derived
     ]
     return json.dumps(rows, separators=(",", ":"))
 
 
-def _short(value: float) -> float | int:
-    rounded = float(f"{value:.7g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 1e15 else float(f"{value:.4g}")
+def _short(value: float, digits: int) -> float:
+    """A whole number, such as a step, as it is."""
+    return int(value) if value % 1 == 0 and abs(value) <= 1e15 else float(f"{value:.{digits}g}")
 
 
 @dataclass(frozen=True)
@@ -175,7 +180,7 @@ def nice_step(span: float, wanted: int) -> float:
 
 def linear_axis(low: float, high: float, wanted: int = 5, widen: bool = True) -> Axis:
     """An axis that holds low..high; `widen` moves its ends to round ticks, else only the ticks inside are kept."""
-    if high - low <= 1e-9 * max(abs(low), abs(high)):
+    if high - low <= max(LEAST, 1e-9 * max(abs(low), abs(high))):
         room = abs(high) * 0.1 or 1.0
         low, high = low - (room if low else 0.0), high + room
     step = nice_step(high - low, wanted)
@@ -233,15 +238,9 @@ def thin(points: list[Point], columns: int = COLUMNS) -> list[Point]:
     return points_left
 
 
-def running_mean(points: list[Point], window: int) -> list[Point]:
-    """The mean of a point and those up to `window // 2` to either side of it, at a bounded number of points."""
-    half, every = window // 2, max(1, len(points) // (4 * COLUMNS))
+def running_mean(points: list[Point]) -> list[Point]:
+    """The mean of each point and its neighbours, SMOOTHED percent of all."""
+    half = len(points) * SMOOTHED // 200
     sums = [0.0, *accumulate(y for _, y in points)]
-    centres = [*range(0, len(points) - 1, every), len(points) - 1]
-    spans = [(i, max(0, i - half), min(len(points), i + half + 1)) for i in centres]
-    return [(points[i][0], (sums[end] - sums[first]) / (end - first)) for i, first, end in spans]
-
-
-def smoothed(points: list[Point]) -> list[Point]:
-    """The running mean of many points; few as they are."""
-    return running_mean(points, len(points) * SMOOTHED // 100) if len(points) >= SMOOTH_FROM else points
+    spans = [(max(0, at - half), min(len(points), at + half + 1)) for at in range(len(points))]
+    return [(x, (sums[end] - sums[first]) / (end - first)) for (x, _), (first, end) in zip(points, spans, strict=True)]

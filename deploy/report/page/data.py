@@ -6,32 +6,32 @@ Flow: runs/<id>/ (contract.md) -> `load` -> Run -> the page's sections. Reads in
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...run import events as run_events
-from ...run.files import apart, own_files
-from ...run.files.record import story_of
+from ...run.files import apart, ends, own_files
+from ...run.files.record import facts, story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
-from .lines import MISSING, LinesRead, Share, children
+from .lines import MISSING, LinesRead, Share, children, noting
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
-OBJECTS = ("config", "environment", "outcome")
 # Events that the timeline tells of in the words of the control side, which knows of all ranks.
 IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
 # Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
 BY_AGENTS = ("began", "ended", "kept")
 STILL_READ = "its long files are still being read"
-MOST_NODES = 256
 _MOST_OBJECT = 8 << 20
 Fields = dict[str, Any]
 
@@ -117,11 +117,12 @@ def load(
     notes: list[str] = [STILL_READ] if quick else []
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
-    record = _object(folder / "record.json", notes)
-    script = record.get("script") is True
+    _object(folder / "record.json", notes)
+    record = facts(folder)
+    script = record.get("script", False)
     unread: list[str] = []
     share = Share(folder, most, quick, {} if known is None else known)
-    objects = {name: _object(folder / f"{name}.json", unread) for name in OBJECTS}
+    config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
     # Several where rank 0 has been on other nodes.
     paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
     lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, dict)
@@ -136,7 +137,9 @@ def load(
     return RunData(
         folder,
         record=record,
-        **objects,
+        config=config,
+        environment=environment,
+        outcome=ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
         events=events,
@@ -151,22 +154,11 @@ def load(
     )
 
 
-def _read(path: Path, notes: list[str]) -> str:
-    try:
-        return own_files.read(path, _MOST_OBJECT).decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        notes.append(f"{path.name}{MISSING}")
-    except OSError as error:
-        notes.append(f"{path.name}: cannot be read: {error.strerror}")
-    return ""
-
-
 def _object(path: Path, notes: list[str]) -> Fields:
-    before = len(notes)
-    text = _read(path, notes)
-    with suppress(BadAnswer):
-        return json_object(text, path.name, _MOST_OBJECT)
-    if len(notes) == before:
+    with noting(path, notes):
+        text = own_files.read(path, _MOST_OBJECT).decode(errors="replace")
+        with suppress(BadAnswer):
+            return json_object(text, path.name, _MOST_OBJECT)
         notes.append(f"{path.name}: not a JSON object, left out")
     return {}
 
@@ -189,12 +181,16 @@ def _metrics(rows: list[Fields]) -> tuple[list[Fields], list[Fields]]:
 
 def _not_repeated(rows: list[Fields], events: list[Event]) -> list[Fields]:
     """The lines of steps that no later start of a script has repeated."""
-    rewinds = [(event.t, event.fields["step"]) for event in events if event.rank == 0 and _rewinds(event.fields)]
-    return [
-        row
-        for row in rows
-        if not any((number(row.get("t")) or 0.0) < t and (number(row.get("step")) or 0.0) > step for t, step in rewinds)
-    ]
+    stays = _staying((event.t, event.fields["step"]) for event in events if event.rank == 0 and _rewinds(event.fields))
+    return [row for row in rows if stays(number(row.get("t")) or 0.0, number(row.get("step")) or 0.0)]
+
+
+def _staying(rewinds: Iterable[tuple[float, float]]) -> Callable[[float, float], bool]:
+    """Whether no later start repeats a step that was told of then. `rewinds`: when each began, and after which step."""
+    ordered = sorted(rewinds)
+    times = [at for at, _ in ordered]
+    lowest = [MOST, *accumulate((step for _, step in reversed(ordered)), min)]
+    return lambda at, step: step <= lowest[len(times) - bisect_right(times, at)]
 
 
 def _rewinds(row: Fields) -> bool:
@@ -211,14 +207,13 @@ def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], d
     times: dict[int, list[StepTime]] = {}
     launchers = Launchers()
     for rank in sorted(files):
-        last, steps = 0.0, dict[int, StepTime]()
+        last = 0.0
         rows: list[StepTime | Fields] = _in_order(files[rank], notes, share, _step_or_event)
+        stays = _staying((at, row["step"]) for at, row in enumerate(rows) if isinstance(row, dict) and _rewinds(row))
+        steps = {row.step: row for at, row in enumerate(rows) if isinstance(row, StepTime) and stays(at, row.step)}
         for row in rows:
             if isinstance(row, StepTime):
-                steps[row.step] = row
                 continue
-            if _rewinds(row):
-                steps = {step: time for step, time in steps.items() if step <= row["step"]}
             last = number(row.get("t")) or last
             # Where nodes go on without others, ranks change their numbers, and their files keep theirs.
             own = row["rank"] if type(row.get("rank")) is int else rank
@@ -282,9 +277,8 @@ def _by_node(
         return None
 
     by_node: dict[str, list[Fields]] = {}
-    within = [place / name for place in apart.folders(folder)]
-    paths = [path for place in within if not place.is_symlink() for path in children(place)]
-    for path in [path for path in paths if path.suffix == ".jsonl"][:MOST_NODES]:
+    paths = [path for place in apart.folders(folder) for path in children(place / name)]
+    for path in [path for path in paths if path.suffix == ".jsonl"]:
         for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)
     return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in by_node.items()}

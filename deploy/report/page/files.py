@@ -20,10 +20,10 @@ from ...job.again import command_of
 from ...run.files import own_files
 from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
-from .data import RunData, number
+from .data import RunData
 from .lines import children
 
-ROWS = 200
+ROWS, LOGS = 200, 2000
 LINES, WIDEST = 40, 400
 _TAIL_BYTES = 64 << 10
 LISTED = (
@@ -49,9 +49,8 @@ def last_lines(run: RunData) -> list[dict[str, Any]]:
     `source`: the file in the run folder that has all of it.
     """
     failed = run.outcome.get("verdict") == "failed"
-    culprit = number(run.outcome.get("rank")) if failed else None
-    ranks = dict.fromkeys([*([] if culprit is None else [int(culprit)]), *([0] if run.script else [])])
-    return [last for rank in ranks if (last := _of_rank(run, rank))["lines"]]
+    ranks = dict.fromkeys([run.outcome.get("rank") if failed else None, 0 if run.script else None])
+    return [last for rank in ranks if rank is not None and (last := _of_rank(run, rank))["lines"]]
 
 
 def _of_rank(run: RunData, rank: int) -> dict[str, Any]:
@@ -84,27 +83,22 @@ def _readable(lines: list[str]) -> list[str]:
     return [words.shortened(line, WIDEST) for line in readable[-LINES:]]
 
 
-def listed(folder: Path) -> tuple[list[tuple[str, str, str]], int]:
-    """The files and folders of the run that the page links: name, link and size; and how many it leaves out."""
+def listed(folder: Path) -> list[tuple[str, str, str]]:
+    """The files and folders of the run that a page may link: name, link and size."""
     logs = _names(folder / "logs", lambda path: path.suffix == ".log")
     ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
-    files = [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
-    return files[:ROWS], max(0, len(files) - ROWS)
+    return [(name, quote(name, errors="replace"), size) for name in wanted if (size := _size(folder / name))]
 
 
 def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
     """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
-    remains: object = run.outcome.get("kept")
-    by_node = list(remains.items())[:ROWS] if isinstance(remains, dict) else []
     rows = [
-        (node, f"{words.several(int(files), 'file')}, {words.amount(size)}")
-        for node, each in by_node
-        if isinstance(each, dict)
-        and (files := number(each.get("files")))
-        and (size := number(each.get("bytes"))) is not None
-    ]
-    hosts = ",".join(map(str, run.own.get("hosts") or ())) if backend_of(run.own) == HOSTS else ""
+        (node, f"{words.several(each['files'], 'file')}, {words.amount(each['bytes'])}")
+        for node, each in run.outcome.get("kept", {}).items()
+        if each["files"]
+    ][:ROWS]
+    hosts = ",".join(run.own.get("hosts", ())) if backend_of(run.own) == HOSTS else ""
     return rows, f"{command_of('fetch', hosts=hosts)} {run.folder.name}" if hosts else ""
 
 

@@ -69,7 +69,7 @@ def summary(run: RunData) -> Summary:
         samples=number(last.get("samples")),
         seconds=_first(end.get("seconds"), _spent(run, start)),
         speed=_first(end.get("samples_per_s"), median(speeds) if speeds else None),
-        nodes=_nodes(run),
+        nodes=run.record.get("nodes") or list(dict.fromkeys(event.node for event in run.events if event.node)),
         start=start,
     )
 
@@ -110,33 +110,26 @@ def _culprit(end: Fields) -> str:
 
 
 def _spent(run: RunData, start: float | None) -> float | None:
-    """Seconds from the start to the last sign of life."""
+    """Seconds from the last start to the last sign of life."""
     newest = [number(row.get("t")) or 0.0 for row in run.metrics[-1:]]
     last = max([event.t for event in run.events] + newest, default=0.0)
+    start = (run.record.get("starts") or [{}])[-1].get("t", start)
     return None if start is None or last <= start else last - start
 
 
 def _start(run: RunData) -> float | None:
-    recorded = number(run.record.get("started"))
-    return recorded or min((event.t for event in run.events if event.t), default=None)
-
-
-def _nodes(run: RunData) -> list[str]:
-    listed = run.record.get("nodes")
-    if isinstance(listed, list):
-        return [str(name) for name in listed]
-    return list(dict.fromkeys(event.node for event in run.events if event.node))
+    return run.record.get("started") or min((event.t for event in run.events if event.t), default=None)
 
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
     """What to type next, each with what it is for; nothing where this machine did not record the run."""
-    rank, cause, rows = number(run.outcome.get("rank")), Cause.of_slug(run.outcome.get("cause")), []
+    rank, cause, rows = run.outcome.get("rank"), Cause.of_slug(run.outcome.get("cause")), []
     if end.verdict == "stopped":
         before = trouble_before(run.story)
         rank, cause = (before.rank, before.cause) if before else (None, None)
     if run.own and rank is not None:
         where: dict[str, Any] = {"run": run.folder.name, "rank": f"{rank:.0f}"}
-        where |= {"hosts": ",".join(map(str, run.own["hosts"]))} if run.own.get("hosts") else {}
+        where |= {"hosts": ",".join(run.own["hosts"])} if run.own.get("hosts") else {}
         rows.append((f"Log of rank {rank:.0f}", command_of("logs", **where)))
     if run.own and cause and cause.entry:
         rows.append(("What that means", f"{READ} {cause.entry}"))
@@ -145,42 +138,38 @@ def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
 
 def again(record: Fields) -> str:
     """The command that repeats the run on its backend; empty if the record does not say."""
-    given = record.get("arguments")
-    if not isinstance(given, list):
+    if "arguments" not in record:
         return ""
     if backend_of(record) == SLURM:
-        return f"muster {record.get('again') or ''}"
-    given = as_given([str(word) for word in given], record.get("bare") is True)
+        return f"muster {record.get('again', '')}"
+    given = as_given(record["arguments"], record.get("bare", False))
     options, typed = last_words(given) if record.get("script") else (Options(args=shlex.join(given)), "")
-    more = " ".join(filter(None, [str(record.get("again") or ""), typed]))
+    more = " ".join(filter(None, [record.get("again"), typed]))
     if hosts := record.get("hosts"):
         cluster = record.get("cluster")
-        where: dict[str, Any] = {"cluster": str(cluster)} if cluster else {"hosts": ",".join(map(str, hosts))}
+        where: dict[str, Any] = {"cluster": cluster} if cluster else {"hosts": ",".join(hosts)}
         return command_of("deploy", options, more, **where)
-    workers = number(record.get("workers"))
-    where = {"backend": str(backend_of(record) or ""), "workers": "" if workers is None else f"{workers:.0f}"}
+    where = {"backend": backend_of(record) or "", "workers": str(record.get("workers", ""))}
     return command_of("up", options, more, **where)
 
 
-def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """The large numbers of the page that the run has, each with its caption."""
+def figures(run: RunData, end: Summary) -> list[tuple[object, str]]:
+    """The large numbers of the page, each with its caption; those that the run lacks are empty."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
-    starts = run.record.get("starts")
-    times = len(starts) if isinstance(starts, list) and run.outcome else 1
-    took = f"in the last of {times} starts" if times > 1 else "from the first rank to the end"
+    times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
+    took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
     step = reached if run.script else 0
     repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
     more = ", including repeated steps" if repeats else ""
-    rows = [
+    return [
         (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
         (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),
         (None if end.seconds is None else words.duration(end.seconds), took),
         (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
-        (str(len(end.nodes)) if end.nodes else None, "node" if len(end.nodes) == 1 else "nodes"),
+        (len(end.nodes), "node" if len(end.nodes) == 1 else "nodes"),
     ]
-    return [(value, name) for value, name in rows if value]
 
 
 def _loss_name(run: RunData, end: Summary, reached: int) -> str:
@@ -192,16 +181,14 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
     return f"{name}{finite} loss" + (f", at step {end.loss_step:,} of {reached:,}" if end.loss_step < reached else "")
 
 
-def facts(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """Where the run was, and what it was: name and value."""
+def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
+    """Where the run was, and what it was: name and value, empty where it is not known."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
-    backend, why = str(backend_of(run.record) or ""), str(run.record.get("why") or "")
-    given = run.record.get("arguments") if run.script else None
-    rows = [
-        ("Script", as_typed([str(word) for word in given]) if isinstance(given, list) else None),
+    backend, why = backend_of(run.record) or "", run.record.get("why", "")
+    return [
+        ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
         ("Started", words.date(end.start) if end.start else None),
     ]
-    return [(name, str(value)) for name, value in rows if value]

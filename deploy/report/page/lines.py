@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -74,15 +74,11 @@ class Share:
     def objects(self, path: Path, notes: list[str], read: Callable[[dict[str, Any]], T | None]) -> list[T]:
         """What `read` makes of each line's object, without None. It counts and drops torn lines."""
         part = LinesRead()
-        try:
+        with noting(path, notes):
             size = path.lstat().st_size
             part = self._known_part(path, size)
             for line in self._lines(path, size, part, notes):
                 part.add(line, path.name, read)
-        except FileNotFoundError:
-            notes.append(f"{path.name}{MISSING}")
-        except OSError as error:
-            notes.append(f"{path.name}: cannot be read: {error.strerror}")
         if part.rest:
             part = replace(part, objects=[*part.objects])
             part.add(part.rest, path.name, read)
@@ -142,10 +138,21 @@ class Share:
             yield b""  # for the reader to look at the time
 
 
-def children(folder: Path) -> list[Path]:
-    """The paths in a folder, by name; empty if it is not a folder or cannot be read."""
+@contextmanager
+def noting(path: Path, notes: list[str]) -> Iterator[None]:
+    """Note that a file is missing, or cannot be read."""
     try:
-        return sorted(islice(folder.iterdir(), _MOST_FILES))
+        yield
+    except FileNotFoundError:
+        notes.append(f"{path.name}{MISSING}")
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read: {error.strerror}")
+
+
+def children(folder: Path) -> list[Path]:
+    """The paths in a folder, by name; empty if it is a link or no folder, or cannot be read."""
+    try:
+        return [] if folder.is_symlink() else sorted(islice(folder.iterdir(), _MOST_FILES))
     except OSError:
         return []
 

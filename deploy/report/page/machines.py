@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from operator import itemgetter
-from statistics import mean
+from statistics import fmean, mean
 from typing import Any
 
 from ...core import text as words
@@ -31,6 +32,20 @@ def kinds(names: Sequence[str]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name)
 
 
+def seconds_of(rows: Sequence[Fields]) -> list[float]:
+    """How long each line of a node counts: a long run has ever fewer. A line beside a pause does not count for it."""
+    between = [max(1e-3, after["t"] - row["t"]) for row, after in pairwise(rows)] or [1.0]
+    return [min(pair) for pair in zip([between[0], *between], [*between, between[-1]], strict=True)]
+
+
+def mean_use(rows: Sequence[Fields], use: Callable[[Fields], float | None]) -> float | None:
+    """The mean over the time of a node's lines; None if none of them knows it."""
+    known = [
+        (value, seconds) for row, seconds in zip(rows, seconds_of(rows), strict=True) if (value := use(row)) is not None
+    ]
+    return fmean(*zip(*known, strict=True)) if known else None
+
+
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
     """The nodes that the page shows, and the number of the others; empty if no node wrote two lines.
 
@@ -50,6 +65,7 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
         {
             "node": node,
             **_heat([((row["t"] - begin) / (span or 1.0), use(row)) for row in rows], cells),
+            "mean": "" if (known := mean_use(rows, use)) is None else f"{known:.0f} %",
             "facts": _facts(rows),
             "charts": _charts(
                 rows[:: -(-len(rows) // most)], lambda row: (row["t"] - begin) / scale, unit, len(shown) > FEW
@@ -87,11 +103,7 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str,
         before = level
     known = [value for _, value in points if value is not None]
     ends = f"{min(known):.0f} to {max(known):.0f} %" if known else "not known"
-    return {
-        "paths": [*filter(itemgetter(1), paths.items())],
-        "mean": f"{mean(known):.0f} %" if known else "",
-        "ends": ends,
-    }
+    return {"paths": [*filter(itemgetter(1), paths.items())], "ends": ends}
 
 
 def _charts(shown: Sequence[Fields], time: Callable[[Fields], float], unit: str, means_alone: bool) -> str:
@@ -151,16 +163,13 @@ def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float], means_a
 
 
 def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
-    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them."""
+    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them; empty if not."""
     last = rows[-1]
-    names = [str(gpu.get("name", "")) for gpu in last.get("gpus", [])]
-    reasons: dict[str, int] = {}
-    for row in rows:
-        for reason in {reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])}:
-            reasons[reason] = reasons.get(reason, 0) + 1
-    slowed = [f"{reason} {words.percent(count / len(rows))} of the time" for reason, count in sorted(reasons.items())]
-    facts = [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
-    return [(name, value) for name, value in facts if value]
+    names = [gpu.get("name", "") for gpu in last.get("gpus", [])]
+    throttled = [{reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])} for row in rows]
+    shares = {why: fmean([why in each for each in throttled], seconds_of(rows)) for why in set().union(*throttled)}
+    slowed = [f"{reason} {words.percent(share)} of the time" for reason, share in sorted(shares.items())]
+    return [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
 
 
 def _points(rows: Sequence[Fields], name: str, time: Callable[[Fields], float], scale: float = 1.0) -> list[Point]:

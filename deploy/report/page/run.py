@@ -15,7 +15,7 @@ from ...core.errors import DeployError
 from ...job.again import command_of
 from ...run.files import code, own_files, record
 from . import files, head, machines, render, scalars, steps, timeline
-from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, smoothed
+from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, running_mean
 from .data import MOST_READ, Fields, RunData, column, load, number
 from .lines import LinesRead
 
@@ -75,7 +75,7 @@ def build(
     listed = files.listed(run_dir)
     return render.page(
         "run.html",
-        str(run.record.get("id") or run_dir.name),
+        run.record.get("id") or run_dir.name,
         ["page.css"],
         LIVE if live else SCRIPTS,
         TO_THE_BOARD if live else "",
@@ -99,9 +99,10 @@ def build(
         code=_code(code.read(run_dir)),
         sent=_sent(run),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
-        files=listed,
+        files=listed[: files.ROWS],
+        more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),
-        logs=[link for name, link, _ in listed[0] if name.startswith("logs/")],
+        logs=[link for name, link, _ in listed if name.startswith("logs/")][: files.LOGS],
     )
 
 
@@ -174,7 +175,7 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     """A line; with many values, a running mean with the values faint behind it."""
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
-    return [Series(name, points, "faint"), Series("running mean", smoothed(points), "mean", derived=True)]
+    return [Series(name, points, "faint"), Series("running mean", running_mean(points), "mean", derived=True)]
 
 
 def _document(fields: Fields) -> list[str]:
@@ -192,7 +193,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
     facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     lines = known.diff.split("\n") if known.diff else []
     return {
-        "facts": [(name, value) for name, value in facts if value],
+        "facts": facts,
         "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
         "whole": len(lines) <= DIFF_LINES and not known.cut,
     }
@@ -200,7 +201,7 @@ def _code(known: code.Code | None) -> dict[str, Any]:
 
 def _sent(run: RunData) -> list[tuple[str, str]]:
     """What each host got when the run began, and from whom."""
-    given = list((run.record.get("sources") or {}).items())
+    given = list(run.record.get("sources", {}).items())
     rows = [
         (host, ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items()))
         for host, sources in given[:SENT]

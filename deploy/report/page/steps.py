@@ -59,12 +59,10 @@ def stragglers(means: list[Mean]) -> list[Mean]:
 
 
 def verdict(means: list[Mean]) -> str:
-    """One sentence: who the straggler is, what it is slow at, and what that costs the others."""
+    """One sentence of several ranks: who the straggler is, what it is slow at, and what that costs the others."""
     slow = stragglers(means)
     if not slow:
-        return "No straggler: " + (
-            "one rank waits for no other." if len(means) < 2 else "the ranks wait about as long as each other."
-        )
+        return "No straggler: the ranks wait about as long as each other."
     rest = [rank for rank in means if rank not in slow]
     usual_wait = median(rank.wait for rank in rest)
     first = min(slow, key=lambda rank: rank.wait)

@@ -69,7 +69,7 @@ class TimelineLine:
     title: str
     detail: str
     style: str = ""
-    ranks: list[int] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
     lines: list[TimelineLine] = field(default_factory=list)
     clock: str = ""
 
@@ -105,10 +105,11 @@ def _listed(events: list[Event]) -> list[TimelineLine]:
     listed: list[TimelineLine] = []
     latest: dict[tuple[str, str, str], TimelineLine] = {}
     begun: dict[str, set[int | None]] = {"started": set(), "began": set()}
-    again: set[str] = set()
+    again, is_planned = set[str](), False
     for event in events:
-        if event.kind not in KINDS or (event.kind == "plan" and any(line.kind == "plan" for line in listed)):
+        if event.kind not in KINDS or (event.kind == "plan" and is_planned):
             continue  # a later start of the ranks says from which step
+        is_planned |= event.kind == "plan"
         if (ranks := begun.get(event.kind)) is not None:
             again |= {event.kind} if event.rank in ranks else set()
             ranks.add(event.rank)
@@ -119,7 +120,7 @@ def _listed(events: list[Event]) -> list[TimelineLine]:
             continue
         before = latest.get((event.kind, line.title, line.detail))
         if before and event.t - before.t <= TOGETHER_S and event.rank is not None and event.rank not in before.ranks:
-            before.ranks.append(event.rank)
+            before.ranks.add(event.rank)
             continue
         latest[event.kind, line.title, line.detail] = line
         listed.append(line)
@@ -152,7 +153,7 @@ def _line(event: Event, again: bool) -> TimelineLine:
     bad = (event.kind == "ended" and fields.get("code")) or end in ("failed", "refused")
     warn = again or fields.get("grave") is True
     style = "bad" if bad else "warn" if warn else GRAVE.get(event.kind, event.kind)
-    ranks = [] if event.rank is None else [event.rank]
+    ranks = set() if event.rank is None else {event.rank}
     return TimelineLine(event.t, event.kind, f"{title} again" if again else title, detail, style, ranks)
 
 

@@ -52,8 +52,8 @@ def test_sizes_and_seconds_are_formatted_in_one_file():
 @pytest.mark.parametrize(
     ("shown", "wanted"),
     [
-        ([text.figure(value) for value in (0, 0.08123, 5410, 1.23e-7, -2.5, 1e15)],
-         ["0", "0.0812", "5,410", "1.23e-07", "-2.50", "1.00e+15"]),
+        ([text.figure(value) for value in (0, 0.08123, 5410, 1.23e-7, -2.5, 1e15, float("inf"))],
+         ["0", "0.0812", "5,410", "1.23e-07", "-2.50", "1.00e+15", "inf"]),
         ([text.count(1796.6), text.several(1, "node"), text.several(2000, "node")], ["1,797", "1 node", "2,000 nodes"]),
         ([text.percent(share) for share in (0.5, 0.99999, 0.999, 1, 1.5)],
          ["50.0 %", "99.9 %", "99.9 %", "100.0 %", "150.0 %"]),

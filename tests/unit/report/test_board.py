@@ -12,6 +12,7 @@ import pytest
 
 from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
+from deploy.report.page import run as page
 from deploy.run.files import code, own_files
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
@@ -109,6 +110,14 @@ def test_what_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     assert listed["a"]["loss"] == 0.5
 
 
+def test_a_clock_that_is_set_back_hides_no_run_that_goes_on_again(tmp_path):
+    sample(tmp_path / "a")
+    board = runs.Runs(tmp_path)
+    assert board.rows(NOW)[0]["ended"]
+    (tmp_path / "a/outcome.json").unlink()
+    assert not board.rows(NOW - 3600)[0]["ended"]
+
+
 def test_a_browser_that_has_the_newest_gets_nothing(tmp_path):
     sample(tmp_path / "a")
     board = answers.Board(tmp_path)
@@ -142,6 +151,16 @@ WAYS = {
     "a line is longer than any": lambda text, more: text + "x" * (3 << 20) + "\n" + more,
     "it has no end": lambda text, more: text + more + "x" * 300_000,
 }
+
+
+def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(tmp_path):
+    sample(tmp_path / "a")
+    for rank in range(250):
+        (tmp_path / f"a/logs/rank-{rank}.log").write_text("hello\n")
+    shown = page.build(tmp_path / "a", live=1 << 20)
+    assert "<option>logs/rank-249.log</option>" in shown
+    assert ">logs/rank-249.log</a>" not in shown
+    assert "more are in the folder" in shown
 
 
 @pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)

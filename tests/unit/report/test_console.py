@@ -163,6 +163,15 @@ def test_the_loss_line_gives_way_before_it_is_cut(width: int) -> None:
     assert 6 <= sum(letter in "▁▂▃▄▅▆▇█" for letter in metrics) <= 24
 
 
+@pytest.mark.parametrize(("loss", "shown"), [(1.7e308, "1.7e+308"), (1e30, "1e+30"), (123456.0, "123456.00")])
+def test_a_loss_that_grows_beyond_all_bounds_is_short_in_the_view_and_ends_nothing(loss: float, shown: str) -> None:
+    state = training()
+    for step in range(601, 700):
+        state.apply({"kind": "metrics", "t": 3.0, "step": step, "loss": loss})
+    assert f" {shown} " in rendered(state)[6]
+    assert f"loss {shown} " in lines.progress_line(state)
+
+
 def test_text_from_a_node_is_never_markup() -> None:
     state = training()
     state.apply({"kind": "checkpoint_failed", "t": 2.0, "step": 3, "message": "[/data] is full [red]:rocket:[node-1]"})
@@ -334,7 +343,7 @@ def test_runs_are_listed_in_columns() -> None:
         ([1.0], 3, "▁▁▁"),
         ([5.0, 5.0], 2, "▁▁"),
         ([8.0, 0.0], 4, "██▁▁"),
-        ([float("nan"), float("inf")], 4, ""),
+        ([float("nan"), float("inf"), 1.5e308, -1.5e308], 4, ""),
         ([], 4, ""),
     ],
 )

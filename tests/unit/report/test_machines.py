@@ -9,7 +9,7 @@ from rich.console import Console as RichConsole
 
 from deploy.core.errors import BadAnswer
 from deploy.core.facts import NodeState
-from deploy.report import text
+from deploy.report import compare, text
 from deploy.report.console import view
 from deploy.report.page import machines, run
 from deploy.run import events
@@ -74,10 +74,31 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     assert len(run.build(tmp_path)) < 1_500_000
 
 
+def test_how_many_hosts_the_page_leaves_out_is_said(tmp_path):
+    plain_run(tmp_path)
+    for number in range(machines.NODES + 3):
+        lines = [{"t": START + t, "node": f"gpu-{number}", "cpu_percent": 1.0} for t in (1, 2)]
+        write_lines(tmp_path / f"telemetry/gpu-{number}.jsonl", lines)
+    assert "3 more nodes are in telemetry/" in Page(run.build(tmp_path)).text
+
+
 def test_a_host_that_says_nothing_for_a_while_has_a_gap(tmp_path):
     cells = machines._heat([(0.0, 100.0), (0.05, None), (0.5, 1.0)], 10)
     assert dict(cells["paths"]) == {4: "M0 .5h1h1", 0: "M5 .5h1h1"}
     assert machines._heat([], 4)["paths"] == []
+
+
+def test_a_mean_is_over_the_time_and_not_over_the_lines_of_which_a_start_has_more(tmp_path):
+    """A third of a minute idle and slowed by heat, then two thirds at work; and a second start a day later."""
+    plain_run(tmp_path)
+    early = [line(t, gpus=[gpu(0, use_percent=0.0, throttled=["heat"])]) for t in range(20)]
+    late = [line(t, gpus=[gpu(0, use_percent=90.0)]) for t in (*range(20, 61, 5), 86_400, 86_401)]
+    write_lines(tmp_path / "telemetry/master.jsonl", [*early, *late])
+    shown = Page(run.build(tmp_path)).text
+    assert "GPU use of master: 0 to 90 % 61 %" in shown
+    assert "heat 31.7 % of the time" in shown
+    compared = {row.name: row.values for row in compare.compare([tmp_path, tmp_path]).numbers}
+    assert compared["GPU use"][0] == "61.4 %"
 
 
 @pytest.mark.parametrize("lines", [[], [line(1)], [line(1), {"t": "x"}], ["x", None]])

@@ -220,6 +220,15 @@ def test_charts_take_the_last_value_for_a_step(shown):
     assert series_of(shown, "accuracy")[-1] == [600, 98.89]
 
 
+def test_each_step_has_its_point_where_steps_count_tokens(tmp_path):
+    """Rounded to seven digits, three of them were one, in the table and in the CSV."""
+    sample(tmp_path)
+    steps = [12_345_678_901, 12_345_678_902, 12_345_678_950]
+    write_lines(tmp_path / "metrics.jsonl", [{"t": START, "step": step, "loss": 1.0} for step in steps])
+    shown = Page(run.build(tmp_path))
+    assert series_of(shown, "training") == [[step, 1] for step in steps]
+
+
 def test_resume_is_marked_on_every_chart_over_the_run(shown):
     assert len([a for a in shown.having(class_="mark") if a["style"].startswith("left:")]) == 4
     assert "Resumed at step 300" in shown.text
@@ -318,16 +327,28 @@ def test_torn_lines_are_said_and_the_rest_is_shown(tmp_path):
         b'{"step": 5, "eval": {"loss": "a", "accuracy": 1e999}, "kind": "evaluated", "values": [1]}',
         b'{"step": 1e400, "loss": NaN, "t": 1e300, "kind": "outcome"}',
         b'{"step": -5, "loss": -1e308, "t": -1e300, "kind": "plan", "lr": 1e-320, "nodes": 5}',
+        b'{"step": 1, "loss": 5e-324, "t": 1, "seconds": 5e-324}\n{"step": 2, "loss": 1, "t": 2}\n',
+        b'{"node": "a", "t": 1, "gpus": [{"index": 0, "power_w": 0}]}\n'
+        b'{"node": "a", "t": 2, "gpus": [{"index": 0, "power_w": 5e-324}]}\n',
         b'{"step": ' + b"9" * 400 + b', "kind": "started", "attempt": "x"}',
     ],
 )
 def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     sample(tmp_path)
+    write_lines(tmp_path / "telemetry/master.jsonl", [])
     files = [path for path in tmp_path.rglob("*.json*") if "checkpoints" not in path.parts]
     assert len(files) > 10
     for path in files:
         path.write_bytes(rubbish)
     Page(run.build(tmp_path))
+
+
+@pytest.mark.parametrize("sources", [True, [1], "x" * 9, {"a": {"b": "c"}}, {"a": {"b": -1}}])
+def test_an_odd_field_of_a_record_is_left_out(tmp_path, sources):
+    sample(tmp_path)
+    record = json.loads((tmp_path / "record.json").read_text())
+    write(tmp_path / "record.json", {**record, "sources": sources, "starts": [[]], "arguments": 5, "nodes": {"a": 1}})
+    assert "What was sent" not in Page(run.build(tmp_path)).text
 
 
 @pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
@@ -386,6 +407,24 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
     record = json.loads((tmp_path / "record.json").read_text())
     write(tmp_path / "record.json", {**record, "starts": [{}, {}]})
     assert Page(run.build(tmp_path)).pairs["in the last of 2 starts"] == "29.8 s"
+
+
+@pytest.mark.parametrize(
+    ("starts", "name", "shown"),
+    [
+        ([START - 86_400, START + 20], "in the last of 2 starts", "8.5 s"),
+        ([START], "from the first rank to its last sign of life", "28.5 s"),
+    ],
+)
+def test_without_an_end_the_seconds_are_those_since_the_last_start_and_no_end_is_claimed(tmp_path, starts, name, shown):
+    """As on the board's list; a pause of a day between two starts is none of them."""
+    sample(tmp_path)
+    for path in [tmp_path / "outcome.json", *(tmp_path / "ranks").glob("*")]:
+        lines = [line for line in path.read_text().splitlines(True) if '"outcome"' not in line]
+        path.write_text("".join(lines)) if path.suffix == ".jsonl" else path.unlink()
+    record = json.loads((tmp_path / "record.json").read_text())
+    write(tmp_path / "record.json", {**record, "started": starts[0], "starts": [{"t": t} for t in starts]})
+    assert Page(run.build(tmp_path)).pairs[name] == shown
 
 
 @pytest.mark.long

@@ -88,6 +88,21 @@ def test_the_matrix_has_every_pair_and_marks_those_that_failed():
     }
 
 
+def test_in_a_terminal_each_column_stands_below_its_host():
+    """However short the names are, and however long what is said of a pair."""
+    seen = rated(answers(), (HOSTS[0], HOSTS[1]))
+    for lines, unknown in ((preflight_text.matrix(seen), "-"), (preflight_text.heat(seen), "-")):
+        tables = [lines[at : at + len(HOSTS) + 1] for at in range(0, len(lines), len(HOSTS) + 1)]
+        for head, *rows in tables:
+            places = [head.index(f" {host} ") + 1 for host in HOSTS]
+            for host, row in zip(HOSTS, rows, strict=True):
+                assert row.startswith(f"from {host}")
+                assert all(row[place] != " " and row[place - 1] == " " for place in places)
+                assert row[places[HOSTS.index(host)]] == unknown
+    assert " 100 █ " in preflight_text.heat(seen)[1]
+    assert preflight_text.heat(answers()) == []
+
+
 def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
     html = page(rated(answers(), ("a", "b")))
     shades = {title: float(shade) for shade, title in re.findall(r"--slow:([\d.]+)\" title=\"([^\"]+)", html)}

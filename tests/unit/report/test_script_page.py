@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -185,12 +186,14 @@ def test_the_code_is_its_commit_and_the_diff(tmp_path):
     assert len(shown.scripts) == 1
 
 
-def test_a_link_in_the_place_of_logs_or_work_is_not_followed(tmp_path):
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
     folder, other = tmp_path / "r", tmp_path / "other"
     plain_run(folder)
     other.mkdir()
     (other / "rank-0.log").write_text("not for this page")
-    for name in ("logs", "work"):
+    write_lines(other / "rank-0.jsonl", [event(0, 1.0, kind="stopping", message="not for this page")])
+    write(other / "master.json", {"t": START, "node": "not for this page"})
+    for name in ("logs", "work", "ranks", "nodes", "telemetry"):
         for path in (folder / name).glob("*"):
             path.unlink()
         if (folder / name).exists():
@@ -215,6 +218,20 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert loaded.times[0][-1].step == (16 if known else 20)
     names = [name for _, name in head.figures(loaded, head.summary(loaded))]
     assert ("steps, including repeated steps" in names) == (not known)
+
+
+def test_a_page_of_many_programs_plans_and_ranks_is_there_in_seconds(tmp_path):
+    """A shell script that starts a program for each of thousands of files is such a run."""
+    losses = [{"t": START + i, "step": i, "loss": 1.0} for i in range(20_000)]
+    write_lines(tmp_path / "metrics.jsonl", losses)
+    begun = [event(0, i, kind="continues", step=i, before=i, known=True, another=True) for i in range(5_000)]
+    ranks = [event(rank, 6_000.0, kind="started") for rank in range(10_000)]
+    stops = [event(0, 6_001.0, kind="stopping", step=i) for i in range(10_000)]
+    plans = [event(0, 6_002.0, kind="plan", recipe="digits") for _ in range(10_000)]
+    write_lines(tmp_path / "ranks/rank-0.jsonl", [*begun, *ranks, *stops, *plans])
+    began = time.thread_time()
+    run.build(tmp_path)
+    assert time.thread_time() - began < 10
 
 
 @pytest.mark.parametrize("before", [True, False])

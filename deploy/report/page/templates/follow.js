@@ -3,7 +3,7 @@ function follow(address, take, pause = () => 1000) {
   const told = document.querySelector(".told");
   let mark = "";
   const look = async () => {
-    if (!document.hidden) {
+    if (!document.hidden && !document.querySelector(":active")) { // nothing changes under a mouse that draws
       try {
         const answer = await fetch(`${address}?have=${mark}`);
         if (answer.status === 200) { await take(answer); mark = answer.headers.get("ETag"); }

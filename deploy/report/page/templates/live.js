@@ -4,24 +4,28 @@
   const main = document.querySelector("main");
   const sources = new Map([...main.children].map((part) => [part.id, part.outerHTML]));
 
+  // What a reader does in a part goes on in the next one: what has the focus, and how far something is scrolled.
+  const reached = (part) => [...part.querySelectorAll("a, button, input, select, summary, [tabindex]")];
+  const scrolled = (part) => [...part.querySelectorAll("pre, .values")];
+  const place = ({ scrollHeight, clientHeight, scrollTop }) => (scrollHeight - clientHeight - scrollTop > 4 ? scrollTop : scrollTop ? scrollHeight : null);
+
   const take = (source) => {
     const other = new DOMParser().parseFromString(source, "text/html").querySelector("main");
     const parts = [...other.children], ids = new Set(parts.map((part) => part.id));
     for (const old of [...main.children]) if (!ids.has(old.id)) { sources.delete(old.id); old.remove(); }
-    parts.forEach((part, place) => {
+    parts.forEach((part, index) => {
       const old = [...main.children].find((each) => each.id === part.id), text = part.outerHTML;
       if (old && sources.get(part.id) === text) return;
       sources.set(part.id, text);
       const key = (summary) => summary.dataset.key || summary.textContent;
       const open = new Map([...(old?.querySelectorAll("details > summary") || [])].map((each) => [key(each), each.parentNode.open]));
       for (const each of part.querySelectorAll("details > summary")) each.parentNode.open = open.get(key(each)) ?? each.parentNode.open;
-      const focus = old && [...old.querySelectorAll(".plot")].indexOf(document.activeElement);
-      const behind = [...(old?.querySelectorAll("pre") || [])].map((each) => each.scrollHeight - each.clientHeight - each.scrollTop > 4 ? each.scrollTop : null);
-      if (old) old.replaceWith(part); else main.insertBefore(part, main.children[place] || null);
+      const focus = old ? reached(old).indexOf(document.activeElement) : -1, behind = old ? scrolled(old).map(place) : [];
+      if (old) old.replaceWith(part); else main.insertBefore(part, main.children[index] || null);
       enhance(part);
       addLogs(part);
-      part.querySelectorAll("pre").forEach((each, at) => { if (typeof behind[at] === "number") each.scrollTop = behind[at]; });
-      if (focus >= 0) part.querySelectorAll(".plot")[focus]?.focus();
+      scrolled(part).forEach((each, at) => { if (typeof behind[at] === "number") each.scrollTop = behind[at]; });
+      if (focus >= 0) reached(part)[focus]?.focus({ preventScroll: true });
     });
   };
   setTimeout(() => follow("", async (answer) => take(await answer.text())), 1000);

@@ -20,14 +20,7 @@ function shape(name, attributes, parts = []) {
 const picture = (viewBox, parts) => shape("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
 
-function nearest(points, x) {
-  let from = 0, to = points.length - 1;
-  while (to - from > 1) {
-    const middle = (from + to) >> 1;
-    if (points[middle][0] < x) from = middle; else to = middle;
-  }
-  return x - points[from][0] < points[to][0] - x ? points[from] : points[to];
-}
+const nearest = (points, x) => points.reduce((one, other) => (Math.abs(other[0] - x) <= Math.abs(one[0] - x) ? other : one));
 
 function runningMean(points, percent) {
   const half = Math.round((points.length * percent) / 200);
@@ -40,13 +33,14 @@ function runningMean(points, percent) {
   });
 }
 
-// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten or equal parts.
+// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten where there are several.
 function ticks(low, high, wanted, log) {
   if (log) {
-    const all = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++)
+    const all = [], every = Math.ceil(Math.log10(high / low) / 8);
+    for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += every)
       for (const factor of high / low > 3000 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
-    return all.filter((tick) => tick >= low && tick <= high);
+    const inside = all.filter((tick) => tick >= low && tick <= high);
+    if (inside.length > 1) return inside;
   }
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
@@ -140,6 +134,11 @@ class Chart {
     }
     for (const tick of ticks(low, high, 5, false)) label("x", figure(tick), "left", across(tick));
     label("axis", this.plot.dataset.axis, "", 0);
+    for (const each of this.asMade.filter(({ className }) => /^mark/.test(className))) {
+      const x = this.whole[0] + (parseFloat(each.style.left) / 100) * (this.whole[1] - this.whole[0]), mark = each.cloneNode(true);
+      mark.style.left = `${across(x) * 100}%`;
+      if (x >= low && x <= high) labels.push(mark);
+    }
     for (const { each, fine, mean } of lines) {
       if (!fine.length) continue;
       const single = fine.length === 1 || each.style === "dots";
