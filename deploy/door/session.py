@@ -103,6 +103,11 @@ class Session:
         return _PATH(path.rstrip("\n"), "the home there")
 
     @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.host.name
+
+    @property
     def is_open(self) -> bool:
         """Whether its connection stands, as far as anybody knows."""
         return self._masters[0].is_open
@@ -141,7 +146,7 @@ class Session:
         terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
         done = self._done(self._run(argv, input, terms))
         if check and done.code:
-            raise CommandFailed(self.host.name, argv, done)
+            raise CommandFailed(self.name, argv, done)
         return done
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
@@ -163,7 +168,7 @@ class Session:
                 stream.close()
             if silent:
                 words = "; ".join(folder.words for folder in silent[:3])
-                detail = f"{failed.message.removeprefix(f'{self.host.name}: ')}: {words}"
+                detail = f"{failed.message.removeprefix(f'{self.name}: ')}: {words}"
                 return fault("hung", self._where, detail, fix=silent[0].fix)
         return failed
 
@@ -177,7 +182,7 @@ class Session:
         argv = ["cat", "--", remote_path]
         code, out, err = self._run(argv, None, Terms())
         if code:
-            raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
+            raise CommandFailed(self.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
 
     def stream(self, argv: Sequence[str]) -> LineStream:
@@ -196,9 +201,9 @@ class Session:
         except mux.Refused as refused:
             if master.forbids:
                 raise DeployError(
-                    f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
+                    f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
+            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (OSError, EOFError) as failed:
             raise self._gone() from failed
 
@@ -225,7 +230,7 @@ class Session:
         try:
             self._masters[0].forward(here, path)
         except mux.Refused as refused:
-            raise DeployError(f"{self.host.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
+            raise DeployError(f"{self.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
         except (OSError, EOFError) as gone:
             raise self._gone() from gone
         return here
@@ -312,7 +317,7 @@ def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int =
 
     Any other exception, and Ctrl-C, ends this call at once. Work that still runs then ends with its session.
     """
-    return _each({session.host.name: session for session in sessions}, work, cap)
+    return _each({session.name: session for session in sessions}, work, cap)
 
 
 def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:

@@ -29,7 +29,7 @@ class Lacks(NamedTuple):
 
 def bring(session: Session, own: str) -> Lacks | None:
     """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
-    host, (digest, archive) = session.host.name, _packed()
+    host, (digest, archive) = session.name, _packed()
     done = session.run(_SCRIPT("bring-bare", digest, own), input=archive, check=False)
     if done.code:
         words = f"{host}: what runs nodes there cannot be put below ~/.muster: {_last(done)}"

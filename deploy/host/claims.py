@@ -34,7 +34,7 @@ class Claim:
         user, control = audit.who()
         self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
         words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
-        self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
+        self.host, self.name, self.choice, self.lost = session.name, "", Choice(taken="nobody has looked"), False
         self._stream = session.stream(script("claim", *words))
 
     def attempt(self, decide: Callable[[Gpus], Choice], alone: bool = False) -> Choice:

@@ -37,12 +37,12 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
         on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
-    first = [session for session in sessions if session.host.name == containers[0].host]
-    others = [session for session in sessions if session.host.name != containers[0].host]
+    first = [session for session in sessions if session.name == containers[0].host]
+    others = [session for session in sessions if session.name != containers[0].host]
     for group in (first, others):
-        on_all(group, lambda session: _start_one(session, by_host[session.host.name])).all()
-    witnessed = [session for session in sessions if by_host[session.host.name].witness]
-    on_all(witnessed, lambda session: _start_one(session, by_host[session.host.name].witness)).all()
+        on_all(group, lambda session: _start_one(session, by_host[session.name])).all()
+    witnessed = [session for session in sessions if by_host[session.name].witness]
+    on_all(witnessed, lambda session: _start_one(session, by_host[session.name].witness)).all()
 
 
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
@@ -50,7 +50,7 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Re
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
     def undo_one(session: Session) -> str:
-        container = by_host[session.host.name]
+        container = by_host[session.name]
         return session.run(
             commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
         ).out
@@ -138,6 +138,6 @@ def _start_one(session: Session, container: NodeContainer | None) -> None:
         # Our own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
         errors = [line for line in lines if line.startswith("error: ")]
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
-        text = f"{session.host.name}: {container.node} was not started: {cause}"
-        raise DeployError(text, docker_faults.hint(done.err, session.host.name))
+        text = f"{session.name}: {container.node} was not started: {cause}"
+        raise DeployError(text, docker_faults.hint(done.err, session.name))
     audit.note(session, f"{container.run} started {container.name}")

@@ -61,7 +61,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         run, nodes = known_end.choose(wanted, containers.values, sessions)
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
-        members = [session for session in sessions if session.host.name in nodes]
+        members = [session for session in sessions if session.name in nodes]
         interrupts.hold()
         if now:
             _tell_followers(run)

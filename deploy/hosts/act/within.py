@@ -45,10 +45,10 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
         raise UsageError("no command is named", "muster exec --hosts a,b -- nvidia-smi")
     with places(cluster, run, rank) as chosen:
         several = len(chosen) > 1
-        by_host = {place.session.host.name: place for place in chosen}
+        by_host = {place.session.name: place for place in chosen}
 
         def work(session: Session) -> int:
-            name = session.host.name
+            name = session.name
             command = commands.node_program("within", "--", *words)
             return run_beside(by_host[name], command, lambda line: _show(console, name if several else "", line))
 

@@ -101,7 +101,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
-        members = [session for session in sessions if session.host.name in names]
+        members = [session for session in sessions if session.name in names]
         backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
         story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)

@@ -197,8 +197,8 @@ class Reader:
         pattern: str = "",
         source: str = "",
     ) -> None:
-        self._pattern, self.source = pattern, source or session.host.name
-        self.host, self._session = session.host.name, session
+        self._pattern, self.source = pattern, source or session.name
+        self.host, self._session = session.name, session
         self._container, self._since, self._follow, self._log = container, since, follow, log
         self._last, self._read = "", 0
         self.fault: DeployError | None = None

@@ -48,7 +48,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
             return DONE
         if _is_over(chosen, nodes, console):
             return DONE
-        members = [session for session in sessions if session.host.name in nodes]
+        members = [session for session in sessions if session.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
@@ -108,7 +108,7 @@ def _ask(session: Session, run: str) -> list[RankDoing]:
     done = host_nodes.ask(session, run, "why", _LOOK_S)
     if done.code:
         words = (done.err.strip() or "no answer").splitlines()[-1]
-        raise DeployError(f"{session.host.name}: its node cannot say: {words}", "does it run? muster status")
+        raise DeployError(f"{session.name}: its node cannot say: {words}", "does it run? muster status")
     return _parse(done.out)
 
 

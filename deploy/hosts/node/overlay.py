@@ -95,9 +95,9 @@ class Ends:
         until = time.monotonic() + _NODES_S
 
         def wait(session: Session) -> None:
-            while not self._talks[session.host.name].ask({"do": "held"}).get("nodes"):
+            while not self._talks[session.name].ask({"do": "held"}).get("nodes"):
                 if time.monotonic() > until:
-                    raise DeployError(f"{session.host.name}: its node did not find the overlay", "try again")
+                    raise DeployError(f"{session.name}: its node did not find the overlay", "try again")
                 time.sleep(0.2)
 
         on_all(self._sessions, wait).all()
@@ -112,7 +112,7 @@ class Ends:
             return
 
         def remove(session: Session) -> None:
-            host = session.host.name
+            host = session.name
             with self._starts[host]:
                 if host in self._started:
                     reach.on_host(session).remove(self._names[host])
@@ -121,7 +121,7 @@ class Ends:
             on_all(self._sessions, remove).all()
 
     def _start(self, session: Session) -> None:
-        host = session.host.name
+        host = session.name
         with self._starts[host]:
             if self._closed.is_set():
                 return
@@ -139,8 +139,8 @@ class Ends:
 
     def _ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Ask these hosts at once. Raises DeployError with every host that failed."""
-        asked = [session for session in self._sessions if session.host.name in questions]
-        return on_all(asked, lambda session: self._talks[session.host.name].ask(questions[session.host.name])).all()
+        asked = [session for session in self._sessions if session.name in questions]
+        return on_all(asked, lambda session: self._talks[session.name].ask(questions[session.name])).all()
 
     def _meet_directly(self) -> frozenset[Pair]:
         """The pairs that meet at an address of one of them."""
@@ -208,7 +208,7 @@ class _Talk:
     """The conversation with one end."""
 
     def __init__(self, session: Session, container: str, socket: str) -> None:
-        self._host, self._container, self._writing = session.host.name, container, threading.Lock()
+        self._host, self._container, self._writing = session.name, container, threading.Lock()
         self._open = ExitStack()
         command = commands.node_program("overlay", "talk", socket)
         self._inside = self._open.enter_context(reach.on_host(session).run_inside(container, command, reads=True))

@@ -99,5 +99,5 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
             return False
         if document:
             words = (done.err.strip() or "it needs others").splitlines()[-1]
-            raise DeployError(f"{session.host.name}: its node waits for its secrets, but did not take these: {words}")
+            raise DeployError(f"{session.name}: its node waits for its secrets, but did not take these: {words}")
     return done.code != NOBODY_WAITS

@@ -72,7 +72,7 @@ class DeployRequest(Shipment):
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
-        asked = {session.host.name: session.host.gpus for session in self.sessions}
+        asked = {session.name: session.host.gpus for session in self.sessions}
         facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
         return replace(self, facts=facts, work=replace(self.work, waits=True))
 

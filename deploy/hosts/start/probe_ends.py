@@ -71,7 +71,7 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
     """The answers; where a probe crashed in a container whose stack is small, that is the likely cause."""
     faults = dict(answers.faults)
     for session in hosts.sessions:
-        host = session.host.name
+        host = session.name
         cause, words = faults.get(host, ("", ""))
         code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
         if code != SIGNALLED + _SEGV or host not in hosts.facts:
@@ -113,7 +113,7 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
     faults = dict(answers.faults)
     for session in sessions:
-        name = session.host.name
+        name = session.name
         if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
             words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")

@@ -40,7 +40,7 @@ class SessionProbe:
     """One probe over one SSH session. `argv` starts a Python there; we send it `first`, then `program`."""
 
     def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
-        self.name = session.host.name
+        self.name = session.name
         self._stream = session.stream([*argv, *text.command(len(program))])
         self._stream.write(first + program)
 
@@ -110,7 +110,7 @@ def in_container(hosts: ReachedHosts, session: Session, image: str, end: Sequenc
     `end`: of the `docker run`, from the image on, where it is to be another program.
     Its standard input: the variables as with-variables takes them, then the input of Python.
     """
-    options = container.container_options(session.host, hosts.facts[session.host.name], hosts.job)
+    options = container.container_options(session.host, hosts.facts[session.name], hosts.job)
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
     return host_commands.script("with-variables", *ONCE, *options, *variables, *(end or python_of(image)))
 

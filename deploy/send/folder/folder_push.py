@@ -239,7 +239,7 @@ def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road
     argv = _SCRIPT("receive-folder", name, listing, plan.below, *outgoing.older)
     done, sources = road.send(session, argv, Cargo(plan.stream.parts, plan.stream.room))
     if done.code:
-        raise refused(done.err, session.host.name, folders, plan.stream.room)
+        raise refused(done.err, session.name, folders, plan.stream.room)
     return sources
 
 

@@ -33,7 +33,7 @@ class Bringing:
         pulls = pull(sessions, references, self._road.tell, self.note)
         for each in pulls:
             if each.worked and each.progress.came:
-                self.sources[each.session.host.name][registry.registry_of(references[0])] += each.progress.came
+                self.sources[each.session.name][registry.registry_of(references[0])] += each.progress.came
         return pulls
 
     def bring(self, base: Base, having: Sequence[Session], lacking: Mapping[Session, Sequence[str]]) -> Held:
@@ -49,7 +49,7 @@ class Bringing:
             try:
                 return self._held(giver, base, wanted)
             except DeployError as fault:
-                self.note(f"{giver.host.name} cannot pass on {base.name}: {fault.message}")
+                self.note(f"{giver.name} cannot pass on {base.name}: {fault.message}")
         return {}
 
     def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> Held:

@@ -168,12 +168,12 @@ def push(
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
     with context.road:
-        context.road.offer([session for session in sessions if _is_complete(context, has[session.host.name])])
+        context.road.offer([session for session in sessions if _is_complete(context, has[session.name])])
         held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
         # All at once: who came later would not be in the chain.
         pushed = on_all(
             sessions,
-            lambda session: _push_to(session, context, has[session.host.name], bringing, held),
+            lambda session: _push_to(session, context, has[session.name], bringing, held),
             cap=max(1, len(sessions)),
         )
     for save in saved:
@@ -195,7 +195,7 @@ def foresee(
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
-            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.host.name])))
+            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.name])))
 
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
@@ -204,7 +204,7 @@ def foresee(
     )
 
     def plan(session: Session) -> PushPlan:
-        has = looks.all()[session.host.name]
+        has = looks.all()[session.name]
         folders = _folders(session, context.outgoing, has.folders)
         planned = _planned(context, has)
         weight = context.layers.weight(planned.layers)
@@ -221,7 +221,7 @@ def _bring_base(
     sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
 ) -> Held:
     """Bring the base to hosts that lack it, where another host or a registry has it."""
-    plans = {session: _planned(context, has[session.host.name]).layers for session in sessions}
+    plans = {session: _planned(context, has[session.name]).layers for session in sessions}
     lacking = {session: layers for session, layers in plans.items() if layers}
     return bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking)
 
@@ -252,12 +252,12 @@ def _context(
     image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
     def ask(session: Session) -> _Has:
-        known = proofs.has(session.host.name, image.mark)
+        known = proofs.has(session.name, image.mark)
         proved = known and not _fault(session, image, _try(session, image, (), proofs), proofs)
         store, seen = None if proved else look(session, image, base), folders.result()
-        if fault := seen.faults.get(session.host.name):
+        if fault := seen.faults.get(session.name):
             raise fault
-        return _Has(store, seen.values[session.host.name])
+        return _Has(store, seen.values[session.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     outgoing = _outgoing(base, beside)
@@ -301,7 +301,7 @@ def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFol
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:
     """What the host has. Raises DeployError if it cannot take the image."""
-    host = session.host.name
+    host = session.name
     if host in bases.faults:
         raise bases.faults[host]
     # Its settings too: their variables decide which code runs, and one host would decide it for all.
@@ -341,7 +341,7 @@ def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bring
     pushed = ahead.result() if ahead else work()
     if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
-    sources += Counter(pushed.sources) + bringing.sources[session.host.name]
+    sources += Counter(pushed.sources) + bringing.sources[session.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
 
@@ -358,7 +358,7 @@ def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Br
         try:
             return replace(_deliver(session, context, store, plan, layers), why=why)
         except DeployError as fault:
-            bringing.note(f"{session.host.name}: does not get {context.base.name} from another host: {fault.message}")
+            bringing.note(f"{session.name}: does not get {context.base.name} from another host: {fault.message}")
             bringing.pull([session], context.base.sources)
             store, plan = _seen(session, context)
     return replace(_deliver(session, context, store, plan), why=why)
@@ -380,7 +380,7 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
             done = _try(session, context.image, old, context.proofs)
         else:
             stream = _stream(context, store, attempt, held)
-            context.proofs.drop(session.host.name, context.image.mark)
+            context.proofs.drop(session.name, context.image.mark)
             done, came = carry(session, commands.receive_image(context.image.tag, old), stream)
             sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
@@ -389,13 +389,13 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
             return Pushed(sent, attempt.why, sources=sources)
         if attempt.layers == context.image.layers:
             break
-    hint = docker_faults.hint(fault, session.host.name) if docker_faults.read(fault) else "push again"
+    hint = docker_faults.hint(fault, session.name) if docker_faults.read(fault) else "push again"
     raise DeployError(f"{context.image.tag} was sent, but {fault}", hint)
 
 
 def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:
     """Let the host show the image, and create a container from it unless it did so before."""
-    is_known = not old and proofs.has(session.host.name, image.mark)
+    is_known = not old and proofs.has(session.name, image.mark)
     argv = commands.show_image(image.tag) if is_known else commands.try_image(image.tag, old)
     return session.run(argv, timeout_s=_TRY_S, check=False)
 
@@ -425,5 +425,5 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
     if done.code:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
         return f"the engine cannot create a container from it: {last_line(done.err.encode())}"
-    proofs.add(session.host.name, image.mark)
+    proofs.add(session.name, image.mark)
     return ""

@@ -47,7 +47,7 @@ class Line:
         self._closed, self.stays = False, False
         # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
         self._flying, self.window = dict[str, int](), WINDOW
-        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.host.name}")
+        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.name}")
 
     def begin(self) -> None:
         """Start the script."""
