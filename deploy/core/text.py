@@ -6,7 +6,7 @@ Messages, the console and the tables format here; report/page/ builds on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -138,6 +138,12 @@ def ranks_in_words(numbers: Iterable[int]) -> str:
     shown = ", ".join(str(span[0]) if len(span) == 1 else f"{span[0]}-{span[-1]}" for span in spans[:8])
     noun = "rank" if [len(span) for span in spans] == [1] else "ranks"
     return f"{noun} {shown}{', ...' if len(spans) > 8 else ''}"
+
+
+def parents(path: str) -> Iterator[str]:
+    """The folders above a relative path, the nearest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
 
 
 def shortened(text: str, most: int) -> str:
