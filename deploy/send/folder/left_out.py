@@ -12,13 +12,13 @@ from typing import NamedTuple
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near
+from ...core.text import parents
 from . import credentials
 from .content import Entry
 from .credentials import Choice
 
 _SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
 _LITTLE = 4096
-_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
 _MOST_BESIDE = 1000  # names in a folder that may be meant
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
 _CLEAN: dict[Hashable, dict[str, str]] = {}
@@ -138,9 +138,7 @@ def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
             os.close(file)
     except OSError as fault:
         raise unreadable(folder / path, fault) from fault
-    kind = credentials.kind_of(path, start)
-    held = (name for name, value in values.items() if len(value) >= _LEAST_SECRET and value.encode() in start)
-    return Read(hashed.hexdigest(), kind or next((f"it contains the value of {name}" for name in held), ""))
+    return Read(hashed.hexdigest(), credentials.kind_of(path, start, values))
 
 
 def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
@@ -155,13 +153,7 @@ def _is_in(path: str, places: Iterable[str]) -> bool:
 
 def is_below(path: str, places: Collection[str]) -> bool:
     """Whether the path is one of these places, or below one."""
-    if not places:
-        return False
-    while path:
-        if path in places:
-            return True
-        path = path.rpartition("/")[0]
-    return False
+    return bool(places) and (path in places or any(place in places for place in parents(path)))
 
 
 def _status(path: Path) -> os.stat_result | None:
