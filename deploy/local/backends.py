@@ -432,7 +432,7 @@ def prepare_image(home: Path) -> None:
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
             f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
         )
-    if processes.run(commands.build_image(str(script)), home) != 0:
+    if processes.run((str(script),), home) != 0:
         raise DeployError(
             "the image was not built",
             f"see the lines above; to train without it: {FLAG.backend} processes",

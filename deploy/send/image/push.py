@@ -124,9 +124,7 @@ class _PushContext:
 
     image: Image
     base: Base
-    local: bool
     layers: BaseLayers
-    road: Road
     proofs: Proofs
     outgoing: Sequence[Outgoing]
 
@@ -164,11 +162,11 @@ def push(
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
     bringing = Bringing(road, lambda session: _look(session, ()), note)
     bases = find_base(sessions, base, bringing.pull)
-    context, looks = _context(sessions, bases, beside, tag, road, cache, folders)
+    context, looks = _context(sessions, bases, beside, tag, partial(tell, READER), cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
-    with context.road:
-        context.road.offer([session for session in sessions if _is_complete(context, has[session.name])])
+    with road:
+        road.offer([session for session in sessions if _is_complete(context, has[session.name])])
         held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
         # All at once: who came later would not be in the chain.
         pushed = on_all(
@@ -199,9 +197,7 @@ def foresee(
 
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
-    context, looks = _context(
-        sessions, bases, beside, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
-    )
+    context, looks = _context(sessions, bases, beside, tag, lambda read, size: None, cache, folders)
 
     def plan(session: Session) -> PushPlan:
         has = looks.all()[session.name]
@@ -211,10 +207,6 @@ def foresee(
         return replace(planned, folders=_beside(context.outgoing, folders), bytes=weight)
 
     return on_all(sessions, plan)
-
-
-def _say_nothing(host: str, sent: int, total: int, source: str = "") -> None:
-    """A `tell` for what only looks."""
 
 
 def _bring_base(
@@ -244,10 +236,11 @@ def _context(
     bases: Results[Base],
     beside: Sequence[FolderLook],
     tag: str,
-    road: Road,
+    tell: Callable[[int, int], None],
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
+    """One push, and what the hosts have. `tell` gets the bytes of the base that were read, and of how many."""
     base, local = agreed_base(bases), HERE in bases.values
     image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
@@ -261,8 +254,8 @@ def _context(
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     outgoing = _outgoing(base, beside)
-    layers = BaseLayers(base, local, cache, lambda read: road.tell(READER, min(read, base.size), base.size))
-    return _PushContext(image, base, local, layers, road, proofs, outgoing), looks.result()
+    layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
+    return _PushContext(image, base, layers, proofs, outgoing), looks.result()
 
 
 def _beside_image(code: FolderLook | None, data: Sequence[FolderLook]) -> tuple[FolderLook, ...]:
@@ -337,7 +330,7 @@ def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bring
     ahead = Ahead(work) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
-        sources += folder_push.send_folder(session, outgoing, has.folders, context.road)
+        sources += folder_push.send_folder(session, outgoing, has.folders, bringing.road)
     pushed = ahead.result() if ahead else work()
     if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
@@ -351,17 +344,17 @@ def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Br
     if store is None:
         return Pushed(0, plan.why)
     if not plan.layers:
-        return _deliver(session, context, store, plan)
+        return _deliver(session, context, bringing.road, store, plan)
     layers, why = held.result(), plan.why
     store, plan = _seen(session, context)  # it may have pulled them meanwhile
     if plan.layers and layers.keys() >= set(plan.layers):
         try:
-            return replace(_deliver(session, context, store, plan, layers), why=why)
+            return replace(_deliver(session, context, bringing.road, store, plan, layers), why=why)
         except DeployError as fault:
             bringing.note(f"{session.name}: does not get {context.base.name} from another host: {fault.message}")
             bringing.pull([session], context.base.sources)
             store, plan = _seen(session, context)
-    return replace(_deliver(session, context, store, plan), why=why)
+    return replace(_deliver(session, context, bringing.road, store, plan), why=why)
 
 
 def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
@@ -370,10 +363,12 @@ def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
     return store, plan_push(context.image, store, context.base.name)
 
 
-def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan, held: Held | None = None) -> Pushed:
+def _deliver(
+    session: Session, context: _PushContext, road: Road, store: Store, plan: PushPlan, held: Held | None = None
+) -> Pushed:
     """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
     sources = Counter[str]()
-    old, carry = replaced(context.image, store), context.road.deliver if held else context.road.send
+    old, carry = replaced(context.image, store), road.deliver if held else road.send
     every = full_push(context.image, "all layers: those of the host did not give this image")
     for attempt in (plan,) if held else (plan, every):
         if attempt.present:
