@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from ...core.errors import DeployError
 from ...core.printable import visible
 from .here import Here
+from .inside.tools import last_words
 from .settings import Settings
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
@@ -94,8 +95,7 @@ class Uv:
         )
         if done.code:
             lines = [self.settings.hidden(line) for line in done.out.splitlines()[-_LAST_LINES:]]
-            first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
-            raise Failed("\n".join(lines[first:]).strip() or f"uv ended with code {done.code}")
+            raise Failed(last_words(lines) or f"uv ended with code {done.code}")
 
 
 def program(folder: Path) -> str:
