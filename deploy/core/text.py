@@ -164,12 +164,12 @@ def subject(names: Sequence[str], singular: str, plural: str, most: int = 4) -> 
     return f"{listed(names, most)} {singular if len(names) == 1 else plural}"
 
 
-def last_line(stderr: bytes) -> str:
-    """The last line of a command's stderr, without the hint that Docker adds to it.
+def last_line(words: str, instead: str = "no message") -> str:
+    """The last line of a command's words, without the hint that Docker adds to them; `instead` if it said nothing.
 
     An error of Docker's may go on with a stack or another program's words: then its first line says more.
     """
-    lines = stderr.decode(errors="replace").strip().splitlines()
+    lines = words.strip().splitlines()
     if docker := next((line for line in reversed(lines) if line.startswith("docker: ")), ""):
         return docker
-    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "no message")
+    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), instead)

@@ -23,6 +23,7 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
+from ..core.text import last_line
 from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
@@ -66,8 +67,8 @@ class CommandFailed(DeployError):
     """A command on a host ended with a code other than 0: `done`."""
 
     def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
-        last_line = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
-        super().__init__(f"{host}: `{framing.shown(argv)}` ended with code {done.code}: {last_line}")
+        last = last_line(done.err.strip() or done.out, "no output")
+        super().__init__(f"{host}: `{framing.shown(argv)}` ended with code {done.code}: {last}")
         self.done = done
 
 
@@ -78,7 +79,7 @@ class Session:
         self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
     ) -> None:
         """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder that is ours alone."""
-        self.host = host
+        self.host, self.name = host, host.name
         self._masters, self._another, self._opening = [master], another, threading.Lock()
         self._where, self._sockets = where, sockets
         self._front: tuple[str, ...] = ()
@@ -93,19 +94,14 @@ class Session:
         except SshFault as failed:
             raise self.explained(failed) from failed
         if done.code:
-            words = (done.err.strip() or done.out.strip()).splitlines()
-            ending = f"said {words[-1]!r}" if words else "said nothing"
+            last = last_line(done.err.strip() or done.out, "")
+            ending = f"said {last!r}" if last else "said nothing"
             detail = f": `sh` ended with code {done.code} and {ending}; `ulimit -a` there shows its limits"
             raise fault("no-shell", self._where, detail)
         line, _, path = done.out.partition("\n")
         if line != token:
             raise fault("no-shell", self._where, _TAKES_INPUT)
         return _PATH(path.rstrip("\n"), "the home there")
-
-    @property
-    def name(self) -> str:
-        """The host's name."""
-        return self.host.name
 
     @property
     def is_open(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..core.errors import DONE, FAILED, STOPPED, DeployError
 from ..core.results import Results
-from ..core.text import several
+from ..core.text import last_line, several
 from ..door.session import CommandFailed, Session, on_all, open_all
 from ..host import audit
 from ..job.inventory import Host
@@ -74,8 +74,8 @@ def _prove(session: Session) -> None:
     """Raises DeployError if no engine answers root there."""
     done = session.run(bootstrap.wait(), check=False)
     if done.code:
-        last_line = (done.err.strip() or "no output").splitlines()[-1]
+        words = last_line(done.err, "no output")
         raise DeployError(
-            f"{session.name}: Docker is installed, but its engine does not answer: {last_line}",
+            f"{session.name}: Docker is installed, but its engine does not answer: {words}",
             "log in there: journalctl -u docker, or /var/log/docker.log",
         )

@@ -19,7 +19,7 @@ from ...core.errors import DONE, BadAnswer, DeployError, UsageError
 from ...core.facts import ended_how
 from ...core.fields import array, default, document, flag, record, scalar, whole, words
 from ...core.names import RunId, node_name
-from ...core.text import in_seconds, subject
+from ...core.text import in_seconds, last_line, subject
 from ...door.session import Session, open_all
 from ...host import audit, commands
 from ...host.facts import Container
@@ -170,7 +170,7 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
         return read(done.out)
     if _ended_well(session, run):  # it had left before its answer was on the way
         return Answer("", ())
-    why = (done.err.strip() or f"code {done.code}").splitlines()[-1]
+    why = last_line(done.err, f"code {done.code}")
     host = session.name
     raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
 
@@ -227,7 +227,7 @@ def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
 
 
 def _node_on(session: Session, run: str) -> Container | None:
-    return which_run.runs_of(observe.containers([session], run).all()).get(RunId(run), {}).get(session.name)
+    return which_run.nodes_of(run, [session]).get(session.name)
 
 
 def _ended_well(session: Session, run: str) -> bool:

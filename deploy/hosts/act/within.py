@@ -98,7 +98,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
 
 def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
     """Run a command in the container to its end; returns its code. It ends with us: its input ends."""
-    with reach.on_host(place.session).run_inside(place.container, words, reads=True) as inside:
+    with reach.on_host(place.session).run_inside(place.container, words) as inside:
         for line in read_lines(inside.frames):
             tell(line)
         return inside.code()

@@ -74,8 +74,6 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         known = record.facts(run_dir)
         arguments = tuple(known.get("arguments") or first.command.split())
         script = bool(known.get("script")) if known else first.script
-        record.make_runs(run_dir.parent)
-        run_dir.mkdir(record.OWNERS, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         if away:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}

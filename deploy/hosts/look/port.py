@@ -64,7 +64,7 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
     """TensorBoard beside the ranks, on the whole run folder; yields its port and path there. It ends with us."""
     words = ("-m", "tensorboard.main", "--logdir", commands.RUN_IN_CONTAINER, "--host", "127.0.0.1", "--port", "0")
     command = commands.node_program("within", "--", *commands.image_python(*words))
-    with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
+    with reach.on_host(place.session).run_inside(place.container, command) as inside:
         inside.set_wait(_BEGIN_S)
         lines, last, seen = read_lines(inside.frames), "", None
         with console.waiting("starting TensorBoard"):

@@ -14,7 +14,7 @@ from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
 from ...core.results import Results
-from ...core.text import in_seconds
+from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
 from ...job.cluster import Cluster
@@ -107,7 +107,7 @@ def _tell_over(run: str, words: str, hint: str, console: Console) -> None:
 def _ask(session: Session, run: str) -> list[RankDoing]:
     done = host_nodes.ask(session, run, "why", _LOOK_S)
     if done.code:
-        words = (done.err.strip() or "no answer").splitlines()[-1]
+        words = last_line(done.err, "no answer")
         raise DeployError(f"{session.name}: its node cannot say: {words}", "does it run? muster status")
     return _parse(done.out)
 

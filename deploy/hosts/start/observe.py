@@ -12,9 +12,10 @@ from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
 from ...core.errors import DeployError
 from ...core.results import Results
+from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all
 from ...engine import reach
-from ...engine.engine import Engine
+from ...engine.engine import Engine, label_of
 from ...host import commands
 from ...host import facts as host_facts
 from ...host import gpus as host_gpus
@@ -86,7 +87,12 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
 
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
     """The GPUs of each host, and who has them."""
-    return on_all(sessions, lambda session: host_gpus.parse(session.run(commands.gpus()).out.split("\n")))
+    return on_all(sessions, gpus_of)
+
+
+def gpus_of(session: Session) -> Gpus:
+    """The same of one host."""
+    return host_gpus.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:
@@ -158,7 +164,7 @@ def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
         owner = "" if fact.uid else container.user_of(fact, job)
         done = session.run(commands.script("make-folders", owner, *paths), check=False)
         if done.code:
-            why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
+            why = last_line(done.err)[:_MOST_TEXT]
             first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
             hint = f"on {session.name}: sudo install -d -o $(id -u) {first}"
             raise DeployError(f"cannot make {first}: {why}", hint)
@@ -200,11 +206,6 @@ def runs(session: Session) -> tuple[HostRun, ...]:
     seen = reach.on_host(session).containers(label_of())
     answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
     return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
-
-
-def label_of(run: str = "") -> str:
-    """The label by which an engine finds the containers of a run, or of all."""
-    return f"muster.run={run}" if run else "muster.run"
 
 
 def _console(engine: Engine, name: str) -> bytes:

@@ -20,6 +20,7 @@ from ...core.errors import SIGNALLED, DeployError
 from ...core.scripts import Scripts
 from ...core.text import binary, in_seconds, subject
 from ...door.session import Session, on_all
+from ...engine.compose import LABEL
 from ...host import commands
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
@@ -58,7 +59,7 @@ def remove_unstarted(sessions: Sequence[Session]) -> None:
 
     def clean(session: Session) -> None:
         with suppress(DeployError):  # the host may be lost by now
-            session.run(_SCRIPT("remove-unstarted", probes.LABEL), timeout_s=_REMOVE_S, check=False)
+            session.run(_SCRIPT("remove-unstarted", LABEL), timeout_s=_REMOVE_S, check=False)
 
     on_all(sessions, clean)
 

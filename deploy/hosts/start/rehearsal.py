@@ -18,6 +18,7 @@ from ...causes.finding import UNKNOWN, Finding, find
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...door.session import Session, on_all
+from ...engine.compose import ONCE
 from ...host import commands
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
@@ -101,7 +102,7 @@ def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
     options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
     claim = container.mount_option(Mount(f"{_CLAIM}{folder.rpartition('/.')[2]}", "/muster/claim.lock", False))
-    return (*probes.ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
+    return (*ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 
 def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], backend: str) -> Scene:

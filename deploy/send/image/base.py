@@ -58,7 +58,7 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
 
 def _cannot_pull(name: str, pull: Pull) -> DeployError:
     host = pull.session.name
-    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault.encode())}"
+    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault)}"
     if is_refusal(pull.fault):
         registry = registry_of(name)
         return DeployError(text, f"docker login {registry}, then docker pull {name}, both here: hosts get it from here")

@@ -413,12 +413,12 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
         raise docker_faults.fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:
-        return f"the engine refuses it: {last_line(done.err.encode())}"
+        return f"the engine refuses it: {last_line(done.err)}"
     loaded = parse_image(shown)
     if loaded.layers != image.layers or loaded.mark != image.mark:
         return "its name belongs to another image"
     if done.code:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
-        return f"the engine cannot create a container from it: {last_line(done.err.encode())}"
+        return f"the engine cannot create a container from it: {last_line(done.err)}"
     proofs.add(session.name, image.mark)
     return ""

@@ -98,7 +98,7 @@ class Line:
             done = self._session.run(
                 self._argv, input=iter(self._next, b""), timeout_s=None, check=False, on_line=self._hear
             )
-            self._tell("failed", last_line(done.err.encode()))
+            self._tell("failed", last_line(done.err))
         except BaseException as fault:  # of what is read here, too
             self._tell("gone", fault.message if isinstance(fault, DeployError) else repr(fault))
 
