@@ -71,11 +71,10 @@ def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
         variables[environment.DATA] = os.pathsep.join(data)
     if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{CODE}:{variables['PYTHONPATH']}"
-    run = ("docker", "run")
     return replace(
         node,
         docker=node.docker.with_options(*options),
         environment=variables,
         witness=_with(node.witness, folders) if node.witness else None,
-        overlay=(*run, *options, *node.overlay[len(run) :]) if node.overlay else (),
+        overlay=node.overlay.with_options(*options) if node.overlay else None,
     )

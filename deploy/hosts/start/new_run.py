@@ -178,8 +178,8 @@ class NewRun(HostsBackend):
         self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
         made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
-        names = {node.host: overlay_plan.name_of(node, request.work) for node in made}
-        self._ends = Ends(request.sessions, {node.host: node.overlay for node in made}, names, overlay)
+        ends = {node.host: node.overlay for node in made if node.overlay}
+        self._ends = Ends(request.sessions, ends, overlay)
         with self._console.waiting("overlay"):
             self._ends.open(self._console)
 
