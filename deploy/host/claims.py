@@ -21,8 +21,8 @@ from . import audit, gpu_choice, gpus
 from .commands import GPU_COLUMNS, GPU_PATIENCE_S, script
 from .gpu_choice import Choice
 from .gpus import Gpus
+from .lock import STALE_AFTER_S
 
-BEAT_S, STALE_AFTER_S = 5.0, 60.0
 _ANSWER_S, _MOST_LINES = 60.0, 100_000
 _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 

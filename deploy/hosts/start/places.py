@@ -16,10 +16,11 @@ from ...core.errors import DeployError
 from ...core.results import HostsFailed
 from ...door.session import Session, on_all
 from ...host import gpu_choice
-from ...host.claims import BEAT_S, Claim
+from ...host.claims import Claim
 from ...host.facts import HostFacts
 from ...host.gpu_choice import Choice
 from ...host.gpus import Gpus
+from ...host.lock import BEAT_S
 from ...host.reached import ReachedHosts
 from ...job.options import FLAG
 from ...job.values import Gpus as Asked
