@@ -6,7 +6,7 @@ Messages, the console and the tables format here; report/page/ builds on it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -140,6 +140,12 @@ def ranks_in_words(numbers: Iterable[int]) -> str:
     return f"{noun} {shown}{', ...' if len(spans) > 8 else ''}"
 
 
+def parents(path: str) -> Iterator[str]:
+    """The folders above a relative path, the nearest first."""
+    while path := path.rpartition("/")[0]:
+        yield path
+
+
 def shortened(text: str, most: int) -> str:
     """The text, or its first letters and `…`."""
     return text if len(text) <= most else f"{text[:most]}…"
@@ -158,12 +164,12 @@ def subject(names: Sequence[str], singular: str, plural: str, most: int = 4) -> 
     return f"{listed(names, most)} {singular if len(names) == 1 else plural}"
 
 
-def last_line(stderr: bytes) -> str:
-    """The last line of a command's stderr, without the hint that Docker adds to it.
+def last_line(words: str, instead: str = "no message") -> str:
+    """The last line of a command's words, without the hint that Docker adds to them; `instead` if it said nothing.
 
     An error of Docker's may go on with a stack or another program's words: then its first line says more.
     """
-    lines = stderr.decode(errors="replace").strip().splitlines()
+    lines = words.strip().splitlines()
     if docker := next((line for line in reversed(lines) if line.startswith("docker: ")), ""):
         return docker
-    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), "no message")
+    return next((line for line in reversed(lines) if line.strip() and "docker run --help" not in line), instead)

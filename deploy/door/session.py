@@ -23,6 +23,7 @@ from ..core import fields
 from ..core.errors import DeployError
 from ..core.results import Results
 from ..core.scripts import Scripts
+from ..core.text import last_line
 from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
@@ -66,8 +67,8 @@ class CommandFailed(DeployError):
     """A command on a host ended with a code other than 0: `done`."""
 
     def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
-        last_line = (done.err.strip() or done.out.strip() or "no output").splitlines()[-1]
-        super().__init__(f"{host}: `{framing.shown(argv)}` ended with code {done.code}: {last_line}")
+        last = last_line(done.err.strip() or done.out, "no output")
+        super().__init__(f"{host}: `{framing.shown(argv)}` ended with code {done.code}: {last}")
         self.done = done
 
 
@@ -78,7 +79,7 @@ class Session:
         self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
     ) -> None:
         """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder that is ours alone."""
-        self.host = host
+        self.host, self.name = host, host.name
         self._masters, self._another, self._opening = [master], another, threading.Lock()
         self._where, self._sockets = where, sockets
         self._front: tuple[str, ...] = ()
@@ -93,8 +94,8 @@ class Session:
         except SshFault as failed:
             raise self.explained(failed) from failed
         if done.code:
-            words = (done.err.strip() or done.out.strip()).splitlines()
-            ending = f"said {words[-1]!r}" if words else "said nothing"
+            last = last_line(done.err.strip() or done.out, "")
+            ending = f"said {last!r}" if last else "said nothing"
             detail = f": `sh` ended with code {done.code} and {ending}; `ulimit -a` there shows its limits"
             raise fault("no-shell", self._where, detail)
         line, _, path = done.out.partition("\n")
@@ -141,7 +142,7 @@ class Session:
         terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
         done = self._done(self._run(argv, input, terms))
         if check and done.code:
-            raise CommandFailed(self.host.name, argv, done)
+            raise CommandFailed(self.name, argv, done)
         return done
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
@@ -163,7 +164,7 @@ class Session:
                 stream.close()
             if silent:
                 words = "; ".join(folder.words for folder in silent[:3])
-                detail = f"{failed.message.removeprefix(f'{self.host.name}: ')}: {words}"
+                detail = f"{failed.message.removeprefix(f'{self.name}: ')}: {words}"
                 return fault("hung", self._where, detail, fix=silent[0].fix)
         return failed
 
@@ -177,7 +178,7 @@ class Session:
         argv = ["cat", "--", remote_path]
         code, out, err = self._run(argv, None, Terms())
         if code:
-            raise CommandFailed(self.host.name, argv, Done(code, "", err.decode(errors="replace")))
+            raise CommandFailed(self.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
 
     def stream(self, argv: Sequence[str]) -> LineStream:
@@ -196,9 +197,9 @@ class Session:
         except mux.Refused as refused:
             if master.forbids:
                 raise DeployError(
-                    f"{self.host.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
+                    f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.host.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
+            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (OSError, EOFError) as failed:
             raise self._gone() from failed
 
@@ -225,7 +226,7 @@ class Session:
         try:
             self._masters[0].forward(here, path)
         except mux.Refused as refused:
-            raise DeployError(f"{self.host.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
+            raise DeployError(f"{self.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
         except (OSError, EOFError) as gone:
             raise self._gone() from gone
         return here
@@ -312,7 +313,7 @@ def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int =
 
     Any other exception, and Ctrl-C, ends this call at once. Work that still runs then ends with its session.
     """
-    return _each({session.host.name: session for session in sessions}, work, cap)
+    return _each({session.name: session for session in sessions}, work, cap)
 
 
 def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:

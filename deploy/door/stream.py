@@ -146,4 +146,5 @@ class LineStream(_Talk):
         code = self._channel.code(max(0.01, end - time.monotonic()))
         if code is None and not self._master.is_open:
             return fault("lost", self._where, f" while `{self._shown}` ran ({self._master.why_gone()})")
-        return DeployError(f"`{self._shown}` ended with code {-1 if code is None else code}: {last_line(words)}")
+        last = last_line(words.decode(errors="replace"))
+        return DeployError(f"`{self._shown}` ended with code {-1 if code is None else code}: {last}")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ..core import fields
 from ..core.errors import DeployError
 from ..core.scripts import Scripts
+from ..core.text import last_line
 from ..door.session import Done, Session
 
 _SCRIPT, _FOLDER = Scripts(__file__), Path(__file__).with_name("bare")
@@ -29,7 +30,7 @@ class Lacks(NamedTuple):
 
 def bring(session: Session, own: str) -> Lacks | None:
     """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
-    host, (digest, archive) = session.host.name, _packed()
+    host, (digest, archive) = session.name, _packed()
     done = session.run(_SCRIPT("bring-bare", digest, own), input=archive, check=False)
     if done.code:
         words = f"{host}: what runs nodes there cannot be put below ~/.muster: {_last(done)}"
@@ -50,7 +51,7 @@ def bring_python(session: Session, own: str, archive: bytes) -> str:
 
 
 def _last(done: Done) -> str:
-    return (done.err.strip() or f"code {done.code}").splitlines()[-1][:_MOST_SAID]
+    return last_line(done.err, f"code {done.code}")[:_MOST_SAID]
 
 
 def python_of(version: str) -> str:

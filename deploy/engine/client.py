@@ -21,11 +21,10 @@ from ..causes import docker_faults
 from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import NODE_PROGRAMS
-from ..core.text import in_seconds
-from .engine import Container, Engine
+from ..core.text import in_seconds, last_line
+from .engine import Container, Engine, label_of
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
 
-LABEL = "muster.run"
 _UP_S = 120.0
 _TAKEN_WITHIN_S = 90
 _NOT_NODES, _SERVICE = {"folder"}, "com.docker.compose.service"
@@ -102,7 +101,7 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
 
 def states(run_id: str) -> list[ContainerState]:
     """Every node's container of a run, by node name (`master` first, `worker-2` before `worker-10`)."""
-    seen = on_this_machine().inspected(f"{LABEL}={run_id}")
+    seen = on_this_machine().inspected(label_of(run_id))
     states = [ContainerState(_node_name(each), each) for each in _nodes(seen)]
     return sorted(states, key=lambda state: (len(state.node), state.node))
 
@@ -129,7 +128,7 @@ def hand_in(container: str, secrets: bytes) -> None:
     words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(_TAKEN_WITHIN_S)]
 
     def give() -> None:
-        with suppress(DeployError, OSError), on_this_machine().run_inside(container, words, reads=True) as inside:
+        with suppress(DeployError, OSError), on_this_machine().run_inside(container, words) as inside:
             inside.write(secrets)
             inside.end_input()
             for _ in inside.frames:
@@ -138,35 +137,29 @@ def hand_in(container: str, secrets: bytes) -> None:
     threading.Thread(target=give, daemon=True, name="muster-secrets").start()
 
 
-def ask_to_stop(run_id: str) -> None:
-    """Send SIGTERM to every running node; does not wait. Docker's restart policy leaves a stopped node alone."""
-    _signal(run_id, "SIGTERM")
+def signal(run_id: str, name: str) -> None:
+    """Send a signal to every running node; does not wait. Docker's restart policy leaves one alone that it ended.
 
-
-def pass_on(run_id: str, name: str) -> None:
-    """Send a signal for its ranks to every running node."""
-    _signal(run_id, name)
-
-
-def kill(run_id: str) -> None:
-    """End every node now. Their containers stay until `down`, so that their consoles can be read."""
-    _signal(run_id, "SIGKILL")
+    The containers of nodes that have ended stay until `down`, so that their consoles can be read.
+    """
+    engine = on_this_machine()
+    _act_on_all([each for each in _listed(run_id) if each.runs], lambda each: engine.signal(each.id, name))
 
 
 def stop(run_id: str, grace_s: float) -> None:
     """Ask every node to stop, wait until all have, and kill those that still run after `grace_s` seconds."""
-    ask_to_stop(run_id)
+    signal(run_id, "SIGTERM")
     deadline = time.monotonic() + grace_s
     while any(state.as_node().state == "running" for state in states(run_id)):
         if time.monotonic() > deadline:
-            kill(run_id)
+            signal(run_id, "SIGKILL")
             return
         time.sleep(0.1)
 
 
 def down(run_id: str) -> int:
     """Remove a run's containers and networks; returns how many things were removed."""
-    engine, label = on_this_machine(), f"{LABEL}={run_id}"
+    engine, label = on_this_machine(), label_of(run_id)
     containers = engine.containers(label)
     _act_on_all(containers, lambda each: engine.remove(each.id))
     return len(containers) + engine.remove_networks(label)
@@ -174,7 +167,8 @@ def down(run_id: str) -> int:
 
 def run_ids() -> frozenset[str]:
     """Ids of the runs that have a container on this engine, running or not."""
-    return frozenset(each.labels[LABEL] for each in on_this_machine().containers(LABEL))
+    label = label_of()
+    return frozenset(each.labels[label] for each in on_this_machine().containers(label))
 
 
 def _compose_version() -> str:
@@ -186,8 +180,7 @@ def _compose_version() -> str:
 
 
 def _compose_fault(stderr: str) -> DeployError:
-    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
-    last = lines[-1] if lines else "no output"
+    last = last_line(stderr, "no output").strip()
     cause = docker_faults.read(stderr)
     if cause and cause.name == "docker-down":
         return EngineLost("the Docker engine stopped answering", GO_ON.format(cause.row.hint_here()))
@@ -197,7 +190,7 @@ def _compose_fault(stderr: str) -> DeployError:
 
 
 def _listed(run_id: str) -> list[Container]:
-    return _nodes(on_this_machine().containers(f"{LABEL}={run_id}"))
+    return _nodes(on_this_machine().containers(label_of(run_id)))
 
 
 def _nodes(containers: Iterable[Container]) -> list[Container]:
@@ -207,11 +200,6 @@ def _nodes(containers: Iterable[Container]) -> list[Container]:
 def _node_name(seen: Container) -> str:
     service, number = seen.labels.get(_SERVICE, seen.name), seen.labels.get("com.docker.compose.container-number", "")
     return service if service == "master" else f"{service}-{number}"
-
-
-def _signal(run_id: str, name: str) -> None:
-    engine = on_this_machine()
-    _act_on_all([each for each in _listed(run_id) if each.runs], lambda each: engine.signal(each.id, name))
 
 
 def _act_on_all(containers: Sequence[Container], act: Callable[[Container], None]) -> None:

@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import DeployError
+from ..core.text import last_line
 
 LABEL = "muster.preflight=1"
+# A container of a preflight, which ends with its input, and is then removed.
+ONCE = (
+    *("docker", "run", "--rm", "--interactive", "--pull", "never"),
+    *("--label", LABEL, "--log-driver", "none"),
+)
 _WAIT_S = 30.0
 # This process outlives ours. When its input ends, however we ended, it removes the network as soon as that is empty.
 _KEEPER = 'read -r _; n=0; until docker network rm "$0" || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.2; done'
@@ -37,9 +43,8 @@ def options(service: Mapping[str, Any]) -> list[str]:
 
 def in_container(network: str, node: str, image: str, more: list[str]) -> list[str]:
     """A command that runs an image's Python as a node of that network, in a container that is removed at its end."""
-    head = ["docker", "run", "--rm", "--interactive", "--pull=never", f"--label={LABEL}", "--log-driver=none"]
     return [
-        *head,
+        *ONCE,
         "--no-healthcheck",
         f"--network={network}",
         f"--network-alias={node}",
@@ -71,6 +76,6 @@ def _run(command: list[str], environment: Mapping[str, str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as failed:
         raise DeployError(f"cannot run {' '.join(command[:3])}: {failed}", "docker version") from None
     if done.returncode:
-        last_line = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        raise DeployError(f"{' '.join(command[:3])}: {last_line}", "docker version")
+        words = last_line(done.stderr, "no output")
+        raise DeployError(f"{' '.join(command[:3])}: {words}", "docker version")
     return done.stdout

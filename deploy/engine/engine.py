@@ -93,6 +93,11 @@ _RUNS = ("created", "running", "paused")
 _EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 
 
+def label_of(run: str = "") -> str:
+    """The label by which an engine finds the containers of a run, or of all."""
+    return f"muster.run={run}" if run else "muster.run"
+
+
 class Container(NamedTuple):
     """A container as its engine describes it. `code` is that of its last end, None while it runs.
 
@@ -255,7 +260,7 @@ class Engine:
         return answer.status != _USED
 
     @contextmanager
-    def run_inside(self, name: str, words: Sequence[str], reads: bool = False) -> Iterator[Inside]:
+    def run_inside(self, name: str, words: Sequence[str], reads: bool = True) -> Iterator[Inside]:
         """Run a command in a container that runs. `reads`: it has an input; else it is at its end."""
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
         path = f"/containers/{quote(name, safe='')}/exec"

@@ -54,7 +54,7 @@ class _ThroughDoor:
     """An engine of a host."""
 
     def __init__(self, session: Session) -> None:
-        self._session, self.host, self._lock = session, session.host.name, threading.Lock()
+        self._session, self.host, self._lock = session, session.name, threading.Lock()
         self._path: str | None = None
 
     def connect(self) -> Connection:

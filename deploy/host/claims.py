@@ -21,8 +21,8 @@ from . import audit, gpu_choice, gpus
 from .commands import GPU_COLUMNS, GPU_PATIENCE_S, script
 from .gpu_choice import Choice
 from .gpus import Gpus
+from .lock import STALE_AFTER_S
 
-BEAT_S, STALE_AFTER_S = 5.0, 60.0
 _ANSWER_S, _MOST_LINES = 60.0, 100_000
 _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 
@@ -34,7 +34,7 @@ class Claim:
         user, control = audit.who()
         self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
         words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
-        self.host, self.name, self.choice, self.lost = session.host.name, "", Choice(taken="nobody has looked"), False
+        self.host, self.name, self.choice, self.lost = session.name, "", Choice(taken="nobody has looked"), False
         self._stream = session.stream(script("claim", *words))
 
     def attempt(self, decide: Callable[[Gpus], Choice], alone: bool = False) -> Choice:

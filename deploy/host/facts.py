@@ -24,8 +24,8 @@ from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
 from .gpus import GpuUse, parse_gpu
 
-# Interfaces that container engines, virtual machines and other runs (--overlay) add to a host: they lead to no peer.
-_INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "muster")
+# Interfaces that container engines and virtual machines add to a host: they lead to no peer.
+INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "cali", "lxc", "lxd")
 _LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
 _SOCKET = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})")
 _KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
@@ -282,7 +282,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     addresses = []
     for link in _LINKS(fields.document(text, "addresses"), "addresses"):
         name = link.get("ifname", "")
-        if name == "lo" or name.startswith(_INNER):
+        if name == "lo" or name.startswith((*INNER, "muster")):
             continue
         for entry in link.get("addr_info", ()):
             if entry.get("scope") == "global" and not entry.get("deprecated") and "local" in entry:

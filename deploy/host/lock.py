@@ -89,7 +89,7 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldL
     deadline = time.monotonic() + wait_s
     holds: list[_Hold] = []
     try:
-        for session in sorted(sessions, key=lambda session: session.host.name):
+        for session in sorted(sessions, key=lambda session: session.name):
             _take_one(session, run_id, deadline, holds)
     except BaseException:
         _release(holds)
@@ -109,12 +109,12 @@ def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -
     """
 
     def break_one(session: Session) -> str:
-        standing = standings[session.host.name]
+        standing = standings[session.name]
         _step(session, "drop", standing.token or "any")
         audit.note(session, f"removed the lock of {standing.shown}")
         return standing.shown
 
-    return on_all((session for session in sessions if session.host.name in standings), break_one)
+    return on_all((session for session in sessions if session.name in standings), break_one)
 
 
 def sweep(sessions: Iterable[Session]) -> Results[str]:
@@ -159,7 +159,7 @@ class _Hold:
 
     def __init__(self, session: Session, run_id: str) -> None:
         user, control = audit.who()
-        self.host, self.taken, self.over = session.host.name, False, threading.Event()
+        self.host, self.taken, self.over = session.name, False, threading.Event()
         holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self.stream = session.stream(script("lock", "take", secrets.token_hex(16), f"{STALE_AFTER_S:g}"))
         self.stream.write(f"{holder}\n".encode())
@@ -209,7 +209,7 @@ def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]
         holds.pop().stream.close()
         left = deadline - time.monotonic()
         if left <= 0 and standing:
-            raise _refusal(session.host.name, standing)
+            raise _refusal(session.name, standing)
         time.sleep(min(_POLL_S, max(0.0, left)))
 
 

@@ -38,4 +38,4 @@ class ReachedHosts:
 
     def only(self, names: Collection[str]) -> Self:
         """Return these with the sessions to some of them alone."""
-        return replace(self, sessions=[session for session in self.sessions if session.host.name in names])
+        return replace(self, sessions=[session for session in self.sessions if session.name in names])

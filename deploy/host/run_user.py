@@ -46,7 +46,7 @@ def choose(hosts: Reached, run: str = "") -> tuple[Reached, str]:
     if not roots:
         return hosts, "; ".join(why)
     number, reason = (wanted, "cluster.toml says so (`user`)") if wanted is not None else _free(roots, run)
-    names = ", ".join(session.host.name for session in roots)
+    names = ", ".join(session.name for session in roots)
     why.append(f"as uid {number} on {names}, where you log in as root: {reason}")
     cluster = replace(hosts.cluster, job=replace(hosts.job, user=number))
     return replace(hosts, cluster=cluster), "; ".join(why)
@@ -73,7 +73,7 @@ def _owner(roots: Sequence[Session], run: str) -> int:
         words = ", ".join(f"uid {owner} on {host}" for host, owner in owners.items())
         raise DeployError(f"the run's folder has several owners: {words}", _NAME_ONE)
     owner = next(iter(owners.values()), 0)
-    others = [session for session in roots if owner and session.host.name not in owners]
+    others = [session for session in roots if owner and session.name not in owners]
     if whose := [host for host, ids in _taken(others, [owner]).items() if ids]:
         raise DeployError(
             f"{', '.join(whose)}: somebody has uid {owner} there, which owns the run's folder on {', '.join(owners)}",

@@ -74,7 +74,7 @@ class HostsBackend(Backend):
 
     def __init__(self, sessions: Sequence[Session], run: RunHandle, say: Callable[[str], None]) -> None:
         self.run, self._say, self._id = run, say, run.run_dir.name
-        self._sessions = {session.host.name: session for session in sessions}
+        self._sessions = {session.name: session for session in sessions}
         self._hosts = {host.name: host for host in (*run.away, *(session.host for session in sessions))}
         self._handover = deploy_secrets.Handover(self._id, run.secrets, self._sessions.__getitem__, say)
         self._lines, self._mirrors = ConsoleLines(), dict[str, Mirror]()

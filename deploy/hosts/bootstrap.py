@@ -95,8 +95,7 @@ def parse(answer: str) -> Machine:
 def decide(machine: Machine) -> Plan:
     """The plan for a host. Where bootstrap may not change the host, it leaves everything to the host's owner."""
     packages, by_hand = _packages(machine)
-    steps = [_refresh(machine)] if packages else []
-    steps += [_install(machine, packages)] if packages else []
+    steps = [_refresh(machine), _install(machine, packages)] if packages else []
     if _TOOLKIT in packages:
         steps.append(_service(machine, "restart", "the engine looks for NVIDIA's toolkit only when it starts"))
     elif not machine.answers:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..core.errors import DONE, FAILED, STOPPED, DeployError
 from ..core.results import Results
-from ..core.text import several
+from ..core.text import last_line, several
 from ..door.session import CommandFailed, Session, on_all, open_all
 from ..host import audit
 from ..job.inventory import Host
@@ -31,16 +31,16 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
             console.data({"host": host, "commands": [list(step.argv) for step in plan.steps], "by_hand": plan.by_hand})
         for line in plan_lines(plans):
             console.text(line)
-        wanted = [session for session in sessions if plans[session.host.name].steps]
+        wanted = [session for session in sessions if plans[session.name].steps]
         left = any(plan.by_hand for plan in plans.values())
         if dry_run or not wanted:
             return FAILED if left else DONE
         if ask and not ask(f"run these commands as root on {several(len(wanted), 'host')}?"):
             console.note("nothing was done")
             return STOPPED
-        on_all(wanted, lambda session: _perform(session, plans[session.host.name], console)).all()
+        on_all(wanted, lambda session: _perform(session, plans[session.name], console)).all()
         on_all(wanted, _prove).all()
-        console.note(f"an engine answers on {', '.join(session.host.name for session in wanted)}")
+        console.note(f"an engine answers on {', '.join(session.name for session in wanted)}")
         return FAILED if left else DONE
 
 
@@ -61,7 +61,7 @@ def _look(sessions: Sequence[Session]) -> Results[Machine]:
 
 def _perform(session: Session, plan: Plan, console: Console) -> None:
     for step in plan.steps:
-        console.note(f"{session.host.name}: {shlex.join(step.argv)}")
+        console.note(f"{session.name}: {shlex.join(step.argv)}")
         try:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:
@@ -74,8 +74,8 @@ def _prove(session: Session) -> None:
     """Raises DeployError if no engine answers root there."""
     done = session.run(bootstrap.wait(), check=False)
     if done.code:
-        last_line = (done.err.strip() or "no output").splitlines()[-1]
+        words = last_line(done.err, "no output")
         raise DeployError(
-            f"{session.host.name}: Docker is installed, but its engine does not answer: {last_line}",
+            f"{session.name}: Docker is installed, but its engine does not answer: {words}",
             "log in there: journalctl -u docker, or /var/log/docker.log",
         )

@@ -13,6 +13,7 @@ from ..core.results import Results
 from ..door.session import Session, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
+from ..engine.engine import label_of
 from ..engine.inside import Ended
 from ..host import audit, commands, facts
 from .node.container import NodeContainer, container_name
@@ -37,12 +38,13 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
         on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
-    first = [session for session in sessions if session.host.name == containers[0].host]
-    others = [session for session in sessions if session.host.name != containers[0].host]
+    first = [session for session in sessions if session.name == containers[0].host]
+    others = [session for session in sessions if session.name != containers[0].host]
     for group in (first, others):
-        on_all(group, lambda session: _start_one(session, by_host[session.host.name])).all()
-    witnessed = [session for session in sessions if by_host[session.host.name].witness]
-    on_all(witnessed, lambda session: _start_one(session, by_host[session.host.name].witness)).all()
+        on_all(group, lambda session: _start_one(session, by_host[session.name])).all()
+    witnesses = {each.host: each.witness for each in containers if each.witness}
+    witnessed = [session for session in sessions if session.name in witnesses]
+    on_all(witnessed, lambda session: _start_one(session, witnesses[session.name])).all()
 
 
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
@@ -50,7 +52,7 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Re
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
     def undo_one(session: Session) -> str:
-        container = by_host[session.host.name]
+        container = by_host[session.name]
         return session.run(
             commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
         ).out
@@ -77,7 +79,7 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
         engine, home = reach.on_host(session), posixpath.dirname(session.home)
         # First the marks of starts: one that still goes on undoes itself.
         session.run(commands.script("forget", run), timeout_s=_END_S)
-        seen = engine.inspected(observe.label_of(run))
+        seen = engine.inspected(label_of(run))
         own = [each for each in seen if facts.is_ours(each, home, run)]
         tokens = sorted({each.labels.get("muster.claim", "") for each in own} - {""})
         # The end of a run's own network would go by itself, some seconds later.
@@ -118,9 +120,7 @@ def ask(session: Session, run: str, program: str, wait_s: float) -> Ended:
         return Ended(FAILED, "", fault.words)
 
 
-def _start_one(session: Session, container: NodeContainer | None) -> None:
-    if container is None:
-        return
+def _start_one(session: Session, container: NodeContainer) -> None:
     new = container.fresh and container.first
     command = commands.start(
         container.folder,
@@ -138,6 +138,6 @@ def _start_one(session: Session, container: NodeContainer | None) -> None:
         # Our own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
         errors = [line for line in lines if line.startswith("error: ")]
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
-        text = f"{session.host.name}: {container.node} was not started: {cause}"
-        raise DeployError(text, docker_faults.hint(done.err, session.host.name))
+        text = f"{session.name}: {container.node} was not started: {cause}"
+        raise DeployError(text, docker_faults.hint(done.err, session.name))
     audit.note(session, f"{container.run} started {container.name}")

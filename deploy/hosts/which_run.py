@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId
+from ..door.session import Session
 from ..host.facts import Container
+from .start import observe
 
 
 def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
@@ -17,6 +19,11 @@ def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[s
             if container.node and container.ours:
                 runs.setdefault(container.run, {})[host] = container
     return dict(sorted(runs.items()))
+
+
+def nodes_of(run: str, sessions: Iterable[Session]) -> Mapping[str, Container]:
+    """The container that each of these hosts has of one of our runs. Raises DeployError with every host that failed."""
+    return runs_of(observe.containers(sessions, run).all()).get(RunId(run), {})
 
 
 def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:

@@ -355,16 +355,16 @@ class ComposeBackend(LocalBackend):
 
     def stop(self) -> None:
         """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""
-        client.ask_to_stop(self._spec.run_id)
+        client.signal(self._spec.run_id, "SIGTERM")
 
     def pass_on(self, number: signal.Signals) -> None:
         """Send it to every container."""
-        client.pass_on(self._spec.run_id, number.name)
+        client.signal(self._spec.run_id, number.name)
 
     def kill(self) -> None:
         """Send SIGKILL to every node."""
         with suppress(EngineLost):
-            client.kill(self._spec.run_id)
+            client.signal(self._spec.run_id, "SIGKILL")
 
     def clean(self) -> None:
         """Remove the run's containers and network."""
@@ -432,7 +432,7 @@ def prepare_image(home: Path) -> None:
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
             f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
         )
-    if processes.run(commands.build_image(str(script)), home) != 0:
+    if processes.run((str(script),), home) != 0:
         raise DeployError(
             "the image was not built",
             f"see the lines above; to train without it: {FLAG.backend} processes",

@@ -86,7 +86,7 @@ class LocalProbe:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(1.0)
             stderr = self._process.stderr.read(LAST_WORDS) if self._process.poll() is not None else b""
-        words = last_line(stderr)
+        words = last_line(stderr.decode(errors="replace"))
         return DeployError(f"{self.name}: the probe ended with code {self._process.poll()}: {words}")
 
     def __enter__(self) -> LocalProbe:

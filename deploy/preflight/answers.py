@@ -59,6 +59,11 @@ class Link:
         return frozenset(self.ends)
 
     @property
+    def outward(self) -> bool:
+        """Whether it is to another host."""
+        return self.source != self.target
+
+    @property
     def mbit(self) -> tuple[float, float]:
         """Mbit/s of the payload there, and back; 0 for a way that it did not pass whole."""
         back_s = self.both_s - self.send_s if self.ok else 0.0
@@ -139,6 +144,16 @@ class Answers:
         """What torch will do on these hosts."""
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
         return prediction.plan(self.request, {host: self.facts[host] for host in self.hosts_with_facts}, routes)
+
+    @property
+    def picks(self) -> Mapping[str, prediction.Pick]:
+        """By host, the interface and the address that its gloo or NCCL will choose."""
+        return self.plan.data
+
+    def card(self, host: str) -> Mapping[str, Any]:
+        """What a host says of the interface that will be chosen; nothing if it has no such one."""
+        entry: Mapping[str, Any] = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
+        return entry
 
     @cached_property
     def _by_pair(self) -> dict[tuple[str, str], list[Link]]:

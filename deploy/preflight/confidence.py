@@ -30,9 +30,7 @@ ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
 def failed(answers: Answers) -> Observations:
     """The calls between two hosts that did not end well, apart from those that only look for another way."""
-    return frozenset(
-        link for link in answers.links if not link.ok and link.source != link.target and "other" not in link.kinds
-    )
+    return frozenset(link for link in answers.links if not link.ok and link.outward and "other" not in link.kinds)
 
 
 def explained(finding: Finding, seen: Observations) -> Observations:
@@ -108,8 +106,7 @@ def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], trie
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
     """True if the interfaces of these hosts take packets of different sizes; else the firewalls may tell."""
     hosts = {host for cell in finding.cells for host in cell if host in answers.hosts_with_facts}
-    picks = {host: answers.plan.data[host].interface for host in hosts}
-    sizes = {answers.facts[host]["interfaces"].get(name, {}).get("mtu", 0) for host, name in picks.items()}
+    sizes = {answers.card(host).get("mtu", 0) for host in hosts}
     return len(sizes - {0}) > 1 or None
 
 
@@ -207,7 +204,7 @@ def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[
         link
         for link in links
         if {"rendezvous", "store"} & set(link.kinds)
-        or ("data" in link.kinds and reachability.opens(answers, link.source, link.target))
+        or ("data" in link.kinds and reachability.opens(answers, *link.ends))
     ]
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
@@ -254,7 +251,7 @@ def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes
 
     `outcomes`: only calls that ended so, if there are any.
     """
-    links = [link for link in answers.links if link.ends in cells and link.source != link.target]
+    links = [link for link in answers.links if link.ends in cells and link.outward]
     links = [link for link in links if "other" not in link.kinds] or links
     bad = [link for link in links if not link.ok]
     bad = [link for link in bad if link.outcome in outcomes] or bad

@@ -111,15 +111,8 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
     """Failed calls between hosts that no finding is about: neither by its pairs nor by its hosts."""
     cells = {cell for finding in findings for cell in finding.cells}
     hosts = {host for finding in findings if not finding.cells for host in finding.hosts}
-    left = [
-        link
-        for link in answers.links
-        if not link.ok
-        and link.source != link.target
-        and "other" not in link.kinds
-        and link.ends not in cells
-        and not link.pair & hosts
-    ]
+    failed = confidence.failed(answers)
+    left = [link for link in answers.links if link in failed and link.ends not in cells and not link.pair & hosts]
     return tuple({link.ends: link.describe() for link in left}.values())[:4]
 
 

@@ -22,7 +22,6 @@ _WAY = re.compile(
     r"(?:/(?P<rest>[^\s].*?))?(?: comm .*)?$"
 )
 _DEVICE = re.compile(r"\[(\d+)\] ?([\w.-]+):\d+/(IB|RoCE)")
-_LISTED = re.compile(r"Using \[0\]|NET/IB: \[0\]")
 _HCA = re.compile(r"NET/(?!Socket)\S{1,100} ?: GPU Direct RDMA .{0,300}for HCA (\d+) '([\w.-]+)")
 _NO_DIRECT = re.compile(r"NET/(?!Socket).{0,300}(?:GPU Direct RDMA Disabled|disabling GDR)")
 _SOCKET = re.compile(r"(?:NET/(?:Socket|FastSocket)|NET) : Using (.*)")

@@ -98,7 +98,7 @@ def candidates(answers: Answers) -> list[Network]:
         for name, interface, address in _of_host(answers, host):
             by_name.setdefault(name, {}).setdefault(host, (interface, address))
     shared = [Network(name, places) for name, places in by_name.items() if _distinct(places)]
-    routed = {host: (pick.interface, pick.address) for host, pick in answers.plan.data.items() if not pick.problem}
+    routed = {host: (pick.interface, pick.address) for host, pick in answers.picks.items() if not pick.problem}
     present = next((network for network in shared if dict(network.places) == routed), None)
     if not present and _distinct(routed):
         present = Network("by the hosts' routes", routed)
@@ -146,7 +146,7 @@ def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Netwo
     """The network with what calls on it have shown: the measured ones, and those that preflight made before."""
     where = {host: address for host, (_, address) in network.places.items()}
     mine = [link for link in (*answers.links, *links) if link.address == where.get(link.target)]
-    mine = [link for link in mine if link.source in where and link.source != link.target]
+    mine = [link for link in mine if link.source in where and link.outward]
     opened = {link.ends for link in mine if _opened(link)}
     tried = {link.ends for link in mine}
     closed = tuple(pair for pair in sorted(tried - opened) if _needed(answers, network, pair))
@@ -166,7 +166,7 @@ def _opened(link: Link) -> bool:
 def _needed(answers: Answers, network: Network, pair: Pair) -> bool:
     """Whether a run on this network opens connections from the first host of the pair to the second."""
     mine, theirs = (network.places[host][1] for host in pair)
-    return answers.request.backend == "nccl" or pair[1] == answers.master or prediction.connects(mine, theirs)
+    return answers.request.by_nccl or pair[1] == answers.master or prediction.connects(mine, theirs)
 
 
 def _rates(link: Link) -> Iterator[tuple[Pair, float]]:

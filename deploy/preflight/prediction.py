@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..host.facts import INNER
 from .request import MPI, MUSTER, SLURM, PreflightRequest
 
 Facts = Mapping[str, Any]
-# What container engines, virtual machines and overlays add to a host.
-INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "cali", "lxc", "lxd")
 OVERLAY = ("tailscale", "wg", "tun", "zt", "utun")
 
 
@@ -57,7 +56,7 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
     data = {}
     for host in hosts:
         variables = {**given.get(host, {}), **facts[host].get("environment", {}), **request.environment}
-        data[host] = (nccl_pick if request.backend == "nccl" else gloo_pick)(facts[host], variables)
+        data[host] = (nccl_pick if request.by_nccl else gloo_pick)(facts[host], variables)
     return Plan(endpoint, owners, first, name, data)
 
 

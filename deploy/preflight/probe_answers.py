@@ -31,7 +31,6 @@ from ..core.fields import (
 )
 
 # A host's name, or none; kernels say `(none)` if none is set. An address may stand for it.
-_NAME = text(253, r"[A-Za-z0-9_:][A-Za-z0-9._:-]*|\(none\)|")
 _ANY_NAME = words(253)
 
 

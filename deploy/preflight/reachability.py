@@ -108,9 +108,9 @@ def _singles(bad: list[Pair]) -> list[Blame]:
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
-    pick, facts = answers.plan.data[target], answers.facts[target]
+    pick, facts = answers.picks[target], answers.facts[target]
     # If an interface is down, its failed calls say nothing new about the link.
-    down = "interface-down" in (pick.problem, answers.plan.data[source].problem)
+    down = "interface-down" in (pick.problem, answers.picks[source].problem)
     own = prediction.own_addresses(facts)
 
     def outcome(kind: str) -> str:
@@ -135,10 +135,10 @@ UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large t
 
 def opens(answers: Answers, source: str, target: str) -> bool:
     """Whether training opens data connections from one host to another: always to rank 0, else as the library does."""
-    mine, theirs = (answers.plan.data[host].address for host in (source, target))
+    mine, theirs = (answers.picks[host].address for host in (source, target))
     # The store of the first host is at the address of its name, which may not be the one that carries the data.
     store = answers.resolved(source, answers.plan.store_name) or [theirs]
-    if answers.request.backend == "nccl" or (target == answers.plan.first and theirs in store):
+    if answers.request.by_nccl or (target == answers.plan.first and theirs in store):
         return True
     return not mine or not theirs or prediction.connects(mine, theirs)
 
@@ -150,7 +150,7 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
     """
     request, hosts = answers.request, answers.hosts
     ordered = request.style != TORCHRUN or request.rendezvous == "static"
-    if request.backend == "nccl" or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
+    if request.by_nccl or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
         return True
     mine, theirs = hosts.index(source), hosts.index(target)
     ahead = theirs - mine

@@ -37,16 +37,16 @@ def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     return unsure(finding) if late or inferred else finding
 
 
-def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died", hint: str = "") -> Finding:
+def of_words(host: str, group: str, what: str, words: str, instead: str = "probe-died") -> Finding:
     """What a tool's last words show. `what`: what the tool did, as in `rack-2: docker run ended with code 125`.
 
     Its words come first, then the cause that they look like; only words that have no other cause make it sure.
-    `instead`: the cause where they show none, with its `hint`.
+    `instead`: the cause where they show none.
     """
     cause = docker_faults.read(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it said nothing'}"
-    next_command = docker_faults.hint(words, host) if cause else hint
+    next_command = docker_faults.hint(words, host) if cause else ""
     finding = find(name, (host,), seen, next_command, symptom=NOT_STARTED, group=group)
     if cause is None or name == "docker-refused":
         return unsure(finding)

@@ -27,7 +27,7 @@ def interface_of(answers: Answers, host: str) -> str:
     """The interface of a host that the run would use, as far as it is known."""
     if host not in answers.hosts_with_facts:
         return ""
-    pick = answers.plan.data[host]
+    pick = answers.picks[host]
     return pick.interface if pick.address and not prediction.is_loopback(pick.address) else ""
 
 
@@ -47,7 +47,7 @@ def with_interface(answers: Answers, hosts: Sequence[str], command: str) -> str:
 def network_of(answers: Answers, host: str, like: str = "") -> str:
     """The network of a host's address for the run; of its family in `like`, an address."""
     rows = list(prediction.reachable(answers.facts[host]))
-    mine = answers.plan.data[host].address
+    mine = answers.picks[host].address
     same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
     rows = same or [row for row in rows if not like or (":" in row[1]) == (":" in like)] or rows
     return str(prediction.network_of(*rows[0][1:])) if rows else mine

@@ -44,6 +44,11 @@ class PreflightRequest:
         return self.style == TORCHRUN and self.rendezvous == "c10d"
 
     @property
+    def by_nccl(self) -> bool:
+        """Whether NCCL sums gradients, which has each rank reach each other one."""
+        return self.backend == "nccl"
+
+    @property
     def keep_alive_s(self) -> float:
         """How many seconds a clock may be behind before torchrun takes a living node for dead."""
         return KEEP_ALIVE_S[self.style]

@@ -138,7 +138,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     """The pairs between which each call connects, and whose kernels acknowledge nothing that is sent then."""
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
-        if link.source != link.target and "again" not in link.kinds:
+        if link.outward and "again" not in link.kinds:
             by_pair.setdefault(link.pair, []).append(link)
     return {
         pair
@@ -278,7 +278,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
 def _own(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
     """Calls of a host to itself: over loopback, and at the address that its peers use."""
     opened = answers.listened(source, "sampled")
-    pick = answers.plan.data[source]
+    pick = answers.picks[source]
     mine = {"127.0.0.1", pick.address if not pick.problem else ""} - {""}
     for address in sorted(mine) if opened else ():
         if address in prediction.own_addresses(answers.facts[source]) and "%" not in address:

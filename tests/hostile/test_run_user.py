@@ -31,7 +31,7 @@ class Machine:
     """A host where we are root: its home, and the numbers that `getent` knows there. Scripts run as they are sent."""
 
     def __init__(self, folder, name, taken=()):
-        self.host, self.home = SimpleNamespace(name=name), folder / name
+        self.name, self.home = name, folder / name
         (self.home / "tools").mkdir(parents=True)
         (self.home / ".muster/runs").mkdir(parents=True)
         tool = f'#!/bin/sh\nfor id in {" ".join(map(str, taken))}; do [ "$2" != "$id" ] || exec echo x; done; exit 2\n'
@@ -44,7 +44,7 @@ class Machine:
 
 
 def chosen(*machines, job=None, run="", facts=ROOT):
-    names = [machine.host.name for machine in machines]
+    names = [machine.name for machine in machines]
     cluster = Cluster(hosts_of_flag(",".join(names)), job or Job())
     hosts, why = run_user.choose(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
     return hosts.job.user, why

@@ -17,7 +17,6 @@ import threading
 import uuid
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -37,7 +36,7 @@ class Nearby:
     """A session's interface to an engine on this machine; `before(argv)` is called before each command."""
 
     def __init__(self, name, socket, home):
-        self.host = SimpleNamespace(name=name)
+        self.name = name
         self.environment = {**os.environ, "DOCKER_HOST": f"unix://{socket}", "HOME": str(home)}
         self.before = lambda argv: None
         self.asked = []

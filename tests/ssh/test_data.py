@@ -35,7 +35,7 @@ def slow(self, piece):
     return read(self, piece)
 cargo.Cargo.read = slow
 class At:
-    def __init__(self, host): self.host = host
+    def __init__(self, host): self.name, self.host = host.name, host
 send([At(host) for host in from_flag(sys.argv[1]).hosts], Path(sys.argv[2]), Path(sys.argv[3]))
 """
 

@@ -153,7 +153,7 @@ def begun(hosts, data, folder, most=PIECES, argv=ARGV):
     script.write_text(
         "import sys\nfrom tests.ssh.test_road import *\nfrom deploy.job.cluster import from_flag\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "class At:\n    def __init__(self, host): self.host = host\n"
+        "class At:\n    def __init__(self, host): self.name, self.host = host.name, host\n"
         f"data = Path({str(folder / 'data')!r}).read_bytes()\n"
         f"push = Push([At(host) for host in from_flag(sys.argv[1]).hosts], Gate(data, {most}).cargo())\n"
         f"push.argv = {argv!r}\n"

@@ -136,9 +136,14 @@ def members(container: Container, *parents: int) -> list[int]:
 
 
 def _lives(pid: int) -> bool:
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] not in "ZX"
-    return False
+    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+
+
+def _stat(pid: int) -> list[str]:
+    """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return []
 
 
 def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
@@ -153,14 +158,14 @@ def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
 def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
     """The living processes that have the mark, and of each process its children."""
     below, mine, mark = dict[int, list[int]](), set[int](), f"{MARK}={id}\0".encode()
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError, IndexError, ValueError):
-            state, parent = Path(f"/proc/{name}/stat").read_text().rpartition(") ")[2].split()[:2]
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        with suppress(OSError, ValueError):
+            state, parent = _stat(pid)[:2]
             if state in "ZX":
                 continue
-            below.setdefault(int(parent), []).append(int(name))
-            if mark in b"\0" + Path(f"/proc/{name}/environ").read_bytes() + b"\0":
-                mine.add(int(name))
+            below.setdefault(int(parent), []).append(pid)
+            if mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0":
+                mine.add(pid)
     return mine, below
 
 
@@ -231,6 +236,4 @@ def send(container: Container, number: int) -> None:
 
 def began(pid: int) -> str:
     """When a process began, by its kernel: numbers of processes come again. Empty if there is none."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[19]
-    return ""
+    return "".join(_stat(pid)[19:20])

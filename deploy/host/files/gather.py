@@ -95,15 +95,15 @@ def gather(
         fetched = incoming.Fetched(run_dir)
         with listener.waiting("fetch") as say:
             say("the hosts list their files")
-            listings = on_all(members, lambda session: (session.host.name, files(session, run)))
+            listings = on_all(members, lambda session: (session.name, files(session, run)))
             say("what of them is here already")
             answered = {node_of(host) for host in listings.values}
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
         nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
-        senders = [session for session in members if session.host.name in ready.values]
-        with listener.fetching([session.host.name for session in senders]) as tell:
-            parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.host.name], nodes, tell))
+        senders = [session for session in members if session.name in ready.values]
+        with listener.fetching([session.name for session in senders]) as tell:
+            parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
         with listener.waiting("fetch") as say:
             say(f"the files go into {folders.display_path(run_dir)}")
             return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
@@ -120,7 +120,7 @@ def files(session: Session, run: RunId) -> Listing:
 
     done = session.receive(argv, take)
     if done.code:
-        raise CommandFailed(session.host.name, argv, done)
+        raise CommandFailed(session.name, argv, done)
     return listing.parse(answer.decode(errors="replace"))
 
 
@@ -158,7 +158,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         for path in order.links:
             left_out.add(f"./{path}", "is a link")
         return _Part(left_out, None)
-    host, total, received = session.host.name, order.selection.size, 0
+    host, total, received = session.name, order.selection.size, 0
     root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
     unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes), order.members)
 

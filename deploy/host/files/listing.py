@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -16,6 +16,7 @@ from typing import Any
 
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import document
+from ...core.text import parents
 from . import replaceable
 from .unpack import parts_of
 
@@ -61,12 +62,10 @@ class Listing:
         """The highest folders that hold only what can be had again, and its bytes; else the files themselves."""
         if not self.replaceable:
             return {}
-        others = {
-            above for path in (*self.files, *self.links) if path not in self.replaceable for above in _above(path)
-        }
+        others = {each for path in (*self.files, *self.links) if path not in self.replaceable for each in parents(path)}
         left = dict[str, int]()
         for path, size in self.replaceable.items():
-            top = next((above for above in reversed([*_above(path)]) if above not in others), path)
+            top = next((each for each in reversed([*parents(path)]) if each not in others), path)
             left[top] = left.get(top, 0) + size
         return left
 
@@ -151,15 +150,8 @@ def select(
 
 def matches(path: str, patterns: Sequence[str]) -> bool:
     """Whether a pattern matches the path, or a folder above it. `*` also matches /."""
-    names = [path, *_above(path)]
+    names = [path, *parents(path)]
     return any(fnmatchcase(name, pattern.strip("/")) for pattern in patterns for name in names)
-
-
-def _above(path: str) -> Iterator[str]:
-    """The folders above a path, the nearest first."""
-    while "/" in path:
-        path = path.rpartition("/")[0]
-        yield path
 
 
 def _sent(text: str) -> dict[str, Stamp]:

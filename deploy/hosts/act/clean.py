@@ -53,10 +53,10 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
         if not yes and not _agreed(goes, ask, console):
             console.note("nothing was removed")
             return STOPPED
-        busy = [session for session in sessions if session.host.name in goes]
+        busy = [session for session in sessions if session.name in goes]
         # A deploy holds the same lock until its nodes run.
         with host_lock.take(busy, "clean"):
-            removed = on_all(busy, lambda session: _remove(session, goes[session.host.name]))
+            removed = on_all(busy, lambda session: _remove(session, goes[session.name]))
         return _tell(removed, goes, console)
 
 

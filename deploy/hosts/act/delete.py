@@ -60,7 +60,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
-        hosts = ",".join(session.host.name for session in sessions)
+        hosts = ",".join(session.name for session in sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
             f"stop it first: {command_of('stop', hosts=hosts, run=run)}",

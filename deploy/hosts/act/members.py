@@ -19,7 +19,7 @@ from ...core.errors import DONE, BadAnswer, DeployError, UsageError
 from ...core.facts import ended_how
 from ...core.fields import array, default, document, flag, record, scalar, whole, words
 from ...core.names import RunId, node_name
-from ...core.text import in_seconds, subject
+from ...core.text import in_seconds, last_line, subject
 from ...door.session import Session, open_all
 from ...host import audit, commands
 from ...host.facts import Container
@@ -170,8 +170,8 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
         return read(done.out)
     if _ended_well(session, run):  # it had left before its answer was on the way
         return Answer("", ())
-    why = (done.err.strip() or f"code {done.code}").splitlines()[-1]
-    host = session.host.name
+    why = last_line(done.err, f"code {done.code}")
+    host = session.name
     raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
 
 
@@ -183,7 +183,7 @@ def _instead(host: str, run: str, needed: bool) -> str:
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:
     """Start a host's node again, and wait until it hears from the others."""
-    host, argv = session.host.name, commands.script("join", container_name(run))
+    host, argv = session.name, commands.script("join", container_name(run))
     if dry_run:
         _show(host, "start its node again", "wait until it hears from the others", argv, console)
         return
@@ -199,7 +199,7 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
 
 def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
     """Wait until the node tells another epoch than the one `known` before. Raises DeployError, and ends it, if not."""
-    host, why = session.host.name, f"it has not heard from the others for {in_seconds(_HEARS_S)}"
+    host, why = session.name, f"it has not heard from the others for {in_seconds(_HEARS_S)}"
 
     def hears_or_is_over() -> bool:
         nonlocal why
@@ -227,7 +227,7 @@ def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
 
 
 def _node_on(session: Session, run: str) -> Container | None:
-    return which_run.runs_of(observe.containers([session], run).all()).get(RunId(run), {}).get(session.host.name)
+    return which_run.nodes_of(run, [session]).get(session.name)
 
 
 def _ended_well(session: Session, run: str) -> bool:

@@ -79,30 +79,28 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
     new = hosts.sessions[-1]
     members = which_run.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
-    running = [
-        session for session in hosts.sessions[:-1] if (node := members.get(session.host.name)) and node.code is None
-    ]
+    running = [session for session in hosts.sessions[:-1] if (node := members.get(session.name)) and node.code is None]
     if not running:
         raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")
-    first = members[running[0].host.name]
+    first = members[running[0].name]
     if not first.least:
         raise UsageError(f"{run} runs without --min-nodes: no host can join it", "muster stop, then --resume")
     template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
     refuse_other_arguments(run, template.words, recorded)
-    name = node_of(new.host.name)
+    name = node_of(new.name)
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
     hosts, _ = run_user.choose(hosts, run)
     request = _request(run, options, hosts, template, console)
     peers = {
-        session.host.name: node
+        session.name: node
         for session in hosts.sessions[:-1]
-        if (node := members.get(session.host.name)) and node.node in template.plan["nodes"] and node.code is None
+        if (node := members.get(session.name)) and node.node in template.plan["nodes"] and node.code is None
     }
     place = 1 + max(len(template.plan["nodes"]) - 1, *(node.place for node in members.values()))
     if options.dry_run:
         made = _container(request, hosts.sessions[:-1], peers, template, place)
-        console.text(f"{new.host.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
+        console.text(f"{new.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
     with lock.take(hosts.sessions, run), Places(request, run, template.token) as places:
         places.take()
@@ -114,7 +112,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
         ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
         refuse_other_image(run, theirs, ours)
-        made = replace(made, claim=places.names().get(new.host.name, ""))
+        made = replace(made, claim=places.names().get(new.name, ""))
         try:
             nodes.start([new], [made])
         except BaseException:

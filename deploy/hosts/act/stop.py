@@ -61,7 +61,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         run, nodes = known_end.choose(wanted, containers.values, sessions)
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
-        members = [session for session in sessions if session.host.name in nodes]
+        members = [session for session in sessions if session.name in nodes]
         interrupts.hold()
         if now:
             _tell_followers(run)
@@ -102,7 +102,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     deadline = time.monotonic() + PATIENCE_S
     try:
-        while running := [host for host, node in _containers(run, members).items() if node.code is None]:
+        while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:
                 killed = True
                 host_nodes.signal(members, run, "SIGKILL").all()
@@ -116,7 +116,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
         return None
     last_words = on_all(members, lambda session: _last_words(session, run))
     follower_ends = time.monotonic() + _FOLLOWER_S
-    while _containers(run, members) and time.monotonic() < follower_ends:
+    while which_run.nodes_of(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
     host_nodes.remove(members, run).all()
     return [event for words in last_words.values.values() for event in words]
@@ -162,10 +162,6 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result
-
-
-def _containers(run: RunId, members: Sequence[Session]) -> Mapping[str, Container]:
-    return which_run.runs_of(observe.containers(members, run).all()).get(run, {})
 
 
 def _last_words(session: Session, run: str) -> list[Event]:

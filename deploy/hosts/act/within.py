@@ -45,10 +45,10 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
         raise UsageError("no command is named", "muster exec --hosts a,b -- nvidia-smi")
     with places(cluster, run, rank) as chosen:
         several = len(chosen) > 1
-        by_host = {place.session.host.name: place for place in chosen}
+        by_host = {place.session.name: place for place in chosen}
 
         def work(session: Session) -> int:
-            name = session.host.name
+            name = session.name
             command = commands.node_program("within", "--", *words)
             return run_beside(by_host[name], command, lambda line: _show(console, name if several else "", line))
 
@@ -98,7 +98,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
 
 def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
     """Run a command in the container to its end; returns its code. It ends with us: its input ends."""
-    with reach.on_host(place.session).run_inside(place.container, words, reads=True) as inside:
+    with reach.on_host(place.session).run_inside(place.container, words) as inside:
         for line in read_lines(inside.frames):
             tell(line)
         return inside.code()

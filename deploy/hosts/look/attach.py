@@ -74,8 +74,6 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         known = record.facts(run_dir)
         arguments = tuple(known.get("arguments") or first.command.split())
         script = bool(known.get("script")) if known else first.script
-        record.make_runs(run_dir.parent)
-        run_dir.mkdir(record.OWNERS, exist_ok=True)
         names = {host: node.node for host, node in sorted(nodes.items(), key=lambda pair: pair[1].place)}
         if away:
             names = {host.name: node_of(host.name) for host in cluster.hosts if host.name in {*names, *away}}
@@ -101,7 +99,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
-        members = [session for session in sessions if session.host.name in names]
+        members = [session for session in sessions if session.name in names]
         backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
         story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)

@@ -37,7 +37,7 @@ def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Conso
             all_faults(opened, answers)
         run = _choose(asked_for, runs, console)
         run_dir = record.folder_of(folders.RUNS, run)
-        members = [session for session in sessions if run in getattr(answers.values.get(session.host.name), "runs", ())]
+        members = [session for session in sessions if run in getattr(answers.values.get(session.name), "runs", ())]
         faults = gather.gather(members, run, only, run_dir, console)
         page.write(run_dir)
         if (run_dir / _WORK).is_dir():

@@ -20,6 +20,7 @@ from ...causes.docker_faults import DockerFault
 from ...core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ...core.names import RunId
 from ...core.printable import console_line, is_redrawn
+from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all, open_all
 from ...engine import reach
 from ...host import commands
@@ -197,8 +198,8 @@ class Reader:
         pattern: str = "",
         source: str = "",
     ) -> None:
-        self._pattern, self.source = pattern, source or session.host.name
-        self.host, self._session = session.host.name, session
+        self._pattern, self.source = pattern, source or session.name
+        self.host, self._session = session.name, session
         self._container, self._since, self._follow, self._log = container, since, follow, log
         self._last, self._read = "", 0
         self.fault: DeployError | None = None
@@ -268,9 +269,9 @@ class Reader:
             check=False,
             moving=moving,
         )
-        last_line = (done.out.strip() or done.err.strip() or "no output").splitlines()[-1]
-        if done.code and not (self._follow and docker_faults.lacks_container(last_line)):
-            raise DeployError(f"{self.host}: its log ended with code {done.code}: {last_line}")
+        last = last_line(done.out.strip() or done.err, "no output")
+        if done.code and not (self._follow and docker_faults.lacks_container(last)):
+            raise DeployError(f"{self.host}: its log ended with code {done.code}: {last}")
 
     def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:
         """Whether the node has ended for good: its container was removed, or its engine will not restart it."""

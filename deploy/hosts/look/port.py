@@ -64,7 +64,7 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
     """TensorBoard beside the ranks, on the whole run folder; yields its port and path there. It ends with us."""
     words = ("-m", "tensorboard.main", "--logdir", commands.RUN_IN_CONTAINER, "--host", "127.0.0.1", "--port", "0")
     command = commands.node_program("within", "--", *commands.image_python(*words))
-    with reach.on_host(place.session).run_inside(place.container, command, reads=True) as inside:
+    with reach.on_host(place.session).run_inside(place.container, command) as inside:
         inside.set_wait(_BEGIN_S)
         lines, last, seen = read_lines(inside.frames), "", None
         with console.waiting("starting TensorBoard"):
@@ -72,7 +72,7 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
                 last, seen = line, _URL.search(line)
         if not seen:
             raise DeployError(
-                f"{place.session.host.name}: TensorBoard did not start: {last or 'it said nothing'}",
+                f"{place.session.name}: TensorBoard did not start: {last or 'it said nothing'}",
                 "is it among the run's packages? without it there, here: "
                 "muster fetch, then tensorboard --logdir runs/ID",
             )
@@ -95,8 +95,8 @@ def _serve(place: Place, here: int, remote: int, path: str, console: Console) ->
         words = f"port {here} of this machine: {fault.strerror}"
         raise UsageError(words, f"another one here: muster port {here + 10000}:{remote}") from fault
     open_now = threading.Semaphore(_MOST_AT_ONCE)
-    console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.host.name})
-    console.note(f"port {remote} beside {place.container} on {place.session.host.name}; Ctrl-C ends this")
+    console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.name})
+    console.note(f"port {remote} beside {place.container} on {place.session.name}; Ctrl-C ends this")
     warned: list[str] = []
 
     def tell(words: str) -> None:

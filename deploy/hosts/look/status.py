@@ -12,8 +12,6 @@ from typing import TypeVar
 from ...core.errors import DONE, FAILED, DeployError, UsageError
 from ...core.results import Results
 from ...door.session import Session, on_all, open_all
-from ...host import commands
-from ...host import gpus as gpu_facts
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
 from ...job.cluster import Cluster
@@ -49,7 +47,7 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
 
 def gpus(cluster: Cluster, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
-    answers = ask(cluster, _gpus_of)
+    answers = ask(cluster, observe.gpus_of)
     shown = show_gpus(answers.values, console)
     return max(_show_faults(answers, console), shown)
 
@@ -61,10 +59,6 @@ def show_gpus(by_host: Mapping[str, Gpus], console: Console) -> int:
     elif by_host:
         console.table(tables.GPUS_HEAD, tables.gpu_rows(by_host))
     return FAILED if any(value.fault for value in by_host.values()) else DONE
-
-
-def _gpus_of(session: Session) -> Gpus:
-    return gpu_facts.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
 def runs(cluster: Cluster, console: Console) -> int:

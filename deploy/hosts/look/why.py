@@ -14,7 +14,7 @@ from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
 from ...core.results import Results
-from ...core.text import in_seconds
+from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
 from ...job.cluster import Cluster
@@ -48,7 +48,7 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
             return DONE
         if _is_over(chosen, nodes, console):
             return DONE
-        members = [session for session in sessions if session.host.name in nodes]
+        members = [session for session in sessions if session.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
@@ -107,8 +107,8 @@ def _tell_over(run: str, words: str, hint: str, console: Console) -> None:
 def _ask(session: Session, run: str) -> list[RankDoing]:
     done = host_nodes.ask(session, run, "why", _LOOK_S)
     if done.code:
-        words = (done.err.strip() or "no answer").splitlines()[-1]
-        raise DeployError(f"{session.host.name}: its node cannot say: {words}", "does it run? muster status")
+        words = last_line(done.err, "no answer")
+        raise DeployError(f"{session.name}: its node cannot say: {words}", "does it run? muster status")
     return _parse(done.out)
 
 

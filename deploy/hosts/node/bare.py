@@ -102,22 +102,22 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
         return
     look = ("docker", "image", "inspect", base)
     asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
-    lacking, facts = [session for session in hosts.sessions if asked[session.host.name]], hosts.facts
+    lacking, facts = [session for session in hosts.sessions if asked[session.name]], hosts.facts
     if not lacking:
         return
     torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
-        if (room := facts[session.host.name].room) is not None and room < need:
+        if (room := facts[session.name].room) is not None and room < need:
             raise DeployError(
-                f"{session.host.name}: {amount(room)} are free where {base} would be: it needs {amount(need)}",
-                bringing.OTHER_DISK.format(session.host.name),
+                f"{session.name}: {amount(room)} are free where {base} would be: it needs {amount(need)}",
+                bringing.OTHER_DISK.format(session.name),
             )
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
-    places = [_place(session, facts[session.host.name]) for session in lacking]
-    by_name = {session.host.name: session for session in lacking}
+    places = [_place(session, facts[session.name]) for session in lacking]
+    by_name = {session.name: session for session in lacking}
     with TemporaryDirectory(prefix="muster-bare-") as empty:
         made = packages_shown.bring(
             places, needs, lambda some, work: on_all((by_name[p.name] for p in some), lambda s: work(_of(some, s))),
@@ -125,7 +125,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
         )  # fmt: skip
 
     def name_it(session: Session) -> None:
-        volume = made.environments[session.host.name]
+        volume = made.environments[session.name]
         layer = f"sha256:{hashlib.sha256(volume.rpartition('-')[2].encode()).hexdigest()}"
         session.run(("docker", "image", "add", base, layer, volume))
         audit.note(session, f"made the environment {base}")
@@ -135,8 +135,8 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
     where, owner = session.host.destination, (fact.uid, fact.gid)
-    return DockerPlace(session.host.name, session, PYTHON, fact.user, owner, where=where, bare=True)
+    return DockerPlace(session.name, session, PYTHON, fact.user, owner, where=where, bare=True)
 
 
 def _of(places: Sequence[object], session: Session) -> DockerPlace:
-    return next(place for place in places if isinstance(place, DockerPlace) and place.name == session.host.name)
+    return next(place for place in places if isinstance(place, DockerPlace) and place.name == session.name)

@@ -71,7 +71,7 @@ class _Bringing:
         bringing.bring(session, uv.PYTHON)
 
     def _bring_python(self, session: Session, machine: str, has: str) -> None:
-        host = session.host.name
+        host = session.name
         archive, here = self._archive(host, machine)
         failed = bringing.bring_python(session, uv.PYTHON, archive) if archive else ""
         if failed or not archive:
@@ -104,7 +104,7 @@ class _Bringing:
 
 def _bring_nothing(session: Session) -> str:
     raise DeployError(
-        f"{session.host.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
+        f"{session.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
         "that is not there yet, and a dry run sends nothing",
-        f"muster preflight --hosts {session.host.name} sends it; or leave out {FLAG.dry_run}",
+        f"muster preflight --hosts {session.name} sends it; or leave out {FLAG.dry_run}",
     )

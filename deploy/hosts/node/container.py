@@ -111,7 +111,7 @@ class NodeContainer:
     everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
     that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: its own claim
     on the host, which mounts what the node needs of it (scripts/start.sh).
-    `witness`: the container beside it that reports the run's end. `overlay`: the `docker run` of its network's end.
+    `witness`: the container beside it that reports the run's end. `overlay`: what makes its network's end.
     `memory`: what it may use, as Docker takes it.
     """
 
@@ -131,7 +131,7 @@ class NodeContainer:
     claim: str = ""
     own: commands.OwnClaim = commands.NO_CLAIM
     witness: NodeContainer | None = None
-    overlay: tuple[str, ...] = ()
+    overlay: DockerRun | None = None
     memory: str = ""
 
     @property
@@ -142,7 +142,7 @@ class NodeContainer:
     @property
     def name(self) -> str:
         """The container's name."""
-        return container_name(self.run)
+        return self.docker.name
 
     @property
     def input(self) -> bytes:

@@ -13,7 +13,7 @@ class DockerRun:
     """What makes a container. `command` are the arguments of the image's Python.
 
     `once`: its engine removes it when it ends. `lifetime`: options about its restarts, its end and its logs.
-    `options`: all others, which a rehearsal of this container has too.
+    `options`: all others, which a rehearsal of this container has too. `reads`: its variables come by standard input.
     """
 
     name: str
@@ -23,16 +23,18 @@ class DockerRun:
     command: tuple[str, ...]
     lifetime: tuple[str, ...] = ()
     once: bool = False
+    reads: bool = True
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command. It reads the container's variables from standard input (host/commands.py)."""
+        """The command (host/commands.py says how it gets its variables)."""
         return (
             *("docker", "run", "--detach", *(("--rm",) if self.once else ()), "--pull", "never", "--name", self.name),
             *(word for name, value in self.labels.items() for word in ("--label", f"{name}={value}")),
             *self.lifetime,
             *self.options,
-            *("--env-file", commands.VARIABLES_FIRST, *python_of(self.image), *self.command),
+            *(("--env-file", commands.VARIABLES_FIRST) if self.reads else ()),
+            *(*python_of(self.image), *self.command),
         )
 
     def with_options(self, *options: str) -> DockerRun:

@@ -27,6 +27,7 @@ from ...host.networks import Networks
 from ...job.options import FLAG
 from ...report.console import Console
 from . import overlay_plan
+from .docker_run import DockerRun
 from .overlay_plan import Overlay, Pair
 
 _START_S, _ANSWER_S, _MEET_S, _NODES_S, _BEAT_S = 180.0, 40.0, 3.0, 60.0, 10.0
@@ -53,11 +54,9 @@ def look(sessions: Sequence[Session]) -> dict[str, Networks]:
 class Ends:
     """The network's ends on all hosts, from `open` until the nodes have taken them over or `close`."""
 
-    def __init__(
-        self, sessions: Sequence[Session], ends: Mapping[str, tuple[str, ...]], names: Mapping[str, str], plan: Overlay
-    ) -> None:
-        """`ends`: by host, the `docker run` of its end; `names`: of these containers."""
-        self._sessions, self._ends, self._names, self._plan = sessions, ends, names, plan
+    def __init__(self, sessions: Sequence[Session], ends: Mapping[str, DockerRun], plan: Overlay) -> None:
+        """`ends`: by host, the container of its end."""
+        self._sessions, self._ends, self._plan = sessions, ends, plan
         self._started, self._talks = set[str](), dict[str, _Talk]()
         # A start that still runs when `close` comes would leave its container behind: `close` waits for it.
         self._starts = {host: threading.Lock() for host in ends}
@@ -95,9 +94,9 @@ class Ends:
         until = time.monotonic() + _NODES_S
 
         def wait(session: Session) -> None:
-            while not self._talks[session.host.name].ask({"do": "held"}).get("nodes"):
+            while not self._talks[session.name].ask({"do": "held"}).get("nodes"):
                 if time.monotonic() > until:
-                    raise DeployError(f"{session.host.name}: its node did not find the overlay", "try again")
+                    raise DeployError(f"{session.name}: its node did not find the overlay", "try again")
                 time.sleep(0.2)
 
         on_all(self._sessions, wait).all()
@@ -112,23 +111,24 @@ class Ends:
             return
 
         def remove(session: Session) -> None:
-            host = session.host.name
+            host = session.name
             with self._starts[host]:
                 if host in self._started:
-                    reach.on_host(session).remove(self._names[host])
+                    reach.on_host(session).remove(self._ends[host].name)
 
         with suppress(DeployError):
             on_all(self._sessions, remove).all()
 
     def _start(self, session: Session) -> None:
-        host = session.host.name
+        host = session.name
+        end = self._ends[host]
         with self._starts[host]:
             if self._closed.is_set():
                 return
             self._started.add(host)
-            session.run(self._ends[host], timeout_s=_START_S)
-        self._talks[host] = _Talk(session, self._names[host], self._plan.socket)
-        audit.note(session, f"started {self._names[host]}")
+            session.run(end.argv, timeout_s=_START_S)
+        self._talks[host] = _Talk(session, end.name, self._plan.socket)
+        audit.note(session, f"started {end.name}")
 
     def _beat(self) -> None:
         """An end that hears nothing for a minute lets go of us: the link may be cut."""
@@ -139,8 +139,8 @@ class Ends:
 
     def _ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Ask these hosts at once. Raises DeployError with every host that failed."""
-        asked = [session for session in self._sessions if session.host.name in questions]
-        return on_all(asked, lambda session: self._talks[session.host.name].ask(questions[session.host.name])).all()
+        asked = [session for session in self._sessions if session.name in questions]
+        return on_all(asked, lambda session: self._talks[session.name].ask(questions[session.name])).all()
 
     def _meet_directly(self) -> frozenset[Pair]:
         """The pairs that meet at an address of one of them."""
@@ -208,10 +208,10 @@ class _Talk:
     """The conversation with one end."""
 
     def __init__(self, session: Session, container: str, socket: str) -> None:
-        self._host, self._container, self._writing = session.host.name, container, threading.Lock()
+        self._host, self._container, self._writing = session.name, container, threading.Lock()
         self._open = ExitStack()
         command = commands.node_program("overlay", "talk", socket)
-        self._inside = self._open.enter_context(reach.on_host(session).run_inside(container, command, reads=True))
+        self._inside = self._open.enter_context(reach.on_host(session).run_inside(container, command))
         self._lines = read_lines(self._inside.frames)
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from ...job.cluster import Cluster
 from ...job.options import FLAG, Job, flag_of
 from . import container
 from .container import NodeContainer, Work
-from .docker_run import python_of
+from .docker_run import DockerRun
 
 Pair = frozenset[str]
 PORTS = range(51820, 51920)
@@ -219,26 +219,19 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
     return chosen
 
 
-def argv_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> tuple[str, ...]:
-    """The `docker run` of the container beside the node that has the network's end there.
+def run_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> DockerRun:
+    """The container beside the node that has the network's end there.
 
     It is the exception in docs/explanation/security.md: root, with the one right to make an interface.
     """
     labels = {"muster.format": str(LABELS), "muster.overlay": work.token, "muster.start": node.start}
-    return (
-        *("docker", "run", "--detach", "--rm", "--pull", "never", "--name", name_of(node, work)),
-        *(word for name, value in labels.items() for word in ("--label", f"{name}={value}")),
+    options = (
         *("--network", "host", "--init", "--no-healthcheck", "--user", "0:0", "--device", "/dev/net/tun"),
         *("--cap-drop", "ALL", "--cap-add", "NET_ADMIN", "--security-opt", "no-new-privileges"),
         *("--read-only", "--tmpfs", "/var/run/wireguard:size=4m,mode=0700", *_LIMITS, *container.LOG_LIMITS),
-        *python_of(node.image),
-        *("-P", "-m", NODE_PROGRAMS, "overlay", "serve", overlay.socket, overlay.interface, uid),
     )
-
-
-def name_of(node: NodeContainer, work: Work) -> str:
-    """The name of the container at that node's end."""
-    return f"{node.name}-overlay-{work.token}"
+    command = ("-P", "-m", NODE_PROGRAMS, "overlay", "serve", overlay.socket, overlay.interface, uid)
+    return DockerRun(f"{node.name}-overlay-{work.token}", labels, options, node.image, command, once=True, reads=False)
 
 
 def beside(
@@ -248,6 +241,4 @@ def beside(
     if overlay is None:
         return tuple(nodes)
     uids = (container.user_of(fact, job).partition(":")[0] for fact in facts)
-    return tuple(
-        replace(node, overlay=argv_of(node, uid, work, overlay)) for node, uid in zip(nodes, uids, strict=True)
-    )
+    return tuple(replace(node, overlay=run_of(node, uid, work, overlay)) for node, uid in zip(nodes, uids, strict=True))

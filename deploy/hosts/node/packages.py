@@ -42,11 +42,11 @@ def bring(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) ->
     """
     if not shipment.requirements:
         return None
-    sessions = {session.host.name: session for session in shipment.sessions}
+    sessions = {session.name: session for session in shipment.sessions}
 
     def each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
         by_name = {place.name: place for place in places}
-        return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.host.name]))
+        return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.name]))
 
     assert shipment.folder is not None, "requirements are those of a folder"
     places = _places(shipment, pushed)
@@ -91,13 +91,13 @@ def _places(shipment: Shipment, pushed: Mapping[str, Pushed]) -> list[DockerPlac
     facts, job = shipment.facts, shipment.job
     return [
         DockerPlace(
-            session.host.name,
+            session.name,
             session,
             shipment.tag,
-            (fact := facts[session.host.name]).user,
+            (fact := facts[session.name]).user,
             (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
             container.memory_options(fact, job),
-            sent_folders.mounts(pushed.get(session.host.name, Pushed(0, "")).folders),
+            sent_folders.mounts(pushed.get(session.name, Pushed(0, "")).folders),
             session.host.destination,
             fact.bare,
         )

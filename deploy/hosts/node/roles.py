@@ -14,9 +14,7 @@ from ...run import roles
 from ..start import plan
 from . import container
 from .container import Meeting, NodeContainer, Work
-
-# Beside the port of the rendezvous, as for nodes that train on without each other.
-PORTS = range(29600, 29700)
+from .group import PORTS
 
 
 def node_containers(

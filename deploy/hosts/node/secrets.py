@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from ...causes.docker_faults import DockerFault
 from ...core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
+from ...core.text import last_line
 from ...door.session import Session
 from ...engine import reach
 from ...host import commands
@@ -98,6 +99,6 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
         if seen is None or seen.status != "running":
             return False
         if document:
-            words = (done.err.strip() or "it needs others").splitlines()[-1]
-            raise DeployError(f"{session.host.name}: its node waits for its secrets, but did not take these: {words}")
+            words = last_line(done.err, "it needs others")
+            raise DeployError(f"{session.name}: its node waits for its secrets, but did not take these: {words}")
     return done.code != NOBODY_WAITS

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 from ...job.values import Mount
 from ...run import environment
 from ...send.folder.content import CODE, WORKSPACE, HostFolder
+from ...send.image.push import Pushed
+from ...send.image.push_plan import PushPlan
 from . import container
 from .container import NodeContainer
 
@@ -21,12 +22,8 @@ DATA_LABEL = "muster.data."
 _DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
 
 
-class Beside(Protocol):
-    """What a push did on one host, or would do."""
-
-    @property
-    def folders(self) -> Sequence[HostFolder]:
-        """What lies beside the image."""
+# What a push did on one host, or would do.
+Beside = Pushed | PushPlan
 
 
 def mounts(folders: Sequence[HostFolder]) -> tuple[str, ...]:
@@ -74,11 +71,10 @@ def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
         variables[environment.DATA] = os.pathsep.join(data)
     if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
         variables["PYTHONPATH"] = f"{CODE}:{variables['PYTHONPATH']}"
-    run = ("docker", "run")
     return replace(
         node,
         docker=node.docker.with_options(*options),
         environment=variables,
         witness=_with(node.witness, folders) if node.witness else None,
-        overlay=(*run, *options, *node.overlay[len(run) :]) if node.overlay else (),
+        overlay=node.overlay.with_options(*options) if node.overlay else None,
     )

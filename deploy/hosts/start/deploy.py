@@ -228,7 +228,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     for session in request.sessions:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
-                console.note(f"{session.host.name}: would make {mount.source}, if it is missing")
+                console.note(f"{session.name}: would make {mount.source}, if it is missing")
     choices = foreseen(asked, observe.gpus(asked).all())
     for host, choice in choices.items():
         if choice.taken:

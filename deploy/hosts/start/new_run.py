@@ -72,7 +72,7 @@ class DeployRequest(Shipment):
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
-        asked = {session.host.name: session.host.gpus for session in self.sessions}
+        asked = {session.name: session.host.gpus for session in self.sessions}
         facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
         return replace(self, facts=facts, work=replace(self.work, waits=True))
 
@@ -178,8 +178,8 @@ class NewRun(HostsBackend):
         self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
         made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
-        names = {node.host: overlay_plan.name_of(node, request.work) for node in made}
-        self._ends = Ends(request.sessions, {node.host: node.overlay for node in made}, names, overlay)
+        ends = {node.host: node.overlay for node in made if node.overlay}
+        self._ends = Ends(request.sessions, ends, overlay)
         with self._console.waiting("overlay"):
             self._ends.open(self._console)
 

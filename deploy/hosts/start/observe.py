@@ -12,9 +12,10 @@ from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
 from ...core.errors import DeployError
 from ...core.results import Results
+from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all
 from ...engine import reach
-from ...engine.engine import Engine
+from ...engine.engine import Engine, label_of
 from ...host import commands
 from ...host import facts as host_facts
 from ...host import gpus as host_gpus
@@ -40,7 +41,7 @@ def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = Tr
     `bring`: where no host has an engine, each gets one of its own, whose containers are processes; where some have,
     a host without one is a fault. `may_write`: not in a dry run, which brings nothing.
     """
-    asked = {session.host.name: session for session in sessions}
+    asked = {session.name: session for session in sessions}
     answers = on_all(asked.values(), _look)
     if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
         answers = answers.then(_with_an_engine)
@@ -70,7 +71,7 @@ def _with_an_engine(answer: str) -> str:
 
 def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     """What a host says, or its fault."""
-    host, gpus = session.host.name, session.host.gpus
+    host, gpus = session.name, session.host.gpus
     if host in answers.faults:
         return answers.faults[host]
     answer = answers.values[host]
@@ -86,14 +87,19 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
 
 def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
     """The GPUs of each host, and who has them."""
-    return on_all(sessions, lambda session: host_gpus.parse(session.run(commands.gpus()).out.split("\n")))
+    return on_all(sessions, gpus_of)
+
+
+def gpus_of(session: Session) -> Gpus:
+    """The same of one host."""
+    return host_gpus.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:
     """Each host's route to its peer's address, `peers` by host name. A host without a route is a fault."""
 
     def ask(session: Session) -> Route:
-        peer = peers[session.host.name]
+        peer = peers[session.name]
         answer = session.run(commands.script("routes", peer)).out.strip()
         route = host_facts.parse_route(answer)
         if route is None:
@@ -111,7 +117,7 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
     """
 
     def ask(session: Session) -> None:
-        addresses = peers[session.host.name]
+        addresses = peers[session.name]
         rows = [
             line.partition(" ")
             for line in session.run(commands.script("unreached", str(port), *addresses)).out.split("\n")
@@ -124,7 +130,7 @@ def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[s
                 f"allow TCP {port} and the ports above 1023 between the hosts (firewall, security group)",
             )
 
-    on_all([session for session in sessions if peers.get(session.host.name)], ask).all()
+    on_all([session for session in sessions if peers.get(session.name)], ask).all()
 
 
 def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
@@ -149,7 +155,7 @@ def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
     """
 
     def ask(session: Session) -> list[str]:
-        fact, job = hosts.facts[session.host.name], hosts.job
+        fact, job = hosts.facts[session.name], hosts.job
         asked = [mount.source for mount in container.mounts(session.host, job) if mount.create]
         cache = container.cache_folder(fact, job) if for_script else ""
         paths = [*asked, *([cache] if cache else [])]
@@ -158,9 +164,9 @@ def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
         owner = "" if fact.uid else container.user_of(fact, job)
         done = session.run(commands.script("make-folders", owner, *paths), check=False)
         if done.code:
-            why = (done.err.strip() or "no message").splitlines()[-1][:_MOST_TEXT]
+            why = last_line(done.err)[:_MOST_TEXT]
             first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
-            hint = f"on {session.host.name}: sudo install -d -o $(id -u) {first}"
+            hint = f"on {session.name}: sudo install -d -o $(id -u) {first}"
             raise DeployError(f"cannot make {first}: {why}", hint)
         made = {line.removeprefix("made ") for line in done.out.split("\n")}
         return [path for path in asked if path in made]
@@ -200,11 +206,6 @@ def runs(session: Session) -> tuple[HostRun, ...]:
     seen = reach.on_host(session).containers(label_of())
     answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
     return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
-
-
-def label_of(run: str = "") -> str:
-    """The label by which an engine finds the containers of a run, or of all."""
-    return f"muster.run={run}" if run else "muster.run"
 
 
 def _console(engine: Engine, name: str) -> bytes:

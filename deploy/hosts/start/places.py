@@ -16,10 +16,11 @@ from ...core.errors import DeployError
 from ...core.results import HostsFailed
 from ...door.session import Session, on_all
 from ...host import gpu_choice
-from ...host.claims import BEAT_S, Claim
+from ...host.claims import Claim
 from ...host.facts import HostFacts
 from ...host.gpu_choice import Choice
 from ...host.gpus import Gpus
+from ...host.lock import BEAT_S
 from ...host.reached import ReachedHosts
 from ...job.options import FLAG
 from ...job.values import Gpus as Asked
@@ -103,7 +104,7 @@ class Places:
     def _take_one(self, session: Session) -> None:
         choice = self._attempt(session)
         if choice.taken:
-            raise GpusTaken(session.host.name, choice)
+            raise GpusTaken(session.name, choice)
 
     def _attempt(self, session: Session) -> Choice:
         host = session.host
@@ -147,9 +148,7 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
 
 def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
     """What the hosts would give now, for a plan that claims nothing. `here` by host."""
-    return {
-        session.host.name: gpu_choice.choose(session.host.gpus, here[session.host.name], "") for session in sessions
-    }
+    return {session.name: gpu_choice.choose(session.host.gpus, here[session.name], "") for session in sessions}
 
 
 def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
@@ -157,5 +156,5 @@ def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
     return [
         session
         for session in hosts.sessions
-        if session.host.gpus != 0 and (hosts.facts[session.host.name].gpus or session.host.gpus != "auto")
+        if session.host.gpus != 0 and (hosts.facts[session.name].gpus or session.host.gpus != "auto")
     ]

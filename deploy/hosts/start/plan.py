@@ -108,7 +108,7 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
     for container in containers:
         if container.overlay:
             what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"
-            planned.append(Step(container.host, what, reason, container.overlay))
+            planned.append(Step(container.host, what, reason, container.overlay.argv))
     for index, container in enumerate(containers):
         reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
         planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))

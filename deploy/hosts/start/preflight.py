@@ -133,7 +133,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     started = probes.probes(hosts, image, options.python)
     try:
         faults = {**hosts.faults, **{host: _no_probe(fault) for host, fault in started.faults.items()}}
-        mounts = {session.host.name: container.mounts(session.host, hosts.job) for session in hosts.sessions if inside}
+        mounts = {session.name: container.mounts(session.host, hosts.job) for session in hosts.sessions if inside}
         targets = {host: [mount.target for mount in on_host] for host, on_host in mounts.items()}
         choose = options.choose and not options.request.endpoint
         ready = list(started.values.values())
@@ -181,14 +181,14 @@ def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
     """The answers with who holds a port that is taken: a probe in a container sees no process of its host."""
     listens = {host: dict(listen) for host, listen in answers.listens.items()}
     for session in sessions:
-        failed = listens.get(session.host.name, {}).get("failed", {})
+        failed = listens.get(session.name, {}).get("failed", {})
         for port, why in failed.items():
             with suppress(SshFault):  # the finding is as true without the holder's name
                 done = session.run(host_commands.script("holder", str(int(port))), check=False)
                 words = printable.one_line(fields.rows(done.out).get("holder", [""])[0][:200])
                 failed = {**failed, port: {**why, "holder": words or why["holder"]}}
         if failed:
-            listens[session.host.name]["failed"] = failed
+            listens[session.name]["failed"] = failed
     return replace(answers, listens=listens)
 
 
@@ -315,7 +315,7 @@ def gate(
     for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
-        names = ",".join(session.host.name for session in hosts.sessions)
+        names = ",".join(session.name for session in hosts.sessions)
         raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
     for finding in faults:
         console.warn(f"ignored because of --force: {finding.text}")
@@ -328,7 +328,7 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
         findings, shown = rehearsal.rehearse(hosts, nodes, backend, say=say)
     faults = [finding for finding in findings if finding.level != WARNING]
     if faults:
-        names = ",".join(session.host.name for session in hosts.sessions)
+        names = ",".join(session.name for session in hosts.sessions)
         texts = "; ".join(finding.text for finding in faults)
         raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
     for finding in findings:

@@ -44,7 +44,7 @@ def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = F
     broken: dict[str, str] = {}
     second = None
     for number, image in enumerate(images):
-        unasked = [session for session in with_engine if image not in held.get(session.host.name, {})] if number else []
+        unasked = [session for session in with_engine if image not in held.get(session.name, {})] if number else []
         for host, more in probes.images(unasked, images[number:]).items():
             held.setdefault(host, {}).update(more)
         answers = {host: each[image] for host, each in held.items() if image in each}

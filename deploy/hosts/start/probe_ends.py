@@ -20,6 +20,7 @@ from ...core.errors import SIGNALLED, DeployError
 from ...core.scripts import Scripts
 from ...core.text import binary, in_seconds, subject
 from ...door.session import Session, on_all
+from ...engine.compose import LABEL
 from ...host import commands
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
@@ -58,7 +59,7 @@ def remove_unstarted(sessions: Sequence[Session]) -> None:
 
     def clean(session: Session) -> None:
         with suppress(DeployError):  # the host may be lost by now
-            session.run(_SCRIPT("remove-unstarted", probes.LABEL), timeout_s=_REMOVE_S, check=False)
+            session.run(_SCRIPT("remove-unstarted", LABEL), timeout_s=_REMOVE_S, check=False)
 
     on_all(sessions, clean)
 
@@ -71,7 +72,7 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
     """The answers; where a probe crashed in a container whose stack is small, that is the likely cause."""
     faults = dict(answers.faults)
     for session in hosts.sessions:
-        host = session.host.name
+        host = session.name
         cause, words = faults.get(host, ("", ""))
         code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
         if code != SIGNALLED + _SEGV or host not in hosts.facts:
@@ -113,7 +114,7 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
     faults = dict(answers.faults)
     for session in sessions:
-        name = session.host.name
+        name = session.name
         if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
             words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")

@@ -18,6 +18,7 @@ from ...core.results import Results
 from ...core.text import last_line
 from ...door.session import Session, on_all
 from ...engine import reach
+from ...engine.compose import LABEL, ONCE
 from ...host import commands as host_commands
 from ...host.reached import ReachedHosts
 from ...preflight.probe import text
@@ -26,21 +27,15 @@ from ...send.image.push_plan import HostImage, parse_image
 from ..node import container
 from ..node.docker_run import python_of
 
-LABEL = "muster.preflight=1"
 # A cold disk needs a minute to read torch.
 _IMPORT_S, _MOST_WORDS = 60.0, 300
-# A container that ends with its input, and is then removed.
-ONCE = (
-    *("docker", "run", "--rm", "--interactive", "--pull", "never"),
-    *("--label", LABEL, "--log-driver", "none"),
-)
 
 
 class SessionProbe:
     """One probe over one SSH session. `argv` starts a Python there; we send it `first`, then `program`."""
 
     def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
-        self.name = session.host.name
+        self.name = session.name
         self._stream = session.stream([*argv, *text.command(len(program))])
         self._stream.write(first + program)
 
@@ -110,7 +105,7 @@ def in_container(hosts: ReachedHosts, session: Session, image: str, end: Sequenc
     `end`: of the `docker run`, from the image on, where it is to be another program.
     Its standard input: the variables as with-variables takes them, then the input of Python.
     """
-    options = container.container_options(session.host, hosts.facts[session.host.name], hosts.job)
+    options = container.container_options(session.host, hosts.facts[session.name], hosts.job)
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
     return host_commands.script("with-variables", *ONCE, *options, *variables, *(end or python_of(image)))
 
@@ -122,7 +117,7 @@ def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
         argv = [*in_container(hosts, session, image), "-c", "import torch"]
         done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
         failed = done.code and "Traceback (most recent call last)" in done.err
-        return printable.one_line(last_line(done.err.encode())[:_MOST_WORDS]) if failed else ""
+        return printable.one_line(last_line(done.err)[:_MOST_WORDS]) if failed else ""
 
     return {host: words for host, words in on_all(hosts.sessions, ask).values.items() if words}
 

@@ -18,6 +18,7 @@ from ...causes.finding import UNKNOWN, Finding, find
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...door.session import Session, on_all
+from ...engine.compose import ONCE
 from ...host import commands
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
@@ -50,10 +51,10 @@ def rehearse(
 ) -> Rehearsed:
     """Rehearse these nodes, in their order. Leaves nothing on the hosts; a host that fails is a finding."""
     program, by_host = rehearsal.program(), {node.host: node for node in nodes}
-    by_name = {session.host.name: session for session in hosts.sessions}
+    by_name = {session.name: session for session in hosts.sessions}
 
     def start(session: Session) -> SessionProbe:
-        node, folder = by_host[session.host.name], folder_of(by_host[session.host.name], secrets.token_hex(6))
+        node, folder = by_host[session.name], folder_of(by_host[session.name], secrets.token_hex(6))
         command = commands.rehearse(folder, node.owner, node.keep, argv_of(node, folder))
         return SessionProbe(session, command, program, commands.line(commands.variable_lines(node.environment)))
 
@@ -73,7 +74,7 @@ def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, 
     plan, request = answers.plan, answers.request
     order = [answers.meeting, *(host for host in answers.hosts if host != answers.meeting)]
     endpoint = f"{f'[{plan.endpoint}]' if ':' in plan.endpoint else plan.endpoint}:{request.port}"
-    program, by_name = rehearsal.program(), {session.host.name: session for session in sessions}
+    program, by_name = rehearsal.program(), {session.name: session for session in sessions}
 
     def variables(place: int, host: str) -> dict[str, str]:
         return {
@@ -101,7 +102,7 @@ def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
     """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
     options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
     claim = container.mount_option(Mount(f"{_CLAIM}{folder.rpartition('/.')[2]}", "/muster/claim.lock", False))
-    return (*probes.ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
+    return (*ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 
 def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], backend: str) -> Scene:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
-from ...core.text import gpu_memory, in_seconds, listed, subject
+from ...core.text import gpu_memory, in_seconds, last_line, listed, subject
 from ...job.again import command_of
 from ..answers import Answers
 from ..probe.facts import GPU_FIELDS
@@ -57,7 +57,7 @@ def _rocm_version(facts: Mapping[str, Any]) -> str:
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host's GPUs, then compare the hosts."""
     rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
-    nccl = answers.request.backend == "nccl"
+    nccl = answers.request.by_nccl
     for host in answers.hosts_with_facts:
         facts = answers.facts[host]
         if version := _rocm_version(facts):
@@ -111,7 +111,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
     """Findings about faults that keep CUDA from starting, or make it slow."""
     message, driver = facts.get("gpus") or {}, facts.get("cuda")
     error, code = message.get("error", ""), (driver or {}).get("code")
-    first = error.strip().splitlines()[-1] if error.strip() else ""
+    first = last_line(error, "")
 
     if "timeout" in (error, (driver or {}).get("error")):
         yield find("gpu-silent", host, "the GPUs' driver does not answer", level=UNKNOWN)

@@ -189,7 +189,7 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
     for host, facts in every.items():
         used = {facts.reached_at}
         if host in answers.hosts_with_facts:
-            used.add(answers.plan.data[host].address)
+            used.add(answers.picks[host].address)
         for entry in facts.addresses:
             if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
                 continue

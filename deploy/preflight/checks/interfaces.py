@@ -48,8 +48,8 @@ def _unlisted(answers: Answers) -> Iterator[Finding]:
 
 
 def _picked(answers: Answers) -> Iterator[Finding]:
-    nccl = answers.request.backend == "nccl"
-    for host, pick in answers.plan.data.items():
+    nccl = answers.request.by_nccl
+    for host, pick in answers.picks.items():
         row = ROWS[pick.problem] if pick.problem else None
         if row is None or row.group != "interfaces":
             continue
@@ -60,7 +60,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"
         inward = bool(pick.address) and prediction.is_loopback(pick.address)
-        harmless = inward and not nccl and not prediction.called(answers.plan.data, host)
+        harmless = inward and not nccl and not prediction.called(answers.picks, host)
         level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
         text, symptom = (words.format(name=pick.interface) for words in (row.what, row.symptom))
         yield find(pick.problem, (host,), f"{host} {text}", fix, level, shown, symptom)
@@ -71,7 +71,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
     # Of a card that is down, the kernel drops the IPv6 addresses only: that is not what is wrong with its host.
     versions = {
         host: prediction.parsed(pick.address).version
-        for host, pick in answers.plan.data.items()
+        for host, pick in answers.picks.items()
         if pick.address and not pick.problem and any(prediction.reachable(answers.facts[host]))
     }
     counts = Counter(versions.values())
@@ -79,9 +79,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
         return
     odd = 6 if counts[6] <= counts[4] else 4
     hosts = tuple(host for host, version in versions.items() if version == odd)
-    shown = tuple(
-        f"{host} would use {answers.plan.data[host].address}: {answers.plan.data[host].how}" for host in versions
-    )
+    shown = tuple(f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions)
     fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
     yield find(
         "family-mixed", hosts, f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}", fix, evidence=shown
@@ -107,7 +105,7 @@ def _behind(answers: Answers) -> Iterator[Finding]:
         seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
         strange = sorted(address for address in seen if address and address not in own)
         if strange:
-            mine = answers.plan.data[host].address
+            mine = answers.picks[host].address
             yield find(
                 "bridge-network",
                 (host,),
@@ -118,7 +116,7 @@ def _behind(answers: Answers) -> Iterator[Finding]:
 def _twice(answers: Answers) -> Iterator[Finding]:
     """Two hosts have the same address. One of them uses it; the other may have it only on loopback."""
     having: dict[str, list[str]] = {}
-    for host, pick in answers.plan.data.items():
+    for host, pick in answers.picks.items():
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             having.setdefault(pick.address, []).append(host)
     for address, hosts in having.items():
@@ -151,7 +149,7 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
         facts, ways = answers.facts[host], answers.listened(host, "ways")
         wrong: dict[str, list[str]] = {}
-        for peer, pick in answers.plan.data.items():
+        for peer, pick in answers.picks.items():
             source = ways.get(pick.address)
             name = prediction.interface_of(facts, source) if peer != host and isinstance(source, str) else ""
             inside = name and (prediction.inner(facts, name) or facts["interfaces"][name].get("tunnel"))
@@ -162,7 +160,7 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
             what = (
                 "a tunnel" if facts["interfaces"][name].get("tunnel") else "a network of containers or virtual machines"
             )
-            address = answers.plan.data[peers[0]].address
+            address = answers.picks[peers[0]].address
             shown = (f"on {host}: the route to {address} has the source {ways[address]}, of {name}",)
             cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
             yield find(
@@ -177,9 +175,9 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
 
 def _slow(answers: Answers) -> Iterator[Finding]:
     """A host has a much faster interface than the chosen one, in a network that its peers share."""
-    for host, pick in answers.plan.data.items():
+    for host, pick in answers.picks.items():
         entries = answers.facts[host]["interfaces"]
-        mine = entries.get(pick.interface, {}).get("speed", 0)
+        mine = answers.card(host).get("speed", 0)
         peers = [answers.facts[other] for other in answers.hosts_with_facts if other != host]
         for name, address, _ in prediction.reachable(answers.facts[host]):
             faster = mine and entries[name]["speed"] >= SLOW * mine
@@ -193,7 +191,7 @@ def _slow(answers: Answers) -> Iterator[Finding]:
 
 def _unaddressed(answers: Answers) -> Iterator[Finding]:
     """All hosts have a much faster interface with a cable in it, and no address there."""
-    hosts = tuple(answers.plan.data)
+    hosts = tuple(answers.picks)
     idle = {host: name for host in hosts if (name := _without_address(answers, host))}
     if len(hosts) > 1 and len(idle) == len(hosts):
         adds = (f"on {host}: sudo ip addr add {_CABLE}.{n}/24 dev {idle[host]}" for n, host in enumerate(hosts, 1))
@@ -207,10 +205,7 @@ def _unaddressed(answers: Answers) -> Iterator[Finding]:
 def _without_address(answers: Answers, host: str) -> str:
     """The fastest of a host's such interfaces, if any. One that another is made of has the hardware address of that."""
     entries = answers.facts[host]["interfaces"]
-    mine, macs = (
-        entries.get(answers.plan.data[host].interface, {}),
-        Counter(each.get("mac") for each in entries.values()),
-    )
+    mine, macs = answers.card(host), Counter(each.get("mac") for each in entries.values())
     alone = {
         name: entry["speed"]
         for name, entry in entries.items()
@@ -261,17 +256,17 @@ def _calls_itself(answers: Answers, host: str) -> bool:
 
 def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:
     having: dict[str, dict[str, str]] = {}
-    for host, pick in answers.plan.data.items():
+    for host in answers.picks:
         facts = answers.facts[host]
-        card = facts["interfaces"].get(pick.interface, {}).get("mac", "")
+        card = answers.card(host).get("mac", "")
         if card.strip("0:"):
             # A machine that the user lists twice has one card; another check reports that.
             having.setdefault(card, {})[f"{facts.get('boot')} {facts.get('namespace')}"] = host
     for card, machines in having.items():
         hosts = tuple(machines.values())
-        near = prediction.shares_network(answers.facts[hosts[0]], answers.plan.data[hosts[-1]].address or "0.0.0.0")
+        near = prediction.shares_network(answers.facts[hosts[0]], answers.picks[hosts[-1]].address or "0.0.0.0")
         if len(hosts) > 1 and near:
-            name = answers.plan.data[hosts[-1]].interface
+            name = answers.picks[hosts[-1]].interface
             fix = f"on {hosts[-1]}: sudo ip link set dev {name} address {_another(hosts[-1])}"
             fix += "   (a virtual machine: clone it with a new address)"
             yield find(

@@ -146,7 +146,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     """The shortest round trip of each two hosts, in ms: by the kernel, otherwise the time from a call to its answer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
-        if link.ms and link.source != link.target:
+        if link.ms and link.outward:
             ends = link.pair
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[ends] = min(taken, best.get(ends, taken))
@@ -218,7 +218,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     rates = dict[tuple[str, str], float]()
     for link in answers.links:
         if "rate" in link.kinds:
-            ends = link.source, link.target
+            ends = link.ends
             rates[ends] = max(mbit_of(link), rates.get(ends, 0.0))
     slow = {ends: rate for ends, rate in rates.items() if rate < SLOWISH_MBIT}
     if not slow:

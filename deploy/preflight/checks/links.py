@@ -66,7 +66,7 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
-    links = [link for link in answers.links if link.pair & set(lost) and link.source != link.target]
+    links = [link for link in answers.links if link.pair & set(lost) and link.outward]
     aimless = tuple(host for host in lost if _all(links, host, HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
@@ -200,7 +200,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     every = [pair for networks in wrong.values() for pair in networks]
     level = "fault" if any(_needed(answers, pair, DATA, table[pair]) for pair in every) else WARNING
     for host, networks in wrong.items():
-        pick = answers.plan.data[host]
+        pick = answers.picks[host]
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
         good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
         name = prediction.interface_of(answers.facts[host], good)
@@ -220,7 +220,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
 def _firewalled(answers: Answers, pair: Pair) -> bool:
     """Whether the caller has an address in the network of the chosen address, so that its route is not the cause."""
     source, target = pair
-    address = answers.plan.data[target].address
+    address = answers.picks[target].address
     return bool(address) and prediction.shares_network(answers.facts[source], address)
 
 
@@ -328,7 +328,7 @@ def _ports(answers: Answers, blame: Blame, what: str) -> str:
 
 def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     source, target = blame.cells[0]
-    address = answers.plan.data[target].address or target
+    address = answers.picks[target].address or target
     if how == "no-route":
         if ways := _routes(answers, blame.cells):
             return ways
@@ -338,7 +338,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
             f"on {source}: ip route get {address}; ip neigh show {address}; on {target}: ip addr; then the switch port"
         )
     if how == "card":
-        return f"on {source}: sudo ip neigh del {address} dev {answers.plan.data[source].interface or 'eth0'}"
+        return f"on {source}: sudo ip neigh del {address} dev {answers.picks[source].interface or 'eth0'}"
     both = len(blame.hosts) > 1 and (len(blame.cells) == 1 or bool(blame.link))
     ports = "" if what == ALL else _ports(answers, blame, what)
     target_network = remedies.network_of(answers, target, address)
@@ -377,9 +377,9 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
     commands: dict[str, list[str]] = {}
     for source, target in cells:
-        address, name = answers.plan.data[target].address, remedies.interface_of(answers, source)
+        address, name = answers.picks[target].address, remedies.interface_of(answers, source)
         whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
-        mine = answers.plan.data[source].address
+        mine = answers.picks[source].address
         if (
             name
             and not prediction.shares_network(answers.facts[source], address)
@@ -391,7 +391,7 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
             length = 128 if ":" in address else 32
             commands.setdefault(source, []).append(f"sudo ip route replace {address}/{length} dev {name}")
     for source, lines in commands.items():
-        six = " -6" if ":" in answers.plan.data[source].address else ""
+        six = " -6" if ":" in answers.picks[source].address else ""
         lines.append(f"sudo ip{six} rule add to {remedies.network_of(answers, source)} lookup main pref 1")
     return remedies.on(commands, lambda host: "; ".join(commands[host]))
 
@@ -400,7 +400,7 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     """A connection that works: it shows that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
-        if link.ok and link.source != link.target and link.pair & hosts:
+        if link.ok and link.outward and link.pair & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 

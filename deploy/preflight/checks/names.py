@@ -33,7 +33,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 def _own(answers: Answers) -> Iterator[Finding]:
     for host in answers.hosts_with_facts:
-        facts, pick = answers.facts[host], answers.plan.data[host]
+        facts, pick = answers.facts[host], answers.picks[host]
         if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
             yield _not_askable(host, str(facts["hostname"]))
             continue
@@ -95,7 +95,7 @@ def _not_askable(host: str, name: str) -> Finding:
 def _has_a_peers(answers: Answers, host: str) -> bool:
     """Whether a host has the address of another host."""
     own = prediction.own_addresses(answers.facts[host])
-    return any(peer != host and pick.address in own for peer, pick in answers.plan.data.items())
+    return any(peer != host and pick.address in own for peer, pick in answers.picks.items())
 
 
 def _slow(answers: Answers, host: str, name: str) -> Finding:
@@ -134,13 +134,12 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
         return False
     if problem == "link-local":
         # On one link, if the interface has the same number on all hosts, gloo connects.
-        picks = answers.plan.data.items()
-        numbers = {answers.facts[entry]["interfaces"].get(pick.interface, {}).get("index", 0) for entry, pick in picks}
-        return len(numbers) == 1 and all(pick.problem == "link-local" for _, pick in picks)
+        numbers = {answers.card(each).get("index", 0) for each in answers.picks}
+        return len(numbers) == 1 and all(pick.problem == "link-local" for pick in answers.picks.values())
     c10d = answers.request.by_c10d
     if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
         return False
-    return len(answers.plan.owners) == 1 and not prediction.called(answers.plan.data, host)
+    return len(answers.plan.owners) == 1 and not prediction.called(answers.picks, host)
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:

@@ -18,12 +18,12 @@ SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the 
 def check(answers: Answers) -> Iterator[Finding]:
     """A payload that stalls is a fault; sizes that differ and still work are worth a word."""
     sizes = {
-        host: answers.facts[host]["interfaces"].get(pick.interface, {}).get("mtu", 0)
-        for host, pick in answers.plan.data.items()
+        host: answers.card(host).get("mtu", 0)
+        for host, pick in answers.picks.items()
         if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
-    stalled = [link for link in stalled if not far_apart(answers, link.source, link.target)]
+    stalled = [link for link in stalled if not far_apart(answers, *link.ends)]
     if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
@@ -51,7 +51,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     fix += "   (or let ICMP `fragmentation needed` through)"
     direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
     first = next(iter(stalled))
-    link = (first.source, first.target) if len(pairs) == 1 else None
+    link = first.ends if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
     cells = ends_of(stalled)
     needed = any(reachability.carries(answers, *way) for way in ways)

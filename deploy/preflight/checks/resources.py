@@ -70,7 +70,7 @@ def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[
     if room is None:
         return
     fix = 'shm_size = "16g" under [job] of cluster.toml' if request.style == MUSTER else _SHM_BY_HAND
-    least, more = SHM_NCCL if request.backend == "nccl" else SHM_LEAST, ""
+    least, more = SHM_NCCL if request.by_nccl else SHM_LEAST, ""
     if has.get("bare"):
         # Only its provider can change it. One rank a host needs little of it, also with NCCL.
         fix, least, more = _SHM_OF_PROVIDER, SHM_LEAST, ": data loaders die of a bus error (num_workers=0 needs none)"

@@ -61,7 +61,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(hosts) < 2:
         return
     versions = {host: answers.facts[host]["software"] for host in hosts}
-    nccl = answers.request.backend == "nccl"
+    nccl = answers.request.by_nccl
     for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
         seen = {host: software.get(name, "") for host, software in versions.items()}
         short = {host: ".".join(value.split("+")[0].split(".")[:group]) for host, value in seen.items()}
@@ -79,7 +79,7 @@ def _refused(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
         seen = {host: str(answers.facts[host]["environment"].get(name, "")) for host in hosts}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
         if bad:
-            grave = WARNING if "GLOO" in name and answers.request.backend == "nccl" else FAULT
+            grave = WARNING if "GLOO" in name and answers.request.by_nccl else FAULT
             yield find(
                 "settings-differ",
                 bad,
@@ -95,7 +95,7 @@ def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
     for name in sorted(names):
         seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
-            grave = name in MUST_AGREE or (answers.request.backend == "nccl" and name in MUST_AGREE_NCCL)
+            grave = name in MUST_AGREE or (answers.request.by_nccl and name in MUST_AGREE_NCCL)
             # With DETAIL a rank checks each collective with the others first, in a group of its own: those without
             # it never join, and all wait.
             checks = {value.upper() == "DETAIL" for value in seen.values()}

@@ -6,7 +6,7 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -189,33 +189,32 @@ def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
 
 def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
     """The link of each call, in the order of the callers and of their targets."""
+    return {
+        _key(host, target): targets.link_of(host, target, result)
+        for host, target, result in _tried(talk, wanted)
+        if result
+    }
+
+
+def _tried(
+    talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]
+) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """The caller, the target and the result of each call of the hosts that answer; of some calls they say nothing."""
     hosts = [host for host in wanted if wanted[host]]
     if not hosts:
-        return {}
-    by_host = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts)
-    links = dict[tuple[str, str, str, int], Link]()
-    for host, answer in by_host.items():
+        return
+    for host, answer in talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts).items():
         by_id = {result["id"]: result for result in answer["results"]}
-        links |= {
-            _key(host, target): targets.link_of(host, target, by_id[target["id"]])
-            for target in wanted[host]
-            if target["id"] in by_id
-        }
-    return links
+        for target in wanted[host]:
+            yield host, target, by_id.get(target["id"], {})
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
     """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
-    wanted = targets.often(answers)
-    if not wanted:
-        return ()
-    by_host = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, list(wanted))
     counts: dict[tuple[str, str], tuple[int, int]] = {}
-    for host, answer in by_host.items():
-        outcomes = {result["id"]: result["outcome"] for result in answer["results"]}
-        for call in wanted[host]:
-            answered, calls = counts.get((host, call["host"]), (0, 0))
-            counts[host, call["host"]] = (answered + (outcomes.get(call["id"]) == "ok"), calls + 1)
+    for host, call, result in _tried(talk, targets.often(answers)):
+        answered, calls = counts.get((host, call["host"]), (0, 0))
+        counts[host, call["host"]] = (answered + (result.get("outcome") == "ok"), calls + 1)
     return tuple((*ends, *count) for ends, count in counts.items())
 
 

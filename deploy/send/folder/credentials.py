@@ -45,8 +45,8 @@ _PRIVATE_KEY = re.compile(
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
 )
 
-_FILES = re.compile("|".join(translate(f"*/{pattern}") for pattern in FILES))
-_NEEDS = re.compile("|".join(translate(f"*/{pattern}") for pattern in NEEDS))
+_FILES, _NEEDS = (re.compile("|".join(translate(f"*/{each}") for each in patterns)) for patterns in (FILES, NEEDS))
+_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
 # One of these is in each key. The longer a word, the faster the search.
 _KEY_MARKS = (b"-----BEGIN ", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
 
@@ -77,8 +77,8 @@ def place_of(path: str) -> str:
     return path if _FILES.match(tail) else ""
 
 
-def kind_of(path: str, content: bytes) -> str:
-    """The kind of credential in a file, in words; empty if it holds none."""
+def kind_of(path: str, content: bytes, values: Mapping[str, str]) -> str:
+    """The kind of credential in a file, in words; empty if it holds none. `values`: of secrets, by name."""
     # The plain words first: a search for them is as fast as reading, and a folder may have gigabytes.
     if any(mark in content for mark in _KEY_MARKS) and _PRIVATE_KEY.search(content):
         return "a private key"
@@ -86,7 +86,8 @@ def kind_of(path: str, content: bytes) -> str:
         return "a token or a password"
     if _NEEDS.match(f"/{path.lower()}") and _ADDRESS.search(content):
         return IN_AN_ADDRESS
-    return ""
+    held = (name for name, value in values.items() if len(value) >= _LEAST_SECRET and value.encode() in content)
+    return next((f"it contains the value of {name}" for name in held), "")
 
 
 def choice_of(cluster: Cluster) -> Choice:

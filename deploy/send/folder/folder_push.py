@@ -24,14 +24,13 @@ from ...door.session import Session
 from ...run.files.folders import CHECKOUT, INSTALLED, PACKAGE
 from ..road.cargo import Cargo
 from ..road.road import Road
+from ..space import refuse_full
 from . import content
 from .content import CODE, WORKSPACE, Content, Entry, HostFolder, record_of
 from .folder_look import FolderLook
 from .folder_stream import FolderStream
 
 _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
-_ROOM = "on that host: df -h ~; `muster clean` shows what Muster keeps there"
-_SLACK = 64 << 20  # bytes that must stay free on a host's disk
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
 # By its place within `muster`, where a wheel has it too.
 _PACKAGES = {"muster": PACKAGE, "muster/trainer": CHECKOUT / "trainer"}
@@ -217,12 +216,8 @@ def parse(answer: str, names: Sequence[str]) -> HostFolders:
 def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
     """Raise DeployError if the streams do not fit."""
     rooms = [plan.stream.room for plan in plans if plan.stream]
-    need = sum(rooms) + _SLACK if rooms else 0
-    if folders.free is not None and folders.free < need:
-        raise DeployError(
-            f"not enough disk space in {folders.at}: the folder needs {amount(need)}, {amount(folders.free)} are free",
-            _ROOM,
-        )
+    if rooms:
+        refuse_full(folders.at, "the folder", sum(rooms), folders.free)
 
 
 def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road: Road) -> Counter[str]:
@@ -239,7 +234,7 @@ def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road
     argv = _SCRIPT("receive-folder", name, listing, plan.below, *outgoing.older)
     done, sources = road.send(session, argv, Cargo(plan.stream.parts, plan.stream.room))
     if done.code:
-        raise refused(done.err, session.host.name, folders, plan.stream.room)
+        raise refused(done.err, session.name, folders, plan.stream.room)
     return sources
 
 
@@ -251,4 +246,4 @@ def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError
         text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
         how = f"`df -h ~` there; `muster clean --hosts {host}` shows what Muster keeps"
         return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
-    return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err.encode())}", "push again")
+    return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err)}", "push again")

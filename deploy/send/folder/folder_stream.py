@@ -11,6 +11,7 @@ from functools import cache, cached_property, partial
 from itertools import accumulate, chain, pairwise
 from pathlib import Path
 
+from ...core import plain_file
 from ...core.errors import DeployError
 from ..road.cargo import Part, step_of
 from . import content, left_out
@@ -104,7 +105,7 @@ def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
     """At most so many bytes of a file as it was when it was looked at, filled up to whole blocks."""
     size = max(0, min(most, entry.size - at))
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = plain_file.open_plain(path)
         try:
             data = os.pread(file, size, at)
             status = os.fstat(file)

@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import DeployError
-from ...core.text import in_seconds
+from ...core.text import in_seconds, parents
 from . import git, git_files, ignore_rules
 from .git import Repository, Unread
 from .ignore_rules import Rules
@@ -88,7 +88,7 @@ class Walk:
                 break
         below = f"{below}/" if below else ""
         tracked = self._tracked(repository, below)
-        holding = frozenset(parent for path in tracked for parent in _parents(path))
+        holding = frozenset(parent for path in tracked for parent in parents(path))
         self.is_in_git |= repository is not None and not path
         self._waiting.append(_Place(f"{path}/" if path else "", below, path, rules, tracked, holding))
 
@@ -242,11 +242,6 @@ def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else fault
         raise DeployError(f"cannot read {path}: {why}", "remove it, or name another --folder") from fault
-
-
-def _parents(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def is_usual(path: str) -> bool:

@@ -11,15 +11,14 @@ from typing import NamedTuple
 
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
-from ...core.near import near
+from ...core.near import near_file
+from ...core.text import parents
 from . import credentials
 from .content import Entry
 from .credentials import Choice
 
 _SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
 _LITTLE = 4096
-_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
-_MOST_BESIDE = 1000  # names in a folder that may be meant
 # By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
 _CLEAN: dict[Hashable, dict[str, str]] = {}
 # The digests of files that were read for that, by path and stamp: a file is read once for both.
@@ -65,8 +64,9 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
     """
     for path in sorted(choice.include):
         if path not in entries:
-            meant = _near(folder, path)
-            hint = f"--include {meant}" if meant else f"name a path as seen from {folder.resolve()}"
+            meant = near_file(folder, path, "")
+            good = meant and not credentials.place_of(meant)
+            hint = f"--include {meant}" if good else f"name a path as seen from {folder.resolve()}"
             raise UsageError(f"--include {path}: Muster would send nothing of that name", hint)
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
@@ -84,16 +84,6 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         if credential and (credential.never or not _is_in(path, choice.include)):
             left_out[credential.path] = credential
     return list(left_out.values())
-
-
-def _near(folder: Path, path: str) -> str:
-    """The path in the folder that may be meant, if it is not a credential."""
-    above = PurePosixPath(path).parent
-    try:
-        paths = [(above / name).as_posix() for name in sorted(os.listdir(folder / above))[:_MOST_BESIDE]]
-    except OSError:
-        return ""
-    return near(path, [name for name in paths if not credentials.place_of(name)])
 
 
 def _key(choice: Choice) -> Hashable:
@@ -138,9 +128,7 @@ def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
             os.close(file)
     except OSError as fault:
         raise unreadable(folder / path, fault) from fault
-    kind = credentials.kind_of(path, start)
-    held = (name for name, value in values.items() if len(value) >= _LEAST_SECRET and value.encode() in start)
-    return Read(hashed.hexdigest(), kind or next((f"it contains the value of {name}" for name in held), ""))
+    return Read(hashed.hexdigest(), credentials.kind_of(path, start, values))
 
 
 def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
@@ -155,13 +143,7 @@ def _is_in(path: str, places: Iterable[str]) -> bool:
 
 def is_below(path: str, places: Collection[str]) -> bool:
     """Whether the path is one of these places, or below one."""
-    if not places:
-        return False
-    while path:
-        if path in places:
-            return True
-        path = path.rpartition("/")[0]
-    return False
+    return bool(places) and (path in places or any(place in places for place in parents(path)))
 
 
 def _status(path: Path) -> os.stat_result | None:

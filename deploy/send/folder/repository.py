@@ -21,7 +21,6 @@ from .git_files import MOST_BLOB, Objects
 
 MOST_FILES, MOST_DIFF = 100, 256 << 10
 _MOST_NAMES = 1000
-_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
 
 
 def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) -> Code | None:
@@ -90,8 +89,8 @@ def _shown_in_diff(
         texts = [_content(folder / path), *([old.get(before[path])] if before[path] else [])]
         if None in texts:
             continue  # too large, or no file as before
-        is_credential = any(_is_credential(path, text, choice) for text in texts if text is not None)
-        (left_out if is_credential else names).append(path)
+        kinds = [credentials.kind_of(path, text, choice.values) for text in texts if text is not None]
+        (left_out if any(kinds) else names).append(path)
     return names, left_out, len(names) + len(left_out) < len(before)
 
 
@@ -114,8 +113,3 @@ def _content(path: Path) -> bytes | None:
         return plain_file.read(path, MOST_BLOB)
     except OSError:
         return None
-
-
-def _is_credential(path: str, content: bytes, choice: Choice) -> bool:
-    secrets = (value.encode() for value in choice.values.values() if len(value) >= _LEAST_SECRET)
-    return bool(credentials.kind_of(path, content)) or any(secret in content for secret in secrets)

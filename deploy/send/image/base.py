@@ -44,21 +44,21 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
         return None if done.code else parse_base(name, done.out)
 
     bases = on_all(sessions, ask)
-    lacking = [session for session in sessions if session.host.name in bases.values]
+    lacking = [session for session in sessions if session.name in bases.values]
     if pulls and lacking and not any(bases.values.values()):
         pulled = pulls(lacking, [name])
         if not any(pull.worked for pull in pulled):
             if images.pull(name, _platform(sessions)):
                 return Results({HERE: base_of(name, images.inspect(name))})
-            return Results({pull.session.host.name: _cannot_pull(name, pull) for pull in pulled})
+            return Results({pull.session.name: _cannot_pull(name, pull) for pull in pulled})
         bases = on_all(sessions, ask)
     outcomes: dict[str, Base | DeployError] = {host: base for host, base in bases.values.items() if base}
     return Results({**outcomes, **bases.faults})
 
 
 def _cannot_pull(name: str, pull: Pull) -> DeployError:
-    host = pull.session.host.name
-    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault.encode())}"
+    host = pull.session.name
+    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault)}"
     if is_refusal(pull.fault):
         registry = registry_of(name)
         return DeployError(text, f"docker login {registry}, then docker pull {name}, both here: hosts get it from here")

@@ -25,15 +25,15 @@ class Bringing:
     """Of one push. `look` asks an engine what it has. `sources`: the bytes that came to each host, by who sent them."""
 
     def __init__(self, road: Road, look: Callable[[Session], Store], note: Callable[[str], None]) -> None:
-        self._road, self._look, self.note = road, look, note
+        self.road, self._look, self.note = road, look, note
         self.sources = defaultdict[str, Counter[str]](Counter)
 
     def pull(self, sessions: Sequence[Session], references: Sequence[str]) -> list[Pull]:
         """Let hosts pull an image that has these names, as pull.py decides."""
-        pulls = pull(sessions, references, self._road.tell, self.note)
+        pulls = pull(sessions, references, self.road.tell, self.note)
         for each in pulls:
             if each.worked and each.progress.came:
-                self.sources[each.session.host.name][registry.registry_of(references[0])] += each.progress.came
+                self.sources[each.session.name][registry.registry_of(references[0])] += each.progress.came
         return pulls
 
     def bring(self, base: Base, having: Sequence[Session], lacking: Mapping[Session, Sequence[str]]) -> Held:
@@ -49,7 +49,7 @@ class Bringing:
             try:
                 return self._held(giver, base, wanted)
             except DeployError as fault:
-                self.note(f"{giver.host.name} cannot pass on {base.name}: {fault.message}")
+                self.note(f"{giver.name} cannot pass on {base.name}: {fault.message}")
         return {}
 
     def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> Held:
@@ -58,6 +58,6 @@ class Bringing:
         images = [each for each in self._look(giver).images if each.layers == base.layers]
         # One that a push made may be without its layers' files: the base itself comes first.
         for image in sorted(images, key=lambda each: bool(each.mark))[:1]:
-            parts = self._road.hold(giver, image.id, wanted, step_of(base.size), base.size)
+            parts = self.road.hold(giver, image.id, wanted, step_of(base.size), base.size)
             return {layer: CompressedLayer(layer, part.size, part) for layer, part in parts.items()}
         raise DeployError("its engine shows no image with these layers")

@@ -23,11 +23,6 @@ def witness(python: str) -> tuple[str, ...]:
     return (python, "-P", "-m", NODE_PROGRAMS, "on_end")
 
 
-def build_image(script: str) -> tuple[str, ...]:
-    """The image of the compose backend."""
-    return (script,)
-
-
 _IMAGE_LINE = (
     '{"id":{{json .Id}},"tags":{{json .RepoTags}},"labels":{{json .Config.Labels}},"layers":{{json .RootFS.Layers}}}'
 )

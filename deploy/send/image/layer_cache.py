@@ -31,16 +31,11 @@ class LayerCache:
     """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
 
     def __init__(self, folder: Path, most: int = MOST) -> None:
-        self._folder, self._most = folder, most
-
-    @property
-    def folder(self) -> Path:
-        """Where the cache is."""
-        return self._folder
+        self.folder, self._most = folder, most
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
         """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
-        files = {layer: self._folder / f"{_name(layer)}.size" for layer in layers}
+        files = {layer: self.folder / f"{_name(layer)}.size" for layer in layers}
         return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
 
     def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
@@ -71,7 +66,7 @@ class LayerCache:
                 self._prune({self._path(layer, codec) for layer in layers})
         except OSError as fault:
             raise DeployError(
-                f"cannot write layers to {self._folder}: {fault.strerror}",
+                f"cannot write layers to {self.folder}: {fault.strerror}",
                 "free some disk space there, or set XDG_CACHE_HOME",
             ) from fault
         except tarfile.TarError as fault:
@@ -104,7 +99,7 @@ class LayerCache:
                 size += len(chunk)
                 yield chunk
 
-        part = self._folder / f"{secrets.token_hex(8)}{_PART}"
+        part = self.folder / f"{secrets.token_hex(8)}{_PART}"
         try:
             with part.open("wb") as file:
                 for piece in compress(counted(), codec):
@@ -113,7 +108,7 @@ class LayerCache:
             layer = f"sha256:{raw.hexdigest()}"
             if layer not in wanted:
                 return None
-            (self._folder / f"{_name(layer)}.size").write_text(str(size))
+            (self.folder / f"{_name(layer)}.size").write_text(str(size))
             self._path(layer, codec, ".sha256").write_text(whole.hexdigest())
             part.replace(self._path(layer, codec))
         finally:
@@ -126,7 +121,7 @@ class LayerCache:
 
     def _prune(self, spared: Collection[Path]) -> None:
         endings = {f".{name}" for name in CODECS}
-        files = [(path.stat(), path) for path in self._folder.iterdir() if path.suffix in endings]
+        files = [(path.stat(), path) for path in self.folder.iterdir() if path.suffix in endings]
         room = self._most
         for status, path in sorted(files, key=lambda entry: -entry[0].st_mtime):
             room -= 0 if path in spared else status.st_size
@@ -136,14 +131,14 @@ class LayerCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         # Only the owner may read what is in an image, as with the engine.
-        with locks.wait_for(locks.own_folder(self._folder) / "lock", _SAVE_S):
+        with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S):
             # No other push writes while we hold the lock, so a killed push left this part.
-            for part in self._folder.glob(f"*{_PART}"):
+            for part in self.folder.glob(f"*{_PART}"):
                 part.unlink()
             yield
 
     def _path(self, layer: str, codec: Codec, ending: str = "") -> Path:
-        return self._folder / f"{_name(layer)}.{codec.name}{ending}"
+        return self.folder / f"{_name(layer)}.{codec.name}{ending}"
 
 
 class BaseLayers:

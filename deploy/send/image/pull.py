@@ -73,7 +73,7 @@ class Pull:
         self.session, self._tell, self._note = session, tell, note
         self.progress, self._is_stopped, self.fault = Progress(), False, "it has not ended"
         self.thread = threading.Thread(
-            target=lambda: any(map(self._try, references)), daemon=True, name=f"muster-pull-{session.host.name}"
+            target=lambda: any(map(self._try, references)), daemon=True, name=f"muster-pull-{session.name}"
         )
         self.thread.start()
 
@@ -101,12 +101,12 @@ class Pull:
                 break
             if not had:
                 name = registry.registry_of(reference)
-                self._note(f"{self.session.host.name}: a token of your login at {name}, to pull this image alone")
+                self._note(f"{self.session.name}: a token of your login at {name}, to pull this image alone")
         return self.worked
 
     def _pull(self, reference: str, token: str) -> str:
         """Why it did not work; nothing if it did."""
-        host, source = self.session.host.name, registry.registry_of(reference)
+        host, source = self.session.name, registry.registry_of(reference)
         self.progress.error = ""
         self._tell(host, 0, 0, source)
         try:
@@ -136,8 +136,8 @@ def pull(sessions: Sequence[Session], references: Sequence[str], tell: Tell, not
     if len(pulls) > 1 and 0 < _rate(pulls) < _SHARED * alone and pulls[0].thread.is_alive():
         for each in pulls[1:]:
             each.stop()
-        waiting = ", ".join(session.host.name for session in sessions[1:])
-        note(f"{waiting}: share the way to the registry with {sessions[0].host.name}, and wait for what it gets")
+        waiting = ", ".join(session.name for session in sessions[1:])
+        note(f"{waiting}: share the way to the registry with {sessions[0].name}, and wait for what it gets")
     else:
         pulls += begin(sessions[1 + TRIED :])
     for each in pulls:

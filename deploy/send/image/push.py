@@ -124,9 +124,7 @@ class _PushContext:
 
     image: Image
     base: Base
-    local: bool
     layers: BaseLayers
-    road: Road
     proofs: Proofs
     outgoing: Sequence[Outgoing]
 
@@ -164,16 +162,16 @@ def push(
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
     bringing = Bringing(road, lambda session: _look(session, ()), note)
     bases = find_base(sessions, base, bringing.pull)
-    context, looks = _context(sessions, bases, beside, tag, road, cache, folders)
+    context, looks = _context(sessions, bases, beside, tag, partial(tell, READER), cache, folders)
     has = on_all(sessions, lambda session: _ready(session, context, bases, looks)).all()
     saved = [Ahead(outgoing.save) for outgoing in context.outgoing]
-    with context.road:
-        context.road.offer([session for session in sessions if _is_complete(context, has[session.host.name])])
+    with road:
+        road.offer([session for session in sessions if _is_complete(context, has[session.name])])
         held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
         # All at once: who came later would not be in the chain.
         pushed = on_all(
             sessions,
-            lambda session: _push_to(session, context, has[session.host.name], bringing, held),
+            lambda session: _push_to(session, context, has[session.name], bringing, held),
             cap=max(1, len(sessions)),
         )
     for save in saved:
@@ -195,16 +193,14 @@ def foresee(
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
-            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.host.name])))
+            return PushPlan((), False, pull, _beside(outgoing, _folders(session, outgoing, seen[session.name])))
 
         return on_all(sessions, plan_pull)
     cache = LayerCache(cache_folder() / "layers")
-    context, looks = _context(
-        sessions, bases, beside, tag, Road(len(sessions), _say_nothing, lambda text: None), cache, folders
-    )
+    context, looks = _context(sessions, bases, beside, tag, lambda read, size: None, cache, folders)
 
     def plan(session: Session) -> PushPlan:
-        has = looks.all()[session.host.name]
+        has = looks.all()[session.name]
         folders = _folders(session, context.outgoing, has.folders)
         planned = _planned(context, has)
         weight = context.layers.weight(planned.layers)
@@ -213,15 +209,11 @@ def foresee(
     return on_all(sessions, plan)
 
 
-def _say_nothing(host: str, sent: int, total: int, source: str = "") -> None:
-    """A `tell` for what only looks."""
-
-
 def _bring_base(
     sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
 ) -> Held:
     """Bring the base to hosts that lack it, where another host or a registry has it."""
-    plans = {session: _planned(context, has[session.host.name]).layers for session in sessions}
+    plans = {session: _planned(context, has[session.name]).layers for session in sessions}
     lacking = {session: layers for session, layers in plans.items() if layers}
     return bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking)
 
@@ -244,25 +236,26 @@ def _context(
     bases: Results[Base],
     beside: Sequence[FolderLook],
     tag: str,
-    road: Road,
+    tell: Callable[[int, int], None],
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
+    """One push, and what the hosts have. `tell` gets the bytes of the base that were read, and of how many."""
     base, local = agreed_base(bases), HERE in bases.values
     image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
     def ask(session: Session) -> _Has:
-        known = proofs.has(session.host.name, image.mark)
+        known = proofs.has(session.name, image.mark)
         proved = known and not _fault(session, image, _try(session, image, (), proofs), proofs)
         store, seen = None if proved else look(session, image, base), folders.result()
-        if fault := seen.faults.get(session.host.name):
+        if fault := seen.faults.get(session.name):
             raise fault
-        return _Has(store, seen.values[session.host.name])
+        return _Has(store, seen.values[session.name])
 
     looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
     outgoing = _outgoing(base, beside)
-    layers = BaseLayers(base, local, cache, lambda read: road.tell(READER, min(read, base.size), base.size))
-    return _PushContext(image, base, local, layers, road, proofs, outgoing), looks.result()
+    layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
+    return _PushContext(image, base, layers, proofs, outgoing), looks.result()
 
 
 def _beside_image(code: FolderLook | None, data: Sequence[FolderLook]) -> tuple[FolderLook, ...]:
@@ -301,7 +294,7 @@ def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFol
 
 def _ready(session: Session, context: _PushContext, bases: Results[Base], looks: Results[_Has]) -> _Has:
     """What the host has. Raises DeployError if it cannot take the image."""
-    host = session.host.name
+    host = session.name
     if host in bases.faults:
         raise bases.faults[host]
     # Its settings too: their variables decide which code runs, and one host would decide it for all.
@@ -337,11 +330,11 @@ def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bring
     ahead = Ahead(work) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
     for outgoing in context.outgoing:
-        sources += folder_push.send_folder(session, outgoing, has.folders, context.road)
+        sources += folder_push.send_folder(session, outgoing, has.folders, bringing.road)
     pushed = ahead.result() if ahead else work()
     if sent := sources.total():
         audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
-    sources += Counter(pushed.sources) + bringing.sources[session.host.name]
+    sources += Counter(pushed.sources) + bringing.sources[session.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
 
@@ -351,17 +344,17 @@ def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Br
     if store is None:
         return Pushed(0, plan.why)
     if not plan.layers:
-        return _deliver(session, context, store, plan)
+        return _deliver(session, context, bringing.road, store, plan)
     layers, why = held.result(), plan.why
     store, plan = _seen(session, context)  # it may have pulled them meanwhile
     if plan.layers and layers.keys() >= set(plan.layers):
         try:
-            return replace(_deliver(session, context, store, plan, layers), why=why)
+            return replace(_deliver(session, context, bringing.road, store, plan, layers), why=why)
         except DeployError as fault:
-            bringing.note(f"{session.host.name}: does not get {context.base.name} from another host: {fault.message}")
+            bringing.note(f"{session.name}: does not get {context.base.name} from another host: {fault.message}")
             bringing.pull([session], context.base.sources)
             store, plan = _seen(session, context)
-    return replace(_deliver(session, context, store, plan), why=why)
+    return replace(_deliver(session, context, bringing.road, store, plan), why=why)
 
 
 def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
@@ -370,17 +363,19 @@ def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
     return store, plan_push(context.image, store, context.base.name)
 
 
-def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPlan, held: Held | None = None) -> Pushed:
+def _deliver(
+    session: Session, context: _PushContext, road: Road, store: Store, plan: PushPlan, held: Held | None = None
+) -> Pushed:
     """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
     sources = Counter[str]()
-    old, carry = replaced(context.image, store), context.road.deliver if held else context.road.send
+    old, carry = replaced(context.image, store), road.deliver if held else road.send
     every = full_push(context.image, "all layers: those of the host did not give this image")
     for attempt in (plan,) if held else (plan, every):
         if attempt.present:
             done = _try(session, context.image, old, context.proofs)
         else:
             stream = _stream(context, store, attempt, held)
-            context.proofs.drop(session.host.name, context.image.mark)
+            context.proofs.drop(session.name, context.image.mark)
             done, came = carry(session, commands.receive_image(context.image.tag, old), stream)
             sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
@@ -389,13 +384,13 @@ def _deliver(session: Session, context: _PushContext, store: Store, plan: PushPl
             return Pushed(sent, attempt.why, sources=sources)
         if attempt.layers == context.image.layers:
             break
-    hint = docker_faults.hint(fault, session.host.name) if docker_faults.read(fault) else "push again"
+    hint = docker_faults.hint(fault, session.name) if docker_faults.read(fault) else "push again"
     raise DeployError(f"{context.image.tag} was sent, but {fault}", hint)
 
 
 def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:
     """Let the host show the image, and create a container from it unless it did so before."""
-    is_known = not old and proofs.has(session.host.name, image.mark)
+    is_known = not old and proofs.has(session.name, image.mark)
     argv = commands.show_image(image.tag) if is_known else commands.try_image(image.tag, old)
     return session.run(argv, timeout_s=_TRY_S, check=False)
 
@@ -418,12 +413,12 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
         raise docker_faults.fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:
-        return f"the engine refuses it: {last_line(done.err.encode())}"
+        return f"the engine refuses it: {last_line(done.err)}"
     loaded = parse_image(shown)
     if loaded.layers != image.layers or loaded.mark != image.mark:
         return "its name belongs to another image"
     if done.code:
         session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
-        return f"the engine cannot create a container from it: {last_line(done.err.encode())}"
-    proofs.add(session.host.name, image.mark)
+        return f"the engine cannot create a container from it: {last_line(done.err)}"
+    proofs.add(session.name, image.mark)
     return ""

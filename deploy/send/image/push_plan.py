@@ -14,9 +14,9 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, digits, record, table, text, words
-from ...core.text import amount
 from ...host.facts import json_object
 from ..folder.content import HostFolder
+from ..space import refuse_full
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, make_image, run_image
 
@@ -42,7 +42,6 @@ _IMAGE = record(
     }
 )
 HAS_IT = "the host has it"
-_SLACK = 64 << 20  # bytes that must stay free on a host's disk
 
 
 @dataclass(frozen=True)
@@ -174,13 +173,9 @@ def check_space(store: Store, sizes: Sequence[int]) -> None:
 
     They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
     """
-    need = 2 * sum(sizes) + _SLACK
-    if store.free is not None and store.free < need:
-        what = "the image" if sizes else "a container"
-        raise DeployError(
-            f"not enough disk space in {store.root}: {what} needs {amount(need)}, {amount(store.free)} are free",
-            "on that host, see what you can remove: docker system df",
-        )
+    what = "the image" if sizes else "a container"
+    hint = "on that host, see what you can remove: docker system df"
+    refuse_full(store.root, what, 2 * sum(sizes), store.free, hint)
 
 
 def _same(image: Image, on_host: HostImage) -> bool:

@@ -19,12 +19,8 @@ from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
 from ...run.files import own_files
 from . import store
-from .inside.tools import FROM_BASE, normal
+from .inside.tools import FROM_BASE, NEED, normal
 
-# A name, extras, a range of versions, a marker. No address: what a host names here, this machine would fetch.
-NEED = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*+\s*+(\[[\w\s.,-]*+\])?+\s*+\(?+[\w\s.,<>=!~*+-]*+\)?+\s*+(;[\w\s.'\"()<>=!~*+,-]*+)?+"
-)
 _MOST, _MOST_NEEDS = 5000, 1000
 # As PEP 440 has it: Debian's own (1.1build1) are none, and uv would read nothing beside one.
 _VERSION = re.compile(

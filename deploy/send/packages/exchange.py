@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -16,8 +15,9 @@ from ...core.text import amount
 from . import commands, uv
 from .inside.tools import NO_INDEX, NO_UV
 from .settings import Settings
+from .store import Content
 
-Files = Mapping[str, bytes | mmap.mmap]
+Files = Mapping[str, Content]
 _MOST_WORDS = 8000
 _MOST_SAID = 64 << 20  # letters that one order may answer in all
 _CHUNK = 1 << 20

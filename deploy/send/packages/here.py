@@ -8,19 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread, Timer
-from typing import NamedTuple
 
 from ...core.errors import DeployError
+from ...door.session import Done
 
 _LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
-
-
-class Done(NamedTuple):
-    """How a command of this machine ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 class Here:

@@ -35,7 +35,7 @@ from .inside.tools import LOST
 from .places import HERE, Has, Place
 from .requirements import Requirements
 from .settings import Settings, drop_logins
-from .store import Lock, Source
+from .store import Content, Lock, Source
 
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
@@ -110,7 +110,7 @@ class _Work:
         self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
         self._offline: Files | None = None
         self._sent, self._mutex = 0, Mutex()
-        self._fetched: dict[str, bytes | mmap.mmap] = {}
+        self._fetched = dict[str, Content]()
         self._sdists: dict[str, mmap.mmap] = {}
 
     def bring(self) -> Installed:
@@ -248,7 +248,7 @@ class _Work:
 
     def _build_at(self, place: Place, wanted: Sequence[Source]) -> None:
         todo = [source for source in wanted if source.key not in self._built[place.name]]
-        files, rows = dict[str, bytes | mmap.mmap](), list[dict[str, Any]]()
+        files, rows = dict[str, Content](), list[dict[str, Any]]()
         for number, source in enumerate(todo):
             row: dict[str, Any] = {"key": source.key, "kind": source.kind, "subdirectory": source.subdirectory}
             if source.kind == "folder":

@@ -9,14 +9,15 @@ import platform
 import secrets
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, json_object, record, text
+from ...door.session import Session
 from ..image.model import DIGEST
 from . import commands
 from .exchange import Exchange, Files
@@ -45,65 +46,16 @@ class Has(NamedTuple):
     lacks_uv: bool = False
 
 
-class Place(Protocol):
-    """One place that gets packages."""
-
-    @property
-    def name(self) -> str:
-        """The place's name in messages."""
-
-    @property
-    def who(self) -> str:
-        """What tells this place from every other one."""
-
-    def look(self) -> Has:
-        """What it has. Raises DeployError."""
-
-    def environment(self, digest: str) -> str:
-        """The name there of the environment with that content."""
-
-    def run(
-        self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
-    ) -> tuple[int, str]:
-        """Let the program do an order. Returns its exit code and its other output.
-
-        digest: of the environment that an install makes. scratch: a name for what builds hand to the install.
-        """
-
-    def forget(self, scratch: str) -> None:
-        """Remove what builds left under that name."""
-
-    def remove(self, digest: str) -> None:
-        """Remove the environment with that content."""
-
-    def machine(self) -> str:
-        """The processor, as the kernel names it."""
-
-
-class Runner(Protocol):
-    """What runs commands beside a Docker engine: an SSH session, or `Here`."""
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        input: bytes | Iterable[bytes] | None = None,
-        timeout_s: float | None = 60,
-        check: bool = True,
-        on_line: Callable[[str], None] | None = None,
-    ) -> Any:
-        """Run a command to its end, as door.session.Session.run does."""
-
-
 @dataclass
 class DockerPlace:
-    """A Docker engine. `owner`: uid and gid of the run's processes. `limits`, `mounts`: options of docker run.
+    """A Docker engine, beside which `runner` runs commands. `owner`: uid and gid of the run's processes.
 
-    `where`: the login and address of its host. `bare`: its containers are processes of the login (engine/bare).
+    `limits`, `mounts`: options of docker run. `where`: the login and address of its host. `bare`: its containers are
+    processes of the login (engine/bare).
     """
 
     name: str
-    runner: Runner
+    runner: Session | Here
     image: str
     user: str
     owner: tuple[int, int]
@@ -145,7 +97,10 @@ class DockerPlace:
     def run(
         self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
     ) -> tuple[int, str]:
-        """In a container of the image, which is removed at its end."""
+        """Let the program do an order, in a container of the image; returns its exit code and its other output.
+
+        digest: of the environment that an install makes. scratch: a name for what builds hand to the install.
+        """
         box, mode = self.box(scratch), order["mode"]
         if mode == "install":
             argv = commands.install(box, self.environment(digest), digest, secrets.token_hex(16))
@@ -205,7 +160,7 @@ class ProcessPlace:
     def run(
         self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
     ) -> tuple[int, str]:
-        """In a process of that Python. An environment without its mark is what an earlier try left."""
+        """The same in a process of that Python. An environment without its mark is what an earlier try left."""
         target, top = self.folder / digest, self.folder.parent
         where: dict[str, Any] = {**order, "owner": [], "source": str(self.source)}
         for name in ("cache", "tools"):
@@ -244,3 +199,7 @@ class ProcessPlace:
     def machine(self) -> str:
         """The machine's architecture, as the kernel says."""
         return platform.machine()
+
+
+# One place that gets packages: its `name` in messages, and `who` tells it from every other one.
+Place = DockerPlace | ProcessPlace

@@ -11,8 +11,7 @@ from urllib.parse import parse_qs
 
 from ...core import toml_text
 from ...core.errors import UsageError
-from .base import NEED
-from .inside.tools import FROM_BASE, normal, read_name
+from .inside.tools import FROM_BASE, NEED, normal, read_name
 from .origins import Origins
 
 # A part of a `requires-python`; `^` is poetry's.

@@ -28,6 +28,7 @@ from ..folder import credentials
 from . import project_file
 from .origins import Origins
 from .settings import BEST, LOGIN, Settings, drop_logins, without_logins
+from .store import Content
 
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
@@ -93,7 +94,7 @@ class Requirements:
 
     def key(self, *more: object) -> str:
         """A digest of all this and of `more`: the same needs on the same base have the same packages."""
-        contents: Iterable[tuple[str, bytes | mmap.mmap]] = chain(self.files, self.archives)
+        contents: Iterable[tuple[str, Content]] = chain(self.files, self.archives)
         files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
         text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:32]
@@ -234,7 +235,9 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
     file with a password stays on this machine (send/folder/credentials.py); a git source is fetched here.
     Raises UsageError for another address with a password, with file and line.
     """
-    paths = {path for path, content in needs.files if credentials.kind_of(path, content) == credentials.IN_AN_ADDRESS}
+    paths = {
+        path for path, content in needs.files if credentials.kind_of(path, content, {}) == credentials.IN_AN_ADDRESS
+    }
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
         for source in needs.git:  # also of a mere user's name: the fetched source is named without it

@@ -19,10 +19,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TypeVar
 
+from ...core import plain_file
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import array, default, document, flag, record, table, text
 
 T = TypeVar("T")
+# What a file has; of a large one, it stays on the disk.
+Content = bytes | mmap.mmap
 FORMAT = 3
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
@@ -95,7 +98,7 @@ class Lock:
     left_out: tuple[str, ...] = ()
     torch: str = ""
     files: str = ""
-    fetched: Mapping[str, bytes | mmap.mmap] = field(default_factory=dict, hash=False, repr=False)
+    fetched: Mapping[str, Content] = field(default_factory=dict, hash=False, repr=False)
 
     def digest(self, *more: object) -> str:
         """A digest of what is installed, on the base that `more` says."""
@@ -172,16 +175,15 @@ def read(path: Path, most: int = 1 << 30) -> bytes:
 
 
 def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
-    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+    with suppress(OSError), open(plain_file.open_plain(path), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
-        if stat.S_ISREG(facts.st_mode) and mine and facts.st_size <= most:
+        if mine and facts.st_size <= most:
             return how(file)
     return b""
 
 
-def _mapped(file: IO[bytes]) -> bytes | mmap.mmap:
-    """What a file has; of a large one, it stays on the disk."""
+def _mapped(file: IO[bytes]) -> Content:
     if os.fstat(file.fileno()).st_size <= 1 << 20:
         return file.read()
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -19,7 +19,9 @@ from tempfile import TemporaryDirectory
 
 from ...core.errors import DeployError
 from ...core.printable import visible
+from ...core.text import last_line
 from .here import Here
+from .inside.tools import last_words
 from .settings import Settings
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
@@ -94,8 +96,7 @@ class Uv:
         )
         if done.code:
             lines = [self.settings.hidden(line) for line in done.out.splitlines()[-_LAST_LINES:]]
-            first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
-            raise Failed("\n".join(lines[first:]).strip() or f"uv ended with code {done.code}")
+            raise Failed(last_words(lines) or f"uv ended with code {done.code}")
 
 
 def program(folder: Path) -> str:
@@ -140,7 +141,7 @@ def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
         words = [program(folder), *_getting(machine), f"{name}/got"]
         done = Here().run(words, check=False, timeout_s=_PATIENCE_S, environment=environment)
         if done.code:
-            raise Failed(settings.hidden((done.out.strip() or "no output").splitlines()[-1].strip()))
+            raise Failed(settings.hidden(last_line(done.out, "no output").strip()))
         return b"\n" + _packed("python", next(Path(name, "got").glob(f"cpython-{PYTHON}-*")))
 
 
@@ -175,7 +176,7 @@ def _fetch(target: Path, more: Sequence[str]) -> str:
         words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", *more]
         command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
         done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
-    return (done.stderr.strip() or "no output").splitlines()[-1] if done.returncode else ""
+    return last_line(done.stderr, "no output") if done.returncode else ""
 
 
 def _quoted(path: str) -> str:

@@ -16,8 +16,9 @@ from typing import NamedTuple, Protocol
 from ...core.errors import DeployError
 from ...core.fields import digits
 from ...core.printable import one_line
-from ...core.text import amount, in_seconds, shortened
+from ...core.text import in_seconds, shortened
 from ...door.session import Done
+from ..space import refuse_full
 from . import routes
 from .cargo import Cargo
 from .line import READY, SERVING, WINDOW, WINDOW_S, Line
@@ -29,7 +30,7 @@ from .routes import HERE, Stop
 _READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
 # So long nothing leaves here while a host has not said what lies there: it may be what the others lack.
 _ASKED_S = 1.5
-_SLACK, _MOST_WORDS, _MOST_LINES = 64 << 20, 200, 100_000
+_MOST_WORDS, _MOST_LINES = 200, 100_000
 _CODE = digits(0, 255)
 _WHY = {
     "unreached": "does not reach {source}",
@@ -269,6 +270,7 @@ def _shown(words: str, form: str) -> str:
 
 def _check_space(delivery: Delivery, free: int) -> None:
     """Fail if what it lacks, and what is made of all, does not fit beside what it has."""
-    if free < (need := delivery.weight(delivery.lacks()) + delivery.cargo.room + _SLACK):
-        text = f"not enough disk space in ~/.muster: it needs {amount(need)} more, {amount(free)} are free"
-        delivery.fail(DeployError(text, "on that host: df -h ~; `muster clean` shows what Muster keeps there"))
+    try:
+        refuse_full("~/.muster", "what comes", delivery.weight(delivery.lacks()) + delivery.cargo.room, free)
+    except DeployError as fault:
+        delivery.fail(fault)

@@ -47,7 +47,7 @@ class Line:
         self._closed, self.stays = False, False
         # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
         self._flying, self.window = dict[str, int](), WINDOW
-        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.host.name}")
+        self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.name}")
 
     def begin(self) -> None:
         """Start the script."""
@@ -98,7 +98,7 @@ class Line:
             done = self._session.run(
                 self._argv, input=iter(self._next, b""), timeout_s=None, check=False, on_line=self._hear
             )
-            self._tell("failed", last_line(done.err.encode()))
+            self._tell("failed", last_line(done.err))
         except BaseException as fault:  # of what is read here, too
             self._tell("gone", fault.message if isinstance(fault, DeployError) else repr(fault))
 

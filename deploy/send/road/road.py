@@ -73,7 +73,7 @@ class Road:
 
         `room`: the bytes that they may have. Raises DeployError if it lacks one, or can pass nothing on.
         """
-        host, rows, pieces, come = session.host.name, dict[str, list[Piece]](), list[Piece](), 0
+        host, rows, pieces, come = session.name, dict[str, list[Piece]](), list[Piece](), 0
         words = (str(step), str(room), image, *(layer.removeprefix("sha256:") for layer in layers))
         with closing(session.stream(_SCRIPT("hold", *words))) as stream:
             for _ in range(_MOST_LINES):
@@ -104,7 +104,7 @@ class Road:
 
         Raises DeployError if the host did not take all of it.
         """
-        host, began = session.host.name, time.monotonic()
+        host, began = session.name, time.monotonic()
         if not self._rates.is_straight(host, cargo.size, self._hosts):
             with suppress(NoRoad):
                 return self.deliver(session, argv, cargo)
@@ -117,7 +117,7 @@ class Road:
 
         Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
         """
-        self.tell(session.host.name, 0, cargo.size)
+        self.tell(session.name, 0, cargo.size)
         delivery, sizes = self._begin(session, argv, cargo), dict(cargo.pieces)
         with self._lock:
             new = sizes.keys() - self._offered
@@ -131,7 +131,7 @@ class Road:
             self._events.put((delivery, word, rest))
 
         line = Line(session, self._token, argv, cargo, tell)
-        delivery = Delivery(session.host.name, cargo, line, offers=not argv)
+        delivery = Delivery(session.name, cargo, line, offers=not argv)
         with self._lock:
             self._deliveries.append(delivery)
         tell("asked", "")

@@ -446,7 +446,7 @@ def faults(text):
     """The last words of commands and engines, which are told with a cause."""
     code, words = refusals.ended(text) or (0, text)
     refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
-    last_line(text.encode(errors="replace"))
+    last_line(text)
     docker_faults.unanswered(text)
 
 

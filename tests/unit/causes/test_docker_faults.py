@@ -46,7 +46,7 @@ TEXTS = {
 class Host:
     """A host whose Docker ends everything with these words."""
 
-    host = SimpleNamespace(name="gpu-b")
+    name, host = "gpu-b", SimpleNamespace(name="gpu-b")
     home = "/home/u/.muster"
 
     def __init__(self, words: str) -> None:

@@ -33,7 +33,7 @@ Run 'docker run --help' for more information"""
     ids=["last", "none", "a stack below", "a hint below"],
 )
 def test_the_line_that_says_most_is_the_last_one_or_the_first_of_an_error_of_dockers(printed, line):
-    assert last_line(printed.encode()) == line
+    assert last_line(printed) == line
 
 
 def test_a_unit_is_true():

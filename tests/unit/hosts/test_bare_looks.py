@@ -21,14 +21,14 @@ DOWN = (
 def brought(monkeypatch):
     """The hosts to which the program was brought."""
     names = []
-    monkeypatch.setattr(bringing, "bring", lambda session, own: names.append(session.host.name))
+    monkeypatch.setattr(bringing, "bring", lambda session, own: names.append(session.name))
     return names
 
 
 def hosts(**answers):
     return [
         SimpleNamespace(
-            host=SimpleNamespace(name=name, gpus="auto"), run=lambda words, out=out: SimpleNamespace(out=out)
+            name=name, host=SimpleNamespace(gpus="auto"), run=lambda words, out=out: SimpleNamespace(out=out)
         )
         for name, out in answers.items()
     ]
@@ -61,7 +61,7 @@ def pythons(monkeypatch):
     monkeypatch.setattr(
         bringing,
         "bring_python",
-        lambda session, own, archive: got.hosts.update({session.host.name: archive}) or got.failed,
+        lambda session, own, archive: got.hosts.update({session.name: archive}) or got.failed,
     )
     monkeypatch.setattr(uv, "python_for", lambda machine, *_: f"Python for {machine}".encode())
     return got
@@ -98,7 +98,7 @@ def test_hosts_with_different_pythons_all_get_the_same(monkeypatch, brought, pyt
     answers = {host: f"no-engine\nbare bare-d-{python}\n" for host, python in of.items()}
     some = hosts(**answers)
     for session in some:
-        out = answers[session.host.name]
+        out = answers[session.name]
         session.run = lambda words, out=out: SimpleNamespace(out="x86_64\n" if "uname" in words else out)
     observe.facts(some, bring=True)
     assert sorted(pythons.hosts) == sorted(brought) == ["a", "b"]

@@ -118,7 +118,9 @@ def test_only_a_host_whose_engine_was_asked_is_said_to_have_one(monkeypatch, cap
     answers = {"gpu-a": "os fedora\n", "gpu-b": "os debian\nrelease 13\nsudo\nsystemd\nuser ops\n"}
     sessions = {
         name: SimpleNamespace(
-            host=SimpleNamespace(name=name), run=lambda *words, out=out, **more: SimpleNamespace(out=out, code=0)
+            name=name,
+            host=SimpleNamespace(name=name),
+            run=lambda *words, out=out, **more: SimpleNamespace(out=out, code=0),
         )
         for name, out in answers.items()
     }

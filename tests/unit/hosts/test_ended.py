@@ -55,7 +55,7 @@ class Host:
     """A session to a host that answers with the last words of its ranks."""
 
     def __init__(self, name, *verdicts):
-        self.host, self.home = Known(name), "/home/u/.muster"
+        self.name, self.home = name, "/home/u/.muster"
         self.out = "\n".join(json.dumps({"verdict": verdict, "t": 5.0, "message": "it broke"}) for verdict in verdicts)
 
     def run(self, _):

@@ -11,7 +11,7 @@ class Session:
     """A host whose home is a folder here; without one it does not answer."""
 
     def __init__(self, name, home):
-        self.host, self.home = SimpleNamespace(name=name), home
+        self.name, self.host, self.home = name, SimpleNamespace(name=name), home
 
     def run(self, argv, **_):
         if self.home is None:

@@ -19,7 +19,7 @@ LIMITS = "Limit      Soft Limit   Hard Limit   Units\nMax stack size            
 class Session:
     """A host whose containers have these limits."""
 
-    host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
+    name, host = "b", SimpleNamespace(mounts=(), interface="", environment={})
 
     def __init__(self, stack):
         self.stack, self.asked = stack, 0

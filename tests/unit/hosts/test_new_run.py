@@ -30,7 +30,15 @@ def locked(monkeypatch, tmp_path):
         monkeypatch.setattr(new_run.lock, "take", lambda *words: nullcontext())
         monkeypatch.setattr(new_run.observe, "containers", lambda sessions: Results({"a": now}))
         host = Host("a", "a")
-        about = (Cluster((host,)), [SimpleNamespace(host=host)], {"a": FACTS}, "base", "tag", None, Choice())
+        about = (
+            Cluster((host,)),
+            [SimpleNamespace(name=host.name, host=host)],
+            {"a": FACTS},
+            "base",
+            "tag",
+            None,
+            Choice(),
+        )
         places = SimpleNamespace(take=lambda: None, narrowed=lambda facts: facts)
         handle = RunHandle(tmp_path / "r1", {"a": "a"}, True, ("train.py",), resumed)
         run = NewRun(
@@ -58,8 +66,8 @@ def test_nodes_do_not_meet_on_the_port_of_a_run_that_has_started_meanwhile(locke
 def test_a_command_that_is_named_logs_in_as_the_deploy_did(tmp_path):
     """`attach`, `stop`, `fetch`, `logs`: with the name of a node alone, they asked another user, at another port."""
     typed = "me@10.0.0.1:2222,b"
-    sessions = [SimpleNamespace(host=host) for host in hosts_of_flag(typed)]
-    nodes = {session.host.name: session.host.name for session in sessions}
+    sessions = [SimpleNamespace(name=host.name, host=host) for host in hosts_of_flag(typed)]
+    nodes = {session.name: session.name for session in sessions}
     run = HostsBackend(sessions, RunHandle(tmp_path / "r1", nodes, True, ()), print)
     assert f"muster attach {run.where}" == f"muster attach --hosts {typed} --run r1"
     assert hosts_of_flag(run.where.split()[1]) == hosts_of_flag(typed)

@@ -173,7 +173,7 @@ def test_the_container_at_each_end_has_one_right_and_no_secret_in_its_words():
     plan = planned(TOKEN, {"a": OPEN, "b": OPEN}, {"a": FACTS, "b": FACTS})
     made = container.node_containers(hosts, facts, WANTED.job, work, Meeting("10.0.0.1", 29500, ("muster0",) * 2))
     first, _ = overlay_plan.beside(made, facts, WANTED.job, work, plan)
-    words = " ".join(first.overlay)
+    words = " ".join(first.overlay.argv)
     assert words.count("--cap-add") == 1
     assert "--cap-drop ALL --cap-add NET_ADMIN --security-opt no-new-privileges" in words
     assert "--privileged" not in words

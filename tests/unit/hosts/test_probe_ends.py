@@ -23,7 +23,7 @@ class Session:
     """A host that notes what runs on it."""
 
     def __init__(self, name):
-        self.host, self.ran = SimpleNamespace(name=name), []
+        self.name, self.host, self.ran = name, SimpleNamespace(name=name), []
 
     def run(self, argv, **more):
         self.ran.append(argv)

@@ -20,7 +20,7 @@ def node(**variables):
         docker = DockerRun("muster-r1", {}, ("--init",), "app:latest", ("-m", "agent"))
         return NodeContainer("a", node_name("a"), "r1", "app:latest", "/r1", "", docker, variables, **more)
 
-    return made(witness=made(), overlay=("docker", "run", "--rm", "app:latest"))
+    return made(witness=made(), overlay=DockerRun("muster-r1-overlay", {}, ("--init",), "app:latest", ("-m", "agent")))
 
 
 def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
@@ -31,7 +31,7 @@ def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
         *("--label", "muster.code=c0de", "--label", "muster.folder=f01d", "--workdir", "/workspace"),
     )
     assert given.docker.options == given.witness.docker.options == ("--init", *options)
-    assert given.overlay == ("docker", "run", *options, "--rm", "app:latest")
+    assert given.overlay.options == ("--init", *options)
     digests = {"MUSTER_CODE_DIGEST": "c0de", "MUSTER_SENT_DIGEST": "f01d"}
     assert given.environment == given.witness.environment == digests
     assert sent_folders.digest_of(BESIDE) == "f01d"

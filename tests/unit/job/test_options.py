@@ -97,7 +97,7 @@ def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path,
 # Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or
 # of the trainer there; or core/, which knows no table, looks at the command line. It only shrinks.
 ELSEWHERE = {
-    "--detach": {"engine/client.py", "hosts/node/docker_run.py", "hosts/node/overlay_plan.py"},
+    "--detach": {"engine/client.py", "hosts/node/docker_run.py"},
     "--env-file": {"hosts/node/docker_run.py", "hosts/start/probes.py", "hosts/start/rehearsal.py"},
     "--follow": {"host/commands.py"},
     "--force": {"send/packages/commands.py", "send/packages/places.py"},

@@ -453,7 +453,7 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
 )
 def test_an_image_is_without_torch_only_where_python_says_so(code, err, words):
     host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
-    session = SimpleNamespace(host=host, run=lambda argv, **more: Done(code, "", err))
+    session = SimpleNamespace(name="b", host=host, run=lambda argv, **more: Done(code, "", err))
     assert probes.without_torch(ReachedHosts(Cluster(()), [session], {"b": FACTS}), "lab:1") == words
 
 

@@ -33,7 +33,7 @@ class Here:
 
     def __init__(self, home: Path) -> None:
         self.home, self.used, self.most, self.sent = home, set[str](), None, 0
-        self.host = Host("here", "here")
+        self.name, self.host = "here", Host("here", "here")
         (home / "bin").mkdir(parents=True)
         docker = home / "bin/docker"
         label = "label=${5#label=muster.}; label=${label#folder=}; label=${label#data.}"

@@ -62,7 +62,7 @@ def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
     ],
 )
 def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text: str, kept: bool) -> None:
-    assert (credentials.kind_of(path, text.encode()) == credentials.IN_AN_ADDRESS) is kept
+    assert (credentials.kind_of(path, text.encode(), {}) == credentials.IN_AN_ADDRESS) is kept
 
 
 def test_hosts_install_from_the_index_that_a_file_names() -> None:

@@ -153,13 +153,13 @@ def pulling(monkeypatch):
             def __init__(self, session, *_):
                 self.session, self.fault, self.is_stopped = session, "it has not ended", False
                 self.progress = SimpleNamespace(came=0)
-                began.append(session.host.name)
+                began.append(session.name)
                 going.add(self)
                 self.thread = threading.Thread(target=self.get, daemon=True)
                 self.thread.start()
 
             def get(self):
-                while self.progress.came < SIZE and not self.is_stopped and self.session.host.name not in fails:
+                while self.progress.came < SIZE and not self.is_stopped and self.session.name not in fails:
                     self.progress.came += 60 / (len(going) if shared else 1)
                     time.sleep(0.05)
                 going.discard(self)
@@ -171,9 +171,9 @@ def pulling(monkeypatch):
 
         monkeypatch.setattr(pulls, "Pull", Faked)
         notes = []
-        sessions = [SimpleNamespace(host=SimpleNamespace(name=name)) for name in hosts]
+        sessions = [SimpleNamespace(name=name) for name in hosts]
         ended = pulls.pull(sessions, ["image"], lambda *_: None, notes.append)
-        return began, [each.session.host.name for each in ended if not each.fault], notes
+        return began, [each.session.name for each in ended if not each.fault], notes
 
     return run
 

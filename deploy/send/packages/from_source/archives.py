@@ -20,8 +20,7 @@ from ..inside import wheel as inside
 from ..inside.tools import Stop
 from ..requirements import Requirements
 from ..settings import Settings, without_logins
-
-Content = bytes | mmap.mmap
+from ..store import Content
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ....core.errors import DeployError
-from ....core.text import amount
+from ....core.text import amount, last_line
 from ...folder import git_files
 from ...folder.git_files import Objects
 from .. import addresses
@@ -124,7 +124,7 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as fault:
         raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
     if done.returncode:
-        last = (done.stderr.decode(errors="replace").strip() or "it has no such revision").splitlines()[-1]
+        last = last_line(done.stderr.decode(errors="replace"), "it has no such revision")
         raise DeployError(
             f"{shown}: git cannot fetch it on this machine: {without_logins(last)}",
             f"try it: git ls-remote {without_logins(address)}",

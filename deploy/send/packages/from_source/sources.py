@@ -7,7 +7,6 @@ to name a stub of it. Nothing of it runs here.
 from __future__ import annotations
 
 import hashlib
-import mmap
 import posixpath
 import re
 import tarfile
@@ -19,11 +18,10 @@ from typing import Any
 from ....core import toml_text
 from ....core.errors import DeployError, UsageError
 from .. import project_file
-from ..base import NEED
-from ..inside.tools import FROM_BASE, normal
+from ..inside.tools import FROM_BASE, NEED, normal
 from ..requirements import Requirements
 from ..settings import drop_logins
-from ..store import NAME, VERSION, Source
+from ..store import NAME, VERSION, Content, Source
 from . import archives
 
 _DYNAMIC = {"name", "version", "dependencies", "optional-dependencies"}
@@ -49,7 +47,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
     return own
 
 
-def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+def of_git(words: Mapping[str, Content]) -> list[Source]:
     """The git sources that were fetched, by their address, in this order. Raises UsageError."""
     own = []
     for number, (word, content) in enumerate(words.items()):
@@ -64,7 +62,7 @@ def of_git(words: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
     return own
 
 
-def of_archives(contents: Mapping[str, bytes | mmap.mmap]) -> list[Source]:
+def of_archives(contents: Mapping[str, Content]) -> list[Source]:
     """The source archives that were fetched, by their address, in this order."""
     rows = enumerate(contents.values())
     return [Source(_key("archive", content), "archive", f"archive-{number}.tar") for number, content in rows]
@@ -238,7 +236,7 @@ def _of_file(path: Path, digests: list[str]) -> bytes:
     return content if hashlib.sha256(content).hexdigest() in digests else b""
 
 
-def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
+def _of_tar(content: Content, path: str) -> bytes:
     with tarfile.open(fileobj=archives.opened(content)) as tar:
         for entry in tar:
             if entry.name == path and entry.isreg() and (file := tar.extractfile(entry)):
@@ -249,6 +247,6 @@ def _of_tar(content: bytes | mmap.mmap, path: str) -> bytes:
 def _key(*parts: object) -> str:
     whole = hashlib.sha256()
     for part in parts:
-        whole.update(part if isinstance(part, bytes | mmap.mmap) else repr(part).encode())
+        whole.update(part if isinstance(part, Content) else repr(part).encode())
         whole.update(b"\0")
     return whole.hexdigest()[:32]

@@ -14,14 +14,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from .tools import FAILED, FROM_BASE, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
+from .tools import FAILED, FROM_BASE, NEED, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
 from .wheel import Editable, Wheel, digest, remake, same_version
 
 CHILD = ""  # commands.program puts the text of child.py here
-# What a build may ask of an index: no option, no address, no path, no variable.
-_NEED = re.compile(
-    r"[A-Za-z0-9][A-Za-z0-9._-]*[ \t]*(\[[\w \t.,-]*\])?[ \t]*\(?[\w \t.,<>=!~*+-]*\)?[ \t]*(;[\w \t.'\"()<>=!~*+,-]*)?"
-)
 # How a build says which package it lacks: as Python, importlib.metadata or pkg_resources does, or in its own words.
 _MISSING = re.compile(
     r"No module named '([A-Za-z0-9_]+)|No package metadata was found for ([\w.-]+)|"
@@ -190,7 +186,7 @@ class Building(Work):
             raise Stop(FAILED, f"its build asks for something other than a list of at most {_MOST_ASKED} requirements")
         needs = [str(need).strip() for need in asked]
         for need in needs:
-            if len(need) > 1000 or not _NEED.fullmatch(need):
+            if len(need) > 1000 or not NEED.fullmatch(need):
                 raise Stop(
                     FAILED, f"its build asks for {need[:200]!r}: only names and versions, which an index has as wheels"
                 )

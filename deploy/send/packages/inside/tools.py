@@ -28,6 +28,12 @@ BARE = os.environ.get("MUSTER_ROOT", "")
 FROM_BASE = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 NAME = re.compile(r"(?:-e\s+)?([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
+# A need: a name, extras, a range of versions, a marker. No option, no address, no path, no variable: what a host or a
+# build names here, others would fetch.
+NEED = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]*+[ \t]*+(\[[\w \t.,-]*+\])?+[ \t]*+\(?+[\w \t.,<>=!~*+-]*+\)?+[ \t]*+"
+    r"(;[\w \t.'\"()<>=!~*+,-]*+)?+"
+)
 _LAST_WORDS, _LONGEST, _MOST_SAID, _DRAINED_S = 40, 4096, 5000, 5.0
 # Of a host's disk so much stays free, and so much may one order take.
 _LEAST_FREE, _MOST_TAKEN = 1 << 30, 64 << 30
@@ -97,13 +103,17 @@ def run(
     if disk.words:
         raise Stop(FAILED, disk.words)
     if code:
-        last = list(lines)
-        first = next((number for number, line in enumerate(last) if line.startswith(("error", "ERROR"))), 0)
-        text = "\n".join(last[first:]).strip() or f"{Path(words[0]).name} ended with code {code}"
+        text = last_words(list(lines)) or f"{Path(words[0]).name} ended with code {code}"
         if code == -signal.SIGKILL:
             text = f"{text}\nit was killed: most likely it needed more memory than its container may use"
         # An index that answers is reached, whatever it says.
         raise Stop(NO_INDEX if not owner and LOST.search(text) and "HTTP status" not in text else FAILED, text)
+
+
+def last_words(lines: list[str]) -> str:
+    """Of what a tool said last: all from its first error on."""
+    first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
+    return "\n".join(lines[first:]).strip()
 
 
 def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) -> None:

@@ -1,0 +1,17 @@
+"""Whether what is sent fits on a host's disk."""
+
+from __future__ import annotations
+
+from ..core.errors import DeployError
+from ..core.text import amount
+
+ROOM = "on that host: df -h ~; `muster clean` shows what Muster keeps there"
+_SLACK = 64 << 20  # bytes that must stay free
+
+
+def refuse_full(place: str, what: str, need: int, free: int | None, hint: str = ROOM) -> None:
+    """Raise DeployError if `what` does not fit in `place` on a host, where so many bytes are `free` (None: unknown)."""
+    need += _SLACK
+    if free is not None and free < need:
+        words = f"not enough disk space in {place}: {what} needs {amount(need)}, {amount(free)} are free"
+        raise DeployError(words, hint)
