@@ -137,7 +137,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     if folder and not os.path.isdir(folder):
         script_file.refuse_no_folder(options.folder or folder)
     if folder and first == "-m":
-        _refuse_module(words[1] if len(words) > 1 else "", folder)
+        _refuse_module(words[1], folder)
     elif folder and first:
         script_file.refuse_outside(first, folder)
         if not (folder / first).is_file():
@@ -306,8 +306,6 @@ def _refuse_module(name: str, folder: Path) -> None:
     exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
     valid = all(part.isidentifier() for part in name.split("."))
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
-        if not name:
-            raise UsageError("-m: no module is named", "-m pkg.train is the file pkg/train.py of the folder")
         meant = near_file(root, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
         hint = "-m pkg.train is the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"
