@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
@@ -65,6 +66,28 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
             raise UsageError(f"{option} {name}: not in a run of Muster", refused[name])
         if not first.startswith("-"):
             raise UsageError(f"{option} {first}: it belongs to no option of sbatch", f'{option}="--partition=a100"')
+
+
+def refuse_short(words: Sequence[str], before_s: int) -> None:
+    """Raise UsageError for a time limit below `before_s`: the job would be asked to stop, and start again, for ever."""
+    given = [option for option in directives(words) if _name(option[0]) in ("--time", "-t")]
+    text = re.sub(r"-t|--time=?", "", "".join(given[-1]), count=1) if given else ""
+    if 0 < _seconds(text) <= before_s:
+        what = (
+            f"--time={text}: a job is asked to stop {before_s} s before its limit, and this one would be at its start"
+        )
+        raise UsageError(what, "give it some minutes more")
+
+
+def _seconds(limit: str) -> int:
+    """A time limit as sbatch reads it; 0 for none, and for other text."""
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", limit)
+    if not match:
+        return 0
+    days, *parts = (int(part or 0) for part in match.groups())
+    if not (match[1] or match[4]):  # minutes, or minutes and seconds
+        parts = [0, *parts[:2]]
+    return days * 86_400 + parts[0] * 3600 + parts[1] * 60 + parts[2]
 
 
 def names_of(words: Sequence[str]) -> frozenset[str]:

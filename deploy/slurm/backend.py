@@ -136,6 +136,7 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
+        text = batch_script(plan.job_of(self._order, login.shared, self.run))
         entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
@@ -153,8 +154,7 @@ class SlurmBackend(Backend):
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
-        job = plan.job_of(self._order, login.shared, self.run)
-        login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
+        login.session.put(text.encode(), f"{folder}/job.sbatch", 0o700)
 
     @property
     def _after(self) -> str:
