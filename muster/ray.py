@@ -22,6 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -110,11 +111,13 @@ def main(words: Sequence[str]) -> None:
 
 
 def _keep_token(secret: str) -> None:
-    """Leave the token where Ray looks for it."""
+    """Leave the token where Ray looks for it. Nodes that share a home may do so at once, and Ray reads it meanwhile."""
     if secret:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_own(path, secret)
+        with suppress(FileExistsError, FileNotFoundError):
+            if not path.is_file() or path.read_bytes() != secret.encode():
+                write_own(path, secret)
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
