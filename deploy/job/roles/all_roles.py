@@ -35,8 +35,11 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
     if len(roles) > MOST_ROLES:
         raise UsageError(f"{len(roles)} roles: at most {MOST_ROLES}", "a role may have several nodes")
     by_name = {role.name: role for role in roles}
-    if twice := [role.name for role in roles if by_name[role.name] is not role]:
-        raise UsageError(f"role {twice[0]}: two roles have this name", "give each a name of its own")
+    for role in roles:
+        stem, _, number = role.name.rpartition("-")
+        if by_name[role.name] is not role or (number.isdecimal() and stem in by_name):
+            why = "two roles, or one and a node of the other, have this name"
+            raise UsageError(f"role {role.name}: {why}", "give each a name of its own")
     if len(rest := [role.name for role in roles if not role.nodes]) > 1:
         raise UsageError(f"roles {', '.join(rest)}: only one can have the hosts that are left", "say how many each has")
     for role in roles:
