@@ -111,13 +111,12 @@ def main(words: Sequence[str]) -> None:
 
 
 def _keep_token(secret: str) -> None:
-    """Leave the token where Ray looks for it. Nodes that share a home may do so at once, and Ray reads it meanwhile."""
+    """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
     if secret:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        with suppress(FileExistsError, FileNotFoundError):
-            if not path.is_file() or path.read_bytes() != secret.encode():
-                write_own(path, secret)
+        with suppress(FileExistsError):
+            write_own(path, secret)
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
@@ -147,7 +146,7 @@ def unreachable(address: str) -> str:
 def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
     _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
-    hosts = ",".join(given.get(f"MUSTER_{name.upper()}_HOSTS", "") for name in (HEAD, WORKER))
+    hosts = f"{given['MUSTER_HEAD_HOSTS']},{given.get('MUSTER_WORKER_HOSTS', '')}"
     wanted = Counter(filter(None, hosts.split(",")))
     os.environ.update(of_ray(given))
     import ray
