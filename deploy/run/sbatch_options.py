@@ -16,6 +16,8 @@ _WITHOUT_VALUE = frozenset(
 )
 # Each of them asks for CPUs, or for whole nodes.
 _FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
+# The value of the option, in words with a NUL between them.
+_TIME = re.compile(r"(?:^|\0)(?:-t|--time)[=\0]?([0-9:-]+)")
 # What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
 _OWN = {
     **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),
@@ -70,8 +72,7 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
 
 def refuse_short(words: Sequence[str], before_s: int) -> None:
     """Raise UsageError for a time limit below `before_s`: the job would be asked to stop, and start again, for ever."""
-    given = [option for option in directives(words) if _name(option[0]) in ("--time", "-t")]
-    text = re.sub(r"-t|--time=?", "", "".join(given[-1]), count=1) if given else ""
+    text = (_TIME.findall("\0".join(words)) or [""])[-1]
     if 0 < _seconds(text) <= before_s:
         what = (
             f"--time={text}: a job is asked to stop {before_s} s before its limit, and this one would be at its start"
