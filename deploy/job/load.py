@@ -283,7 +283,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     """
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
-    public |= {"env": "\n".join(options.env), "role": "\n".join(options.role)}
+    public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
     refuse_named_like_secrets(environment_of(options), flag_of("env"))
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():

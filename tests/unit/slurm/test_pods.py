@@ -122,6 +122,16 @@ def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, wha
         exported(capsys, **given)
 
 
+@pytest.mark.parametrize("to", ["", "jobset"])
+@pytest.mark.parametrize("given", [{"script": "train.py --token hf_0123456789"}, {"env": ("HF_TOKEN=hf_9876543210",)}])
+def test_a_secret_does_not_get_into_the_file(folder, capsys, monkeypatch, to, given):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    with pytest.raises(UsageError, match="HF_TOKEN") as refused:
+        exported(capsys, to=to, image="i" * bool(to), **given)
+    assert "--secret HF_TOKEN" in refused.value.hint
+    assert capsys.readouterr().out == ""
+
+
 def test_a_name_is_one_that_pods_can_have():
     assert pods.name_of("2026-11-28-My_Train.py") == "my-train-py"
     assert len(pods.name_of("a" * 200)) == 40
