@@ -29,6 +29,12 @@ from .login import Login
 # So much longer than its ranks may take to save, a job may take to end.
 _AFTER_GRACE_S = 120.0
 _LOOK_S = 1.0
+# What is no state of Slurm's.
+_UNKNOWN = {
+    jobs.AWAY: "may go on: Slurm's controller does not answer",
+    jobs.GONE: "is over, and Slurm has forgotten it",
+    jobs.NO_FOLDER: "has no folder any more",
+}
 
 
 def attach(known: Known, rank: str, console: Console) -> int:
@@ -85,7 +91,7 @@ def status(known: Known, console: Console) -> int:
         seen = events.last_words(answer.split("\n"), time.time())
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
         waits = job.state in jobs.WAITS
-        text = words.waiting(number, job) if waits else f"job {number} {job.state.lower()}"
+        text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
         text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""
         text += f", step {step}" if step is not None else ""
         row = {"kind": "status", "run": known.run, "job": number, "state": job.state, "step": step}
