@@ -68,7 +68,7 @@ class SlurmBackend(Backend):
             self._bring()
         except BaseException:
             with suppress(DeployError):  # the fault itself says more
-                self.undo()
+                self.undo("folder")
             raise
 
     def start(self) -> None:
@@ -76,13 +76,16 @@ class SlurmBackend(Backend):
         folder = plan.folder_of(self.login.shared, self.run)
         self.number = self.login.submit(folder, self.run, self._say, self._after)
 
-    def undo(self) -> None:
-        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure."""
+    def undo(self, made: str = "job") -> None:
+        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure.
+
+        `made`: how far this start had come, its `folder` or its `job`.
+        """
         comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends it"
         try:
             if not self.login.session.is_open:
                 self.login.connect()
-            undo = script("undo-job", self.login.shared, self.run, self._after)
+            undo = script("undo-job", self.login.shared, self.run, self._after, made)
             answer = self.login.session.run(undo, timeout_s=ASK_S, check=False).out
         except DeployError as fault:
             raise DeployError(f"{fault.message}; the job may have been submitted", comes_back) from fault
