@@ -286,8 +286,8 @@ class _Reader:
     def _words_of(self, exception: re.Match[str], lines: list[bytes], index: int) -> str:
         """The words of an exception; those of the next line where they begin with one; of a bare assert its source."""
         words = exception[2] or ""
-        if exception[0].rstrip() == "AssertionError" and index > 1:
-            return self._at(lines, index - 1 - (b"^^" in lines[index - 1])).text.strip()
+        if exception[0].rstrip() == "AssertionError" and index:
+            return self._at(lines, index - 1 - (b"^^" in lines[index - 1])).text.partition("    ")[2]
         if words or not exception[0].rstrip().endswith(":"):
             return words
         after = self._at(lines, index + 1).text.strip()

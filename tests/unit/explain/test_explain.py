@@ -413,3 +413,5 @@ def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
     text = f"Traceback (most recent call last):\n{frame}{carets}AssertionError\n"
     found = explain({"a": "".join(prefix + line for line in text.splitlines(keepends=True))})
     assert found.what == "the script failed: AssertionError: assert a == b"
+    cut = "Traceback (most recent call last):\n...\nAssertionError\n"
+    assert explain({"a": cut}).what == "the script failed: AssertionError:", "what somebody cut out is no source"
