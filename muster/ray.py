@@ -22,6 +22,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -110,11 +111,12 @@ def main(words: Sequence[str]) -> None:
 
 
 def _keep_token(secret: str) -> None:
-    """Leave the token where Ray looks for it."""
+    """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
     if secret:
         path = Path.home() / ".ray" / "auth_token"
         path.parent.mkdir(mode=0o700, exist_ok=True)
-        write_own(path, secret)
+        with suppress(FileExistsError):
+            write_own(path, secret)
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
@@ -144,8 +146,8 @@ def unreachable(address: str) -> str:
 def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
     _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
-    hosts = ",".join(given.get(f"MUSTER_{name.upper()}_HOSTS", "") for name in (HEAD, WORKER))
-    wanted = Counter(filter(None, hosts.split(",")))
+    hosts = ",".join(given.get(f"MUSTER_{role}_HOSTS", "") for role in ("HEAD", "WORKER"))
+    wanted = Counter(re.findall("[^,]+", hosts))
     os.environ.update(of_ray(given))
     import ray
 

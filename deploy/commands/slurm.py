@@ -100,7 +100,7 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     # One that is given replaces all of the last start.
     if typed.keys() & {*COMMAND}:
         typed = {**dict.fromkeys(COMMAND, ""), **typed}
-    return replace(read_again(shlex.split(run.again)), **{**typed, "shared": run.shared}), run
+    return replace(read_again(run.again), **{**typed, "shared": run.shared}), run
 
 
 def of_run(hosts: str, cluster: str, run: str) -> Known | None:

@@ -284,9 +284,11 @@ class _Reader:
         return None
 
     def _words_of(self, exception: re.Match[str], lines: list[bytes], index: int) -> str:
-        """The words of an exception; those of the next line where they begin with one."""
+        """The words of an exception; those of the next line where they begin with one; of a bare assert its source."""
         words = exception[2] or ""
-        if words or not exception[0].rstrip().endswith(":") or index + 1 >= len(lines):
+        if exception[0].rstrip() == "AssertionError" and index:
+            return self._at(lines, index - 1 - (b"^^" in lines[index - 1])).text.partition("    ")[2]
+        if words or not exception[0].rstrip().endswith(":"):
             return words
         after = self._at(lines, index + 1).text.strip()
         return "" if after.startswith(("File ", "Traceback", "--", "==")) else after

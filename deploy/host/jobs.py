@@ -29,7 +29,7 @@ _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 class ClusterLook:
     """What a login node says before a deploy. `shared`: the folder's path there; `wrong`: why it cannot be used.
 
-    `lacks`: commands that are missing; `taken`: a job has the run's folder already.
+    `lacks`: commands that are missing; `taken`: another run has the folder already.
     """
 
     version: str = ""

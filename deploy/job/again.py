@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from . import values
 from .options import ROWS, Options, flag_of
 
 
@@ -46,9 +47,9 @@ def words_again(options: Options, more: Collection[str] = ()) -> list[str]:
     return words_of(options, {name for name, row in ROWS.items() if row.again} | {*more})
 
 
-def read_again(words: Sequence[str]) -> Options:
-    """The options in the words that `words_again` made, or an earlier version of it."""
-    left, known = list(words), {flag_of(each.name): each for each in fields(Options)}
+def read_again(again: str) -> Options:
+    """The options in a record's `again`: the words that `words_again` made, or an earlier version of it."""
+    left, known = shlex.split(again), {flag_of(each.name): each for each in fields(Options)}
     given: dict[str, Any] = {}
     while left:
         flag, _, text = left.pop(0).partition("=")
@@ -64,4 +65,9 @@ def read_again(words: Sequence[str]) -> Options:
 
 def over(again: str, options: Options) -> Options:
     """The options that a record keeps as `again`, with what is typed now over them."""
-    return replace(read_again(shlex.split(again)), **{name: value for name, value in vars(options).items() if value})
+    return replace(read_again(again), **{name: value for name, value in vars(options).items() if value})
+
+
+def grace_s(known: Mapping[str, Any]) -> float:
+    """The seconds that ranks may take to save, as a run's record asks for them; 0: it does not."""
+    return values.grace(read_again(str(known.get("again") or "")).grace) or 0.0

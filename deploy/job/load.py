@@ -137,7 +137,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     if folder and not os.path.isdir(folder):
         script_file.refuse_no_folder(options.folder or folder)
     if folder and first == "-m":
-        _refuse_module(words[1] if len(words) > 1 else "", folder)
+        _refuse_module(words[1], folder)
     elif folder and first:
         script_file.refuse_outside(first, folder)
         if not (folder / first).is_file():
@@ -283,7 +283,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     """
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
-    public |= {"env": "\n".join(options.env), "role": "\n".join(options.role)}
+    public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
     refuse_named_like_secrets(environment_of(options), flag_of("env"))
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
@@ -306,8 +306,6 @@ def _refuse_module(name: str, folder: Path) -> None:
     exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
     valid = all(part.isidentifier() for part in name.split("."))
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
-        if not name:
-            raise UsageError("-m: no module is named", "-m pkg.train is the file pkg/train.py of the folder")
         meant = near_file(root, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
         hint = "-m pkg.train is the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"

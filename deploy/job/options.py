@@ -512,6 +512,7 @@ class Options:
     workers: str = option(
         "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
         "up demo",
+        roles="each role says how many nodes it has: NAME=N:COMMAND",
         again=False,
         of={"preflight": "with --backend: nodes beside the master (default: 2)"},
     )

@@ -29,6 +29,8 @@ from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
+# What may stand in front of the name of what runs, as torchrun takes it.
+_KINDS = ("-m", "--no-python", PER_NODE)
 _EACH = f'{FLAG.each} "main.py --rank {{node_rank}} --world-size {{nodes}} --dist-url tcp://{{master}}:{{port}}"'
 # What each node puts into a command of --each (trainer/node/launch/launcher.py). A name in ${} is a shell's.
 _PLACES = ("node_rank", "nodes", "ranks", "master", "port")
@@ -138,6 +140,8 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
     read_command = _command(_shell_script(words, folder), option)
+    if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
+        _refusal(option)(shlex.join(words), "no script is named", _typed("train.py --lr 3e-4", option))
     _refuse_mistyped(read_command.words, folder, option)
     notes = (*read_command.notes, *_own_address(read_command.words))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
@@ -242,7 +246,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         inner = _inner(words[1:], name)
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
         refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
-    if first.startswith("-") and first not in ("-m", "--no-python", PER_NODE):
+    if first.startswith("-") and first not in _KINDS:
         trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
         refuse(first, "an option, where a script or -m is expected", hint)
@@ -346,9 +350,9 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         again = shlex.join([*launcher.split(), *right, *typed])
         refuse(what, f"{why}; {hint}".removesuffix("; "), _typed(again, option))
 
-    for name, why in {**REFUSED, **REFUSED_FLAGS}.items():
-        if getattr(asked, attribute(name), None):
-            refuse(f"{launcher} {name}", why, f"leave out {name}")
+    refused = {name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, attribute(name), None)}
+    if names := ", ".join(refused):
+        refuse(f"{launcher} {names}", "; ".join(dict.fromkeys(refused.values())), f"leave out {names}")
     if not script:
         refuse(launcher, "no script is named", _typed("torchrun train.py --lr 3e-4", option))
     if asked.module:

@@ -193,7 +193,7 @@ def _await_stop(run_dir: Path, now: bool, interrupts: Interrupts, console: Conso
     with console.waiting("stop") as say:
         say(run_dir.name)
         while not is_over(run_dir, drivers):
-            ask.at(interrupts.requests() + int(now))
+            ask.at(interrupts.requests() + now)
             time.sleep(_LOOK_S)
 
 

@@ -20,6 +20,7 @@ from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.text import in_seconds
 from ..engine import client
+from ..job.again import grace_s
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.backend import Backend
@@ -396,7 +397,7 @@ class ComposeBackend(LocalBackend):
     def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
         """Stop the containers, and remove them and their network."""
         say(f"stopping {run_dir.name}: its containers")
-        client.stop(run_dir.name, patience_s)
+        client.stop(run_dir.name, patience_s and patience_s + grace_s(record.facts(run_dir)))
         client.down(run_dir.name)
 
 

@@ -200,12 +200,12 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed.
 
-    Ranks that may take longer to save (--grace) are waited for.
+    Ranks that may take longer to save (--grace) are waited for, but not where there is no patience at all.
     """
     for process in agents(processes):
         with suppress(psutil.Error):
             process.terminate()
-    left = _await_end(processes, max(patience_s, _grace_s(processes) + _AFTER_GRACE_S))
+    left = _await_end(processes, patience_s and max(patience_s, _grace_s(processes) + _AFTER_GRACE_S))
     kill(left)
     return not left
 

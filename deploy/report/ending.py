@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -114,7 +113,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
         where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
     else:
-        given = read_again(shlex.split(str(again or "")))
+        given = read_again(str(again or ""))
         run = f"RUN {libraries.install(library)}"
         if given.dockerfile:
             how = f"in {given.dockerfile}: {run}"

@@ -20,7 +20,6 @@ from ..core.program import COMMAND
 from ..core.text import several
 from ..job.load import read_text
 from ..job.options import FLAG
-from ..job.roles.ray import PROGRAM as RAY
 from ..job.script import PER_NODE
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
@@ -366,7 +365,7 @@ def node_names(workers: int) -> tuple[str, ...]:
 def script_name(words: Sequence[str]) -> str:
     """The script that a command starts: train.py, pkg.train after -m, or the one behind `accelerate launch`."""
     names = [word for word in words if not word.startswith("-")]
-    if names and Path(names[0]).name in ("accelerate", "deepspeed", "bash", "sh", RAY):
+    if names and Path(names[0]).name in ("accelerate", "deepspeed", "bash", "sh", "muster.ray"):
         return next((word for word in names[1:] if word.endswith((".py", ".sh"))), names[0])
     return next(iter(names), "the script")
 

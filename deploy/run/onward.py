@@ -14,7 +14,7 @@ def options(known: dict[str, Any], left: int) -> str:
     again: str = known.get("again") or ""
     if left >= len(known.get("hosts", ())):
         return again
-    given = read_again(shlex.split(again))
+    given = read_again(again)
     # Of fewer than three none can be lost, and of all that are left one must be allowed to.
     least = min(int(given.min_nodes), left - 1) if given.min_nodes.isdecimal() and left >= 3 else 0
     # This start needs no host to wait, or to vote alone.

@@ -64,7 +64,9 @@ class SlurmJob:
 
 
 def batch_script(job: SlurmJob) -> str:
-    """The text of the batch script."""
+    """The text of the batch script. Raises UsageError for a time limit that is over when the job begins."""
+    before = _before_limit(job.variables.get(GRACE, ""))
+    sbatch_options.refuse_short(job.options, before)
     own = (
         f"--job-name={job.name}",
         f"--nodes={job.nodes}",
@@ -73,7 +75,7 @@ def batch_script(job: SlurmJob) -> str:
         "--requeue",
         "--open-mode=append",
         f"--output={job.output}",
-        f"--signal=B:TERM@{_before_limit(job.variables.get(GRACE, ''))}",
+        f"--signal=B:TERM@{before}",
     )
     options = [*((option,) for option in own), *sbatch_options.directives(job.options)]
     lines = [
@@ -108,21 +110,26 @@ def _life(job: SlurmJob) -> str:
 
 
 def _srun(job: SlurmJob) -> str:
-    """One task a host. `--kill-on-bad-exit=0`: the others name the host that failed, and end by themselves."""
-    words = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}", _CPUS]
+    """One task a host, with the variables of this script whatever of a shell's the job has (--export).
+
+    `--kill-on-bad-exit=0`: the others name the host that failed, and end by themselves.
+    """
+    words = ["srun", "--ntasks-per-node=1", "--export=ALL", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}", _CPUS]
     return " ".join([*words, *_container(job), *map(shlex.quote, job.agent)])
 
 
 def _container(job: SlurmJob) -> Sequence[str]:
-    """Words of pyxis for srun, or the command of Apptainer: the folder of the job is the same in the container."""
+    """Words of pyxis for srun, or the command of Apptainer: the folder of the job is the same in the container.
+
+    `--nv` says no more than a line where there are no GPUs, and options of the user's may ask for some.
+    """
     if job.container == "pyxis":
         mounts = "".join(f",{shlex.quote(mount)}" for mount in job.mounts)
         image = shlex.quote(f"--container-image={job.image}")
         return [image, f'--container-mounts="$PWD:$PWD"{mounts}', '--container-workdir="$PWD"']
     if job.container == "apptainer":
-        gpus = ["--nv"] if job.gpus else []
         binds = ['--bind "$PWD"', *(f"--bind {shlex.quote(mount)}" for mount in job.mounts)]
-        return ["apptainer", "exec", *gpus, *binds, '--pwd "$PWD"', shlex.quote(job.image)]
+        return ["apptainer", "exec", "--nv", *binds, '--pwd "$PWD"', shlex.quote(job.image)]
     return []
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import UsageError
@@ -15,6 +16,8 @@ _WITHOUT_VALUE = frozenset(
 )
 # Each of them asks for CPUs, or for whole nodes.
 _FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
+# The value of the option, in words with a NUL between them.
+_TIME = re.compile(r"(?:^|\0)(?:-t|--time)[=\0]?([0-9:-]+)")
 # What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
 _OWN = {
     **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),
@@ -65,6 +68,27 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
             raise UsageError(f"{option} {name}: not in a run of Muster", refused[name])
         if not first.startswith("-"):
             raise UsageError(f"{option} {first}: it belongs to no option of sbatch", f'{option}="--partition=a100"')
+
+
+def refuse_short(words: Sequence[str], before_s: int) -> None:
+    """Raise UsageError for a time limit below `before_s`: the job would be asked to stop, and start again, for ever."""
+    text = (_TIME.findall("\0".join(words)) or [""])[-1]
+    if 0 < _seconds(text) <= before_s:
+        what = (
+            f"--time={text}: a job is asked to stop {before_s} s before its limit, and this one would be at its start"
+        )
+        raise UsageError(what, "give it some minutes more")
+
+
+def _seconds(limit: str) -> int:
+    """A time limit as sbatch reads it; 0 for none, and for other text."""
+    match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", limit)
+    if not match:
+        return 0
+    days, *parts = (int(part or 0) for part in match.groups())
+    if not (match[1] or match[4]):  # minutes, or minutes and seconds
+        parts = [0, *parts[:2]]
+    return days * 86_400 + parts[0] * 3600 + parts[1] * 60 + parts[2]
 
 
 def names_of(words: Sequence[str]) -> frozenset[str]:

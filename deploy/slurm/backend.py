@@ -68,7 +68,7 @@ class SlurmBackend(Backend):
             self._bring()
         except BaseException:
             with suppress(DeployError):  # the fault itself says more
-                self.undo()
+                self.undo("folder")
             raise
 
     def start(self) -> None:
@@ -76,13 +76,16 @@ class SlurmBackend(Backend):
         folder = plan.folder_of(self.login.shared, self.run)
         self.number = self.login.submit(folder, self.run, self._say, self._after)
 
-    def undo(self) -> None:
-        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure."""
+    def undo(self, made: str = "job") -> None:
+        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure.
+
+        `made`: how far this start had come, its `folder` or its `job`.
+        """
         comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends it"
         try:
             if not self.login.session.is_open:
                 self.login.connect()
-            undo = script("undo-job", self.login.shared, self.run, self._after)
+            undo = script("undo-job", self.login.shared, self.run, self._after, made)
             answer = self.login.session.run(undo, timeout_s=ASK_S, check=False).out
         except DeployError as fault:
             raise DeployError(f"{fault.message}; the job may have been submitted", comes_back) from fault
@@ -136,6 +139,7 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
+        text = batch_script(plan.job_of(self._order, login.shared, self.run))
         entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
         stream = FolderStream(self._order.folder or Path(), entries)
         total = stream.size
@@ -153,8 +157,7 @@ class SlurmBackend(Backend):
                     sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
-        job = plan.job_of(self._order, login.shared, self.run)
-        login.session.put(batch_script(job).encode(), f"{folder}/job.sbatch", 0o700)
+        login.session.put(text.encode(), f"{folder}/job.sbatch", 0o700)
 
     @property
     def _after(self) -> str:

@@ -131,8 +131,8 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
     """The last job of the run, which has ended. Raises DeployError if it has not: two starts would ruin one folder."""
     number, began = known.number_of(resumed, login, console), time.monotonic()
     while True:
-        job = login.state(resumed.run, number)[1]
-        if job is None or job.state == jobs.NO_FOLDER:
+        job = login.job(resumed.run, number)
+        if job.state == jobs.NO_FOLDER:
             raise DeployError(
                 f"--resume {resumed.run}: its folder is gone from {login.host.name}", "muster deploy starts a new run"
             )

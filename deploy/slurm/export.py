@@ -15,6 +15,7 @@ from ..job.load import (
     read_run,
     read_text,
     read_what_runs,
+    refuse_open_secrets,
     value_of,
     with_roles_of_file,
 )
@@ -55,6 +56,7 @@ _OF_PODS = {
 def export(options: Options, console: Console) -> int:
     """Print the file. Raises UsageError for an option that is refused."""
     options = with_roles_of_file(options)
+    refuse_open_secrets(options, {})
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
     if read_text("to", options.to or SBATCH) != SBATCH:

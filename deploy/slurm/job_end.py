@@ -42,7 +42,8 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
     result = final(state) if state.verdicts else None
     if job.state == NO_FOLDER:
         return Result("failed", f"job {number}: the run's folder is gone from the cluster")
-    if job.state == "CANCELLED":
+    # Before its program listens, the signal of a stop ends it.
+    if job.state == "CANCELLED" or (stop_asked and not result and {job.signal, job.code} & {15, 143}):
         if result and result.verdict in ("failed", "done", "refused"):
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"

@@ -47,7 +47,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     be deployed. `newest`: whether a command without an id may mean it. Raises UsageError for a name that no run has."""
     if run in ("", "latest"):
         own, hosts = record.newest(record.SLURM), record.newest(record.HOSTS)
-        if own is None or not newest or (hosts and _start(hosts) > _start(own)):
+        if own is None or not newest or (hosts and record.started(hosts) > record.started(own)):
             return None
         run = own.name
     folder = record.path_of(RunId(read_run(run)))
@@ -62,7 +62,7 @@ def find(run: str, newest: bool = True) -> Known | None:
         facts.get("job") or "",
         facts.get("script") is True,
         tuple(facts.get("arguments", ())),
-        _start(folder),
+        record.started(folder)[0],
         facts.get("again") or "",
     )
 
@@ -121,7 +121,3 @@ def number_of(known: Known, login: Login, console: Console) -> str:
     note(known.run_dir, job=number)
     console.note(f"{known.run} is job {number}")
     return number
-
-
-def _start(run_dir: Path) -> float:
-    return float((record.facts(run_dir).get("starts") or [{}])[-1].get("t", 0.0))

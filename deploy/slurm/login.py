@@ -95,6 +95,10 @@ class Login:
         """The job's id and state now, and its last words (jobs.parse_state). Raises DeployError."""
         return jobs.parse_state(self.reading.run(jobs.state(run, number), timeout_s=ASK_S, check=False).out)
 
+    def job(self, run: RunId, number: str) -> Job:
+        """What Slurm says of a job that was submitted. Raises DeployError."""
+        return self.state(run, number)[1] or Job(jobs.AWAY)
+
     def stop(self, run: RunId, number: str, now: bool) -> None:
         """Ask a job to stop with a checkpoint, or kill it `now`. Raises DeployError."""
         self.reading.run(script("stop-job", run, number, "now" if now else "checkpoint"), timeout_s=ASK_S)

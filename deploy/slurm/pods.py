@@ -34,8 +34,8 @@ from ..send.folder.content import WORKSPACE
 KINDS = ("jobset", "trainjob")
 # The pods of a run that has one command.
 ONLY = "node"
-# A pod's host name has the run's name, the Job's, two numbers, and at most 63 letters.
-_LONGEST_NAME, _LONGEST_HOST = 40, 63 - len("--0-9999")
+# A pod's name has the run's name, the Job's, two numbers and what makes it its own, and at most 63 letters.
+_LONGEST_NAME, _LONGEST_POD = 40, 63 - len("--0-9999-abcde")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
 # The number of a pod among those of its Job.
 _INDEX = "valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}"
@@ -103,7 +103,7 @@ _JOBSET = Template("""\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
 metadata:
-  name: $name
+  name: "$name"
 spec:
   network:
     # The nodes meet at the first pod's name, which has to be known before any of them is ready.
@@ -119,7 +119,7 @@ _TRAINJOB = Template("""\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainingRuntime
 metadata:
-  name: $name
+  name: "$name"
 spec:
   mlPolicy:
     numNodes: $nodes
@@ -137,18 +137,18 @@ $jobs
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
 metadata:
-  name: $name
+  name: "$name"
 spec:
   runtimeRef:
     apiGroup: trainer.kubeflow.org
     kind: TrainingRuntime
-    name: $name
+    name: "$name"
   trainer:
     numNodes: $nodes
     numProcPerNode: $ranks
 """)
 _REPLICATED = Template("""\
-- name: $group
+- name: "$group"
   replicas: 1
   template:
 $labels\
@@ -240,7 +240,7 @@ def _key_of(pods: PodSet) -> str:
 
 def name_of(text: str, roles: Sequence[str] = ()) -> str:
     """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
-    most = min(_LONGEST_NAME, _LONGEST_HOST - max(map(len, roles), default=0))
+    most = min(_LONGEST_NAME, _LONGEST_POD - max(map(len, roles), default=0))
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
     if not name:
         hint = f"lowercase letters, digits and -: {FLAG.run} train"
@@ -260,7 +260,7 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
     own |= {SECRETS_PRESENT: ",".join(sorted(pods.secrets))} if pods.secrets else {}
     secrets = {**pods.secrets, **({POD_KEY: _key_of(pods)} if group.has_role else {})}
     given = {name: f"value: {_text(value)}" for name, value in {**pods.variables, **group.variables, **own}.items()}
-    given |= {name: f"valueFrom: {{secretKeyRef: {{name: {secrets[name]}, key: {name}}}}}" for name in secrets}
+    given |= {name: f'valueFrom: {{secretKeyRef: {{name: "{secrets[name]}", key: "{name}"}}}}' for name in secrets}
     given |= {ROLE_INDEX: _INDEX} if group.has_role else {}
     given |= {} if by_policy else _place(pods, group)
     command = ["tini", "--", "python", "-P", "-m", NODE_PROGRAMS, "agent", *group.words]
@@ -272,10 +272,10 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
         image=_text(pods.image, expands=False),
         command=f"[{', '.join(map(_text, command))}]",
         # A variable that another one names (MUSTER_ROLE_INDEX in PET_MASTER_ADDR) has to stand before it.
-        env="\n".join(f"        - {{name: {name}, {value}}}" for name, value in sorted(given.items())),
+        env="\n".join(f'        - {{name: "{name}", {value}}}' for name, value in sorted(given.items())),
         resources=f'        resources: {{limits: {{nvidia.com/gpu: "{group.gpus}"}}}}\n' if group.gpus else "",
         runs=RUNS_IN_CONTAINER,
-        place=f"persistentVolumeClaim: {{claimName: {pods.claim}}}" if pods.claim else "emptyDir: {}",
+        place=f'persistentVolumeClaim: {{claimName: "{pods.claim}"}}' if pods.claim else "emptyDir: {}",
         mounts=_of_mounts(pods.mounts, _MOUNT),
         volumes=_of_mounts(pods.mounts, _VOLUME),
     )

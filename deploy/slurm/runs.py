@@ -11,7 +11,7 @@ from ..core.results import all_faults
 from ..core.text import in_seconds
 from ..host import commands, jobs
 from ..host.files import gather
-from ..job.again import command_of
+from ..job.again import command_of, grace_s
 from ..job.options import FLAG
 from ..report import ending
 from ..report.console import Console
@@ -26,8 +26,15 @@ from .backend import SlurmBackend
 from .known import Known, number_of
 from .login import Login
 
-PATIENCE_S = 120.0
+# So much longer than its ranks may take to save, a job may take to end.
+_AFTER_GRACE_S = 120.0
 _LOOK_S = 1.0
+# What is no state of Slurm's.
+_UNKNOWN = {
+    jobs.AWAY: "may go on: Slurm's controller does not answer",
+    jobs.GONE: "is over, and Slurm has forgotten it",
+    jobs.NO_FOLDER: "has no folder any more",
+}
 
 
 def attach(known: Known, rank: str, console: Console) -> int:
@@ -48,23 +55,22 @@ def stop(known: Known, now: bool, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         backend = SlurmBackend(login, known.run_dir, number, console.warn)
-        job = login.state(known.run, number)[1]
-        if job is None or job.state not in jobs.ENDED:
+        job = login.job(known.run, number)
+        if job.state not in jobs.ENDED:
             login.stop(known.run, number, now)
-        since, until = time.monotonic(), time.monotonic() + PATIENCE_S
+        since, patience_s = (began := time.monotonic()), _AFTER_GRACE_S + grace_s(record.facts(known.run_dir))
         with console.waiting("stop") as say:
-            while job is None or not job_end.is_over(job, time.monotonic() - since):
-                if time.monotonic() > until:
-                    standing = job.state if job else "there"
+            while not job_end.is_over(job, time.monotonic() - since):
+                if time.monotonic() > began + patience_s:
                     raise DeployError(
-                        f"job {number} is still {standing} {in_seconds(PATIENCE_S)} after the stop",
+                        f"job {number} is still {job.state} {in_seconds(patience_s)} after the stop",
                         f"kill it: {command_of('stop', run=known.run, now=True)}",
                     )
                 time.sleep(_LOOK_S)
-                before, job = job, login.state(known.run, number)[1]
-                if job and (before is None or job.state != before.state):
+                before, job = job, login.job(known.run, number)
+                if job.state != before.state:
                     since = time.monotonic()
-                say(f"job {number}: {job.state if job else ''}")
+                say(f"job {number}: {job.state}")
         state = State(tuple(job.hosts), script=known.script)
         state.verdicts, output = follow.last_verdicts(backend)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
@@ -80,16 +86,16 @@ def status(known: Known, console: Console) -> int:
     """Show the job's state, its nodes and the steps of its ranks."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        job, reading = login.state(known.run, number)[1], login.reading
+        job, reading = login.job(known.run, number), login.reading
         answer = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
         seen = events.last_words(answer.split("\n"), time.time())
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
-        state = job.state if job else "not submitted"
-        text = words.waiting(number, job) if job and job.state in jobs.WAITS else f"job {number} {state.lower()}"
-        text += f" on {', '.join(job.hosts[:8])}" if job and job.hosts and job.state not in jobs.WAITS else ""
+        waits = job.state in jobs.WAITS
+        text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
+        text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""
         text += f", step {step}" if step is not None else ""
-        row = {"kind": "status", "run": known.run, "job": number, "state": state, "step": step}
-        console.line(f"{known.run}  {text}", {**row, "nodes": list(job.hosts) if job else []})
+        row = {"kind": "status", "run": known.run, "job": number, "state": job.state, "step": step}
+        console.line(f"{known.run}  {text}", {**row, "nodes": list(job.hosts)})
         return DONE
 
 

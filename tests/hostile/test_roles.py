@@ -269,7 +269,7 @@ def test_the_key_of_a_run_is_no_part_of_the_text_that_is_exported(tmp_path, monk
     text = capsys.readouterr().out
     export.export(options, None)
     assert capsys.readouterr().out == text  # nothing in it was drawn
-    assert "secretKeyRef: {name: t-py-roles, key: MUSTER_ROLES_KEY}" in text
+    assert 'secretKeyRef: {name: "t-py-roles", key: "MUSTER_ROLES_KEY"}' in text
 
 
 def test_the_roles_of_a_cloned_folder_start_nothing_here_before_they_are_allowed(tmp_path):

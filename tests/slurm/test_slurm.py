@@ -50,7 +50,7 @@ def test_srun_is_enough_and_rank_0_is_on_the_first_node(slurm, folder):
 
 def test_slurm_takes_the_options_of_an_exported_job_and_a_setup_that_fails_ends_it(slurm, folder):
     slurm.write(f"{folder}/train.py", 'import os; print("cpus", os.environ["SLURM_CPUS_PER_TASK"])')
-    slurm.out("muster export --slurm='-p low --time 3:00 -c 3' --script train.py >job.sbatch", folder)
+    slurm.out("muster export --slurm='-p low --time 3:00 -c 3 --export=NONE' -- train.py >job.sbatch", folder)
     job = slurm.out("sbatch --parsable job.sbatch", folder)
     assert slurm.wait(job, "COMPLETED", "FAILED") == "COMPLETED"
     assert [slurm.job(job)[name] for name in ("Partition", "TimeLimit", "CPUs/Task")] == ["low", "00:03:00", "3"]

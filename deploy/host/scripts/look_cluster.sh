@@ -1,7 +1,7 @@
 #!/bin/sh
 # look-cluster SHARED RUN: what a deploy has to know of a login node. SHARED: a folder, from the home where it is no absolute
 # path; empty: the home. Answers `version WORDS` of Slurm, `lacks COMMAND...`, `shared PATH` or `wrong WORDS`, and `taken` if
-# the run's folder is there already and a job has it.
+# the run's folder is there already, and not from a start that was cut off before its job.
 lacks=
 for command in sbatch squeue scontrol scancel flock tar base64; do command -v "$command" >/dev/null || lacks="$lacks $command"; done
 [ -z "$lacks" ] || echo "lacks$lacks"
@@ -11,4 +11,5 @@ cd -P -- "$HOME" || exit
 [ -w . ] || { echo "wrong you may not write there"; exit 0; }
 shared=$(env pwd -P)
 echo "shared $shared"
-[ -z "$2" ] || [ ! -e "$shared/.muster/runs/$2/.submitting" ] || echo taken
+run=${2:+"$shared/.muster/runs/$2"}
+[ ! -e "$run" ] || [ -e "$run/.making" ] || echo taken

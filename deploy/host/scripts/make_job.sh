@@ -1,10 +1,10 @@
 #!/bin/sh
 # make-job SHARED RUN: makes the run's folder from a tar stream: `files/` is the user's folder, which becomes `work`, and `whole`
-# is the last entry, so a cut stream is no whole one. A folder that a job may have is left as it is.
+# is the last entry, so a cut stream is no whole one. `.making` says that no job has the folder yet: any other is left as it is.
 . ./unpack_function.sh
 umask 077; trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -- "$1/.muster/runs" && cd -P -- "$1/.muster/runs" || exit
-[ ! -e "$2" ] || [ ! -e "$2/.submitting" ] || { echo "$2: a run of this name exists there already" >&2; exit 1; }
-rm -rf -- "./$2" && mkdir -- "$2" "$2/files" && cd -P -- "./$2" || exit
+[ ! -e "$2" ] || [ -e "$2/.making" ] || { echo "$2: a run of this name exists there already" >&2; exit 1; }
+rm -rf -- "./$2" && mkdir -- "$2" "$2/files" && : >"$2/.making" && cd -P -- "./$2" || exit
 unpack || { cd .. && rm -rf -- "./$2"; exit 1; }
 mv files work && mkdir nodes outcome ranks logs

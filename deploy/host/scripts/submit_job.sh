@@ -24,12 +24,12 @@ if [ -n "$3" ] && [ "$(head -n 1 job 2>/dev/null | cut -d ';' -f 1)" = "$3" ]; t
 fi
 known
 [ ! -e .submitting ] || find_job
-: >.submitting || exit
+: >.submitting && rm -f .making || exit
 if made=$(sbatch --parsable job.sbatch 2>.sbatch.words 9>&-); then keep "$made"; fi
 # It may be in the queue all the same: the controller took it, and its answer was lost.
 find_job
 cat .sbatch.words >&2
 case $(cat .sbatch.words) in
 *[Tt]'imed out'* | *[Uu]'nable to contact'* | *'ommunication'*) echo unknown ;;
-*) rm -f .submitting; echo refused ;;
+*) if [ -n "$3" ]; then rm -f .submitting; else mv -f .submitting .making; fi; echo refused ;;
 esac

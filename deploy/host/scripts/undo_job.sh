@@ -1,10 +1,11 @@
 #!/bin/sh
-# undo-job SHARED RUN [AFTER]: takes back what a start made: cancels its job, if there is one, and removes its folder; after the job
-# AFTER, an earlier one, the folder stays. Answers `undone`, or `unknown` if nobody can say whether the job was submitted: then
-# all stays.
+# undo-job SHARED RUN AFTER MADE: takes back what a start MADE: its `folder`, or also its `job`, which is cancelled; after the job
+# AFTER, an earlier one, the folder stays. The folder of another run of that name is left as it is. Answers `undone`, or `unknown` if nobody can say
+# whether the job was submitted: then all stays.
 trap '' HUP PIPE
 . ./job_function.sh
 cd -P -- "$1/.muster/runs" && [ -d "$2" ] || { echo undone; exit 0; }
+if [ -z "$3" ] && [ ! -e "$2/.making" ] && { [ "$4" = folder ] || [ ! -e "$2/.submitting" ]; }; then echo undone; exit 0; fi
 exec 9>"$2/.submit.lock" && flock -w 60 9 || { echo unknown; exit 0; }
 if [ -e "$2/.submitting" ]; then
     job=$(cat "$2/job" 2>/dev/null) || job=$(squeue --noheader --format=%i --name="$2" --user="$(id -un)") || { echo unknown; exit 0; }

@@ -88,7 +88,7 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
 
 def again(text: str) -> Options:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
-    options = read_again(shlex.split(text))
+    options = read_again(text)
     if name := next((name for name in _REFUSED if getattr(options, name)), ""):
         refuse_new(name)
     return Options(**{name: getattr(options, name) for name in _REPEATED})

@@ -17,6 +17,7 @@ from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
 from ...host import commands
 from ...host.facts import Container
+from ...job.again import grace_s
 from ...job.load import load_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -34,8 +35,8 @@ from .. import which_run
 from ..look import ended as known_end
 from ..start import observe, resume
 
-# Writing a checkpoint may take a while. After this time we report the nodes that still run, and do not kill them.
-PATIENCE_S = 120.0
+# So much later than the ranks may take to save we report the nodes that still run, and do not kill them.
+_AFTER_GRACE_S = 120.0
 _LOOK_EVERY_S = 0.3
 # A follower removes the containers right after the end. After this time we remove what is left.
 _FOLLOWER_S = 3.0
@@ -44,8 +45,8 @@ _FOLLOWER_S = 3.0
 def stop(options: Options, now: bool, console: Console) -> int:
     """Stop the chosen run. Returns 0 once it has ended, whatever its verdict.
 
-    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes still run after
-    PATIENCE_S, or if no host has the run.
+    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes run on for too long,
+    or if no host has the run.
     """
     wanted = read_run(options.run)
     with (
@@ -100,7 +101,8 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     if not now:
         interrupts.ask()
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
-    deadline = time.monotonic() + PATIENCE_S
+    patience_s = _AFTER_GRACE_S + grace_s(record.facts(record.path_of(run)))
+    deadline = time.monotonic() + patience_s
     try:
         while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:
@@ -108,7 +110,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
                 host_nodes.signal(members, run, "SIGKILL").all()
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"{run}: still running {in_seconds(PATIENCE_S)} after the stop on {', '.join(running)}",
+                    f"{run}: still running {in_seconds(patience_s)} after the stop on {', '.join(running)}",
                     f"kill it: muster stop --hosts {','.join(running)} --run {run} --now",
                 )
             time.sleep(_LOOK_EVERY_S)
@@ -158,7 +160,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         result = replace(result, message=message, hint=hint)
     result = resume.with_resume_hint(result, run_dir, outcome.may_continue(state), lost if least else (), bool(least))
     if not (run_dir / "outcome.json").exists():
-        began, last = float(facts.get("starts", [{}])[-1].get("t", 0.0)), state.ranks.span.last or time.time()
+        began, last = record.started(run_dir)[0], state.ranks.span.last or time.time()
         record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result

@@ -156,7 +156,7 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
     own = record.own(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
-    given = read_again(shlex.split(own.get("again", "")))
+    given = read_again(own.get("again", ""))
     folder = Path(given.folder) if given.folder else job.folder or Path()
     return folder, Choice(frozenset({*job.include, *given.include}))
 

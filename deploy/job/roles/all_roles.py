@@ -35,11 +35,13 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
     if len(roles) > MOST_ROLES:
         raise UsageError(f"{len(roles)} roles: at most {MOST_ROLES}", "a role may have several nodes")
     by_name = {role.name: role for role in roles}
-    if twice := [role.name for role in roles if by_name[role.name] is not role]:
-        raise UsageError(f"role {twice[0]}: two roles have this name", "give each a name of its own")
+    of_nodes = {f"{name}-" for name in by_name}
     if len(rest := [role.name for role in roles if not role.nodes]) > 1:
         raise UsageError(f"roles {', '.join(rest)}: only one can have the hosts that are left", "say how many each has")
     for role in roles:
+        if by_name[role.name] is not role or role.name.rstrip("0123456789") in of_nodes:
+            what = f"role {role.name}: two roles, or one and a node of the other, have this name"
+            raise UsageError(what, "give each a name of its own")
         if unknown := [name for name in role.after if name not in by_name]:
             raise UsageError(f"role {role.name}: after: there is no role {unknown[0]}", hint_of(unknown[0], by_name))
     if len(ends := [role.name for role in roles if role.ends]) > 1:

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from .role import ANY_PORT, Role
 
-PROGRAM = "muster.ray"
 # A worker that is lost joins again: as often as a node of Muster's own trainer.
 _RESTARTS = 100
 
 
 def roles_of(driver: str, hosts: int) -> tuple[str, ...]:
     """The roles of a cluster on so many hosts, as --role has them; without a driver it stays until it is stopped."""
-    command = f"python -m {PROGRAM} head {driver}".strip()
+    command = f"python -m muster.ray head {driver}".strip()
     head = Role("head", command, ends=True, port=ANY_PORT, ready="port", processes="1")
     worker = Role(
         "worker",
-        f"python -m {PROGRAM} worker",
+        "python -m muster.ray worker",
         nodes=0,
         restart=_RESTARTS,
         separate=True,

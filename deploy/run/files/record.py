@@ -172,9 +172,10 @@ def open_start(
     `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
     Returns what `undo_start` needs to restore the folder.
     """
-    earlier = {
-        path.name: path.read_bytes() for path in (run_dir / "record.json", run_dir / "outcome.json") if path.exists()
-    }
+    earlier = dict[str, bytes]()
+    for path in (path for pattern in ("", "nodes/", "outcome/") for path in run_dir.glob(f"{pattern}*.json")):
+        with suppress(OSError):  # no file of ours is a link, or a pipe
+            earlier[str(path.relative_to(run_dir))] = own_files.read(path)
     with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
     try:

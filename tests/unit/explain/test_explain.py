@@ -411,3 +411,14 @@ def test_the_next_command_starts_the_rank_that_failed_or_shows_it(rank, then):
 def test_the_next_command_starts_as_many_ranks_as_the_local_rank_needs():
     seen = explain({"a": f"{KEY}\n{SUMMARY.format(rank=13, code=1)}"})
     assert explain_tasks.next_of(seen, "train.py", {}) == "torchrun --nproc-per-node 2 train.py"
+
+
+@pytest.mark.parametrize("carets", ["           ^^^^^^\n", ""])
+@pytest.mark.parametrize("prefix", ["", "[rank1]: "])
+def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
+    frame = '  File "t.py", line 2, in check\n    assert a == b\n'
+    text = f"Traceback (most recent call last):\n{frame}{carets}AssertionError\n"
+    found = explain({"a": "".join(prefix + line for line in text.splitlines(keepends=True))})
+    assert found.what == "the script failed: AssertionError: assert a == b"
+    cut = "Traceback (most recent call last):\n...\nAssertionError\n"
+    assert explain({"a": cut}).what == "the script failed: AssertionError:", "what somebody cut out is no source"

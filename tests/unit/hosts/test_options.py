@@ -235,10 +235,10 @@ def test_a_module_is_in_the_folder_or_the_images_own(tmp_path, name):
     assert folder_to_send(asked(script=f"-m {name} --lr 1", folder=str(tmp_path)), load_cluster(asked())) == tmp_path
 
 
-@pytest.mark.parametrize("name", ["pkg.trian", "pkg.train.more", "bare", "alone.more", "..", "/etc", ""])
+@pytest.mark.parametrize("name", ["pkg.trian", "pkg.train.more", "bare", "alone.more", "..", "/etc"])
 def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
     modules(tmp_path)
-    with pytest.raises(UsageError, match=rf"^-m ?{name}: no "):
+    with pytest.raises(UsageError, match=rf"^-m {name}: no "):
         folder_to_send(asked(script=f"-m {name}", folder=str(tmp_path)), load_cluster(asked()))
 
 

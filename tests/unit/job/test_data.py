@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -115,4 +116,4 @@ def test_a_file_is_asked_about_each_folder_and_its_place(write):
 
 def test_a_resume_repeats_what_was_typed():
     options = Options(data=("~/corpus:/data", "b:/b"))
-    assert read_again(words_again(options)) == options
+    assert read_again(shlex.join(words_again(options))) == options

@@ -31,15 +31,14 @@ def given(each):
 
 @pytest.mark.parametrize("each", ROWS)
 def test_a_resume_repeats_an_option_as_it_was_typed_or_not_at_all(each):
-    words = shlex.split(shlex.join(words_again(given(each))))
-    assert read_again(words) == (given(each) if row_of(each).again else Options())
+    assert read_again(shlex.join(words_again(given(each)))) == (given(each) if row_of(each).again else Options())
 
 
 def test_what_earlier_versions_recorded_is_read_and_an_option_that_is_no_more_is_passed_over():
     text = "--image my:1 --env 'A=x y' --env B=2 --overlay --gone --min-nodes 2 '--sbatch=-p a'"
     read = Options(image="my:1", env=("A=x y", "B=2"), overlay=True, min_nodes="2", sbatch="-p a")
-    assert read_again(shlex.split(text)) == read
-    assert read_again(["--image"]) == Options()
+    assert read_again(text) == read
+    assert read_again("--image") == Options()
 
 
 @pytest.mark.parametrize("each", [each for each in fields(Options) if row_of(each).slurm], ids=lambda each: each.name)

@@ -140,7 +140,8 @@ def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
 @pytest.mark.parametrize(
     ("texts", "what"),
     [
-        (["a=1:x.py", "a=1:y.py"], "two roles have this name"),
+        (["a=1:x.py", "a=1:y.py"], "two roles, or one and a node"),
+        (["a=2:x.py", "a-0=1:y.py"], "role a-0: two roles, or one and a node"),
         (["a=3:x.py"], "need 3 hosts"),
         (["a=1:x.py"], "need 1 host, and the run has 2"),
         (["a=h1:x.py", "b=h1:y.py"], "two roles name this host"),

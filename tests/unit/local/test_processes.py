@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,6 +123,21 @@ def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
     assert {run: len(members) for run, members in alive.items()} == {"run-1": 2}
     assert processes.stop(alive["run-1"], patience_s=0.5) is False, "its child has no agent any more: killed"
     assert processes.labelled(tmp_path / "run-1") == []
+
+
+@pytest.mark.parametrize(("patience_s", "wait_s"), [(0.0, 0.0), (0.5, 3.0)])
+def test_ranks_get_the_time_to_save_that_was_asked_for_and_none_where_they_end_at_once(
+    patience_s: float, wait_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "_AFTER_GRACE_S", 0.0)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    given = {**os.environ, "MUSTER_GRACE": "3"}
+    with subprocess.Popen([sys.executable, "-c", deaf], env=given, stdout=subprocess.PIPE) as agent:
+        assert agent.stdout
+        agent.stdout.readline()
+        began = time.monotonic()
+        assert processes.stop([psutil.Process(agent.pid)], patience_s) is False
+        assert wait_s <= time.monotonic() - began < wait_s + 2
 
 
 def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: processes.LocalNodes, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 import stat
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,12 @@ def test_the_token_is_this_users_alone_and_no_link_leads_it_elsewhere(tmp_path, 
     token = tmp_path / ".ray/auth_token"
     assert (token.read_text(), stat.S_IMODE(token.lstat().st_mode)) == ("5e5a", 0o600)
     assert (tmp_path / "elsewhere").read_text() == "kept"
+
+
+def test_nodes_that_share_a_home_leave_the_token_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(Path, "home", lambda: tmp_path)
+    token = tmp_path / ".ray/auth_token"
+    for number in range(50):
+        with ThreadPoolExecutor(8) as pool:
+            assert list(pool.map(ray._keep_token, [str(number)] * 8)) == [None] * 8
+        assert token.read_text() == str(number)

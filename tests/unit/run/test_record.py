@@ -105,10 +105,14 @@ def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -
 def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
     first = make_run(tmp_path, checkpoint=True)
     record.close(first, Result("done", step=9), State(("master",)), 1.0)
-    files = {path.name: path.read_bytes() for path in first.glob("*.json")}
+    for name in ("nodes/master.json", "outcome/master-0.json"):
+        (first / name).write_text(name)
+    (tmp_path / "id_ed25519").write_text("mine")
+    (first / "nodes/planted.json").symlink_to(tmp_path / "id_ed25519")
+    files = {path.name: path.read_bytes() for path in first.glob("**/*.json") if path.name != "planted.json"}
     state = record.open_start(first, record.Choice(first, ("--bogus",), start=2), "docker", "", ["master"], NOON + 60)
     record.undo_start(first, state)
-    assert {path.name: path.read_bytes() for path in first.glob("*.json")} == files
+    assert {path.name: path.read_bytes() for path in first.glob("**/*.json")} == files
     second = record.make_folder(tmp_path, (), NOON + 120)
     record.undo_start(second, record.open_start(second, record.Choice(None, ()), "docker", "", ["master"], NOON + 120))
     assert not second.exists()

@@ -21,6 +21,25 @@ def test_the_signal_of_the_time_limit_comes_to_the_script_in_time_and_output_is_
     assert options == list(range(1, 1 + len(options)))  # sbatch stops reading them at the first command
 
 
+@pytest.mark.parametrize("limit", ["-t 1", "-t1", "--time=1:30", "--time 0:01:29", "--time=0-0:1"])
+def test_a_time_limit_that_the_stop_before_it_fills_is_refused(limit):
+    with pytest.raises(UsageError, match="asked to stop 90 s before its limit"):
+        batch_script(SlurmJob("t", 1, ("a",), options=("-p", "a100", *limit.split())))
+
+
+@pytest.mark.parametrize(
+    "limit", ["-t 2", "-t 0", "--time=UNLIMITED", "--time=1:31", "--time=1-0", "--time-min=1", "-t 9 -p 1"]
+)
+def test_any_longer_time_limit_is_slurms_to_judge(limit):
+    assert f"#SBATCH {limit.split(' -p')[0]}" in batch_script(SlurmJob("t", 1, ("a",), options=tuple(limit.split())))
+
+
+def test_a_longer_grace_needs_a_longer_time_limit():
+    job = SlurmJob("t", 1, ("a",), {"MUSTER_GRACE": "1800"}, ("--time=0:30:00",))
+    with pytest.raises(UsageError, match="asked to stop 1860 s before its limit"):
+        batch_script(job)
+
+
 def test_options_of_the_user_come_last_and_win():
     options = batch_script(SlurmJob("t", 1, ("a",), options=("--no-requeue",))).splitlines()
     assert options.index("#SBATCH --no-requeue") > options.index("#SBATCH --requeue")
@@ -106,6 +125,7 @@ def test_what_runs_is_quoted_whole_in_a_container_and_without(container):
     assert words[-1] == JOB.agent[-1]
     assert not container or any("a b.sif" in word for word in words)
     assert not container or any("$PWD" in word for word in words)
+    assert ("--nv" in words) == (container == "apptainer"), "the user's own --gres asks for GPUs as well"
 
 
 def test_a_comment_cannot_become_a_command():

@@ -122,11 +122,37 @@ def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, wha
         exported(capsys, **given)
 
 
+@pytest.mark.parametrize("to", ["", "jobset"])
+@pytest.mark.parametrize("given", [{"script": "train.py --token hf_0123456789"}, {"env": ("HF_TOKEN=hf_9876543210",)}])
+def test_a_secret_does_not_get_into_the_file(folder, capsys, monkeypatch, to, given):
+    monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
+    with pytest.raises(UsageError, match="HF_TOKEN") as refused:
+        exported(capsys, to=to, image="i" * bool(to), **given)
+    assert "--secret HF_TOKEN" in refused.value.hint
+    assert capsys.readouterr().out == ""
+
+
 def test_a_name_is_one_that_pods_can_have():
     assert pods.name_of("2026-11-28-My_Train.py") == "my-train-py"
     assert len(pods.name_of("a" * 200)) == 40
+    role = "rollout-of-many-workers"
+    # JobSet refuses a name whose longest pod, with the five letters that make it its own, has more than 63.
+    assert len(f"{pods.name_of('a' * 200, [role])}-{role}-0-9999-abcde") == 63
     with pytest.raises(UsageError):
         pods.name_of("123")
+
+
+@KINDS
+@pytest.mark.parametrize("name", ["on", "null", "y", "true"])
+def test_a_name_that_yaml_takes_for_another_value_is_still_a_name(kind, name, folder, capsys):
+    secret = (f"{name}=1e3",)
+    text = exported(
+        capsys, to=kind, script="", role=(f"{name}=1:python train.py",), run=name, secret=secret, shared="7"
+    )
+    read.objects(text)
+    ((pod, _, _, env, _),) = read.pods(text, {name: "x", "MUSTER_ROLES_KEY": "k"})
+    assert (pod, env[name]) == (f"{name}-{name}-0-0.{name}", "x")
+    assert 'claimName: "7"' in text
 
 
 @KINDS

@@ -51,6 +51,14 @@ def test_slurms_end_and_the_ranks_verdicts_give_one_end(slurm, verdicts, verdict
     assert (result.verdict, result.code) == (verdict, code)
 
 
+@pytest.mark.parametrize("ended", [{"code": 143}, {"signal": 15}])
+def test_a_stop_that_reached_a_job_before_its_program_listened_is_no_failure(ended):
+    job = Job("FAILED", hosts=(N1,), **ended)
+    assert job_end.end_of("7", job, state(began=False), "", stop_asked=True).verdict == "stopped"
+    assert job_end.end_of("7", job, state(began=False), "").verdict == "failed", "nobody had asked"
+    assert job_end.end_of("7", job, state("failed"), "", stop_asked=True).verdict == "failed"
+
+
 def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
     job = Job("CANCELLED", hosts=(N1,))
     assert "not by this command" in job_end.end_of("7", job, state(), "").message

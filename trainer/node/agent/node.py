@@ -96,6 +96,9 @@ class Node:
             signal.signal(number, self._ask)
         for number in _PASSED_ON:
             signal.signal(number, self._hear)
+        # The signal finds nobody while Slurm still starts the step: who asked has left word before it (stop_job.sh).
+        if self.diary.run_folder and (self.diary.run_folder / ".stop").exists():
+            self._ask(signal.SIGINT)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None

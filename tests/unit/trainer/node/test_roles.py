@@ -285,6 +285,15 @@ def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):
     assert "has not printed" in ask(time.time() + 1)  # another life
 
 
+def test_a_line_counts_also_where_the_clock_is_set_back_behind_the_start_of_its_program(tmp_path):
+    ask = look("line", tmp_path, about="listens")
+    (tmp_path / "rank-0.log").write_text("listens\n")
+    assert [ask(time.time() + 3600) for _ in range(2)] == ["", "it has not printed 'listens'"], "two lives"
+    later = time.time() + 3600
+    (tmp_path / "rank-0.log").write_text("listens\nlistens\n")
+    assert [ask(later), ask(later)] == ["", ""]
+
+
 def test_endless_output_is_read_in_pieces(tmp_path):
     ask = look("line", tmp_path, about="listens")
     (tmp_path / "rank-0.log").write_bytes(b"x" * (9 << 20) + b"listens")

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from lab.ports import free_port
-from muster.errors import Refused, TrainError
+from muster.errors import DONE, STOPPED, Refused, TrainError
 from trainer.node.agent import node
 from trainer.node.agent.agent import torchrun_command, torchrun_environment
+from trainer.node.agent.diary import Diary
+from trainer.node.agent.limit import Limit
 from trainer.node.ending.rank_lives import Life
 from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
@@ -159,3 +161,16 @@ def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
     monkeypatch.setattr(meeting, "this_end", no_way)
     with pytest.raises(TrainError, match=r"worker-1 has no way to 10.0.0.1: Network is unreachable"):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, monkeypatch, asked):
+    monkeypatch.setattr(node.signal, "signal", lambda *_: None)
+    (outcome := tmp_path / "outcome").mkdir()
+    if asked:
+        (tmp_path / ".stop").touch()
+    diary = Diary(tmp_path, "n1", outcome, lambda *_: 0, ())
+    here = node.Node(
+        ["sleep", "3"], {"MUSTER_ALL_SIGNALLED": "1"}, outcome, diary, Limit(tmp_path, "n1", {}), relay=True
+    )
+    assert here.run() == (STOPPED if asked else DONE)
