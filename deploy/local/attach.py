@@ -141,13 +141,18 @@ def settle(run_dir: Path) -> dict[str, Any]:
         result = outcome.conclude(state, time.time())
         if result.verdict != "done":
             result = replace(result, message=f"its command `muster up` was killed: {result.message}")
-        if result.verdict == "stopped" and outcome.may_continue(state):
-            result = replace(result, hint=f"continue with what it wrote: muster resume {run_dir.name}")
-        record.close(run_dir, result, state, state.ranks.span.seconds)
+        record.close(run_dir, with_resume_hint(result, state, run_dir.name), state, state.ranks.span.seconds)
         page.write(run_dir)
         return ends.end_of(run_dir)
     finally:
         lock.release()
+
+
+def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.Result:
+    """The end of a run of this machine: one that was stopped says how to go on with what it wrote."""
+    if result.verdict != "stopped" or result.hint or not outcome.may_continue(state):
+        return result
+    return replace(result, hint=f"continue with what it wrote: muster resume {run}")
 
 
 def _end_of(run_dir: Path) -> dict[str, Any]:

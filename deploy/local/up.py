@@ -49,12 +49,12 @@ from ..run import environment, follow, roles
 from ..run.events import Event
 from ..run.files import folders, locks, record, resumable, timeline
 from ..run.files.folders import display_path
-from ..run.outcome import Result, may_have_written
+from ..run.outcome import Result
 from ..run.progress import State
 from ..run.start import Start, asked_ends, start_run
 from ..send.folder import folder_look, repository
 from ..send.folder.credentials import choice_of
-from . import backends, plan, script, witness
+from . import attach, backends, plan, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
 
@@ -277,9 +277,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         # A container calls the run folder /muster/runs/<id>: the reader can open it under its own name.
         message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
         result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
-        if result.verdict == "stopped" and not result.hint and state.script and may_have_written(state):
-            command = " ".join(filter(None, (f"muster up --resume {run.run_id}", record.own(run.run_dir).get("again"))))
-            result = replace(result, hint=f"continue with what it wrote: {command}")
+        result = attach.with_resume_hint(result, state, run.run_id)
         sent = (self._folder, self._sending) if self._folder else None
         return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
 
