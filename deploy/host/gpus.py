@@ -1,4 +1,4 @@
-"""A host's GPUs and the processes that hold them, as frozen values, and the reader of nvidia-smi's answers. Pure.
+"""A host's GPUs and who holds them, read from scripts/gpus_function.sh: which, none, or a fault of nvidia-smi. Pure.
 
 hosts/look/status.py asks (`commands.gpus`, and `commands.status` for the GPUs alone). An unknown state is a fault, and
 never counts as "no GPU" or "free".

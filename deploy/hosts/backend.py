@@ -1,8 +1,8 @@
-"""The backend of real hosts: one container a host, over SSH. The run does not need this process once it has started.
+"""The backend of real hosts: one container a host, followed over SSH; a connection that is lost is opened again.
 
 One long command on each host copies what is new into the local run folder. If this process ends, the run continues, and
-`muster attach` starts where the local folder ends. A lost connection is opened again. A host counts as lost only if the
-run misses it: while the ranks train, it does not matter that we cannot reach the host.
+`muster attach` starts where the local folder ends. A host counts as lost only if the run misses it: while the ranks
+train, it does not matter that we cannot reach the host.
 """
 
 from __future__ import annotations

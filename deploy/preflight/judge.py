@@ -1,4 +1,4 @@
-"""From answers to a verdict: run every check, fold findings into those that explain them, put one cause first.
+"""From answers to a verdict: run every check, fold what a finding explains (causes/rows/) into it, put one cause first.
 
 A check is a function `answers -> findings` in checks/; to add one, write it, add it to CHECKS, and add the row of its
 cause to deploy/causes/rows/. Their order is the order of causes: a host that could not be asked is not blamed for its

@@ -1,4 +1,4 @@
-"""Copies the training state into CPU memory, which it uses again for the next checkpoint.
+"""Copies the training state into CPU memory, used again for the next checkpoint: the only time that training stops.
 
 Training stops only for this copy; writer.py writes the copy to a file while training continues. The copy is by storage,
 not by tensor: tensors that share a storage (tied weights, views) share it in the copy too.

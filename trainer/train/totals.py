@@ -1,4 +1,4 @@
-"""What all ranks learn of a step: the mean loss, and whether one of them was asked to stop.
+"""A few numbers of a step are summed over all ranks while backward computes: the loss, and who was asked to stop.
 
 The message travels while backward computes. On a GPU its answer comes to the host in a stream of its own: the host has
 it as soon as all ranks have done their forward pass, and hands the GPU the update and the next step while backward is

@@ -1,6 +1,6 @@
 #!/bin/sh
+# gpus: a line `gpu CELLS` for each GPU, with the columns $columns; without nvidia-smi none, or a fault where NVIDIA's device is.
 # ask OPTION...: runs nvidia-smi for at most $patience seconds: a driver that hangs makes it hang too.
-# gpus: a line `gpu CELLS` for each GPU, with the columns $columns.
 # shellcheck disable=SC2154  # the script that includes this sets them
 ask() { timeout "$patience" nvidia-smi "$@" --format=csv,noheader,nounits 2>&1; }
 gpus() {

@@ -1,4 +1,4 @@
-"""torchrun and its ranks on one node: started, looked at until the end, asked to stop, and the code they end with.
+"""torchrun and its ranks on one node: started, looked at, asked to stop (who gets SIGTERM), and the code they end with.
 
 The agent (agent.py) prepares all this and says how it ended. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""A script of the user's under torchrun: why it failed, in a verdict, and whose library it imports.
+"""Why a script failed: the last traceback and error that its ranks printed, in a verdict; whose library it imports.
 
 torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. What the user needs is what
 the rank that failed first said last. The agent (agent.py) starts and ends all this. Standard library only.

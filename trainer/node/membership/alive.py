@@ -1,4 +1,4 @@
-"""Whether a node's agent lives, for others who see its run folder: a file that the agent keeps locked.
+"""Whether a node's agent lives: a file that it keeps locked, for others who see its folder; a second one waits for it.
 
 The kernel releases the lock when the agent ends, however it ends. Standard library only.
 """

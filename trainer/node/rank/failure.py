@@ -1,4 +1,4 @@
-"""The exception that ends a rank, noted where it is raised.
+"""One line of the exception that ends a rank, for when its output lacks the traceback.
 
 What a rank prints may be cut off, closed, or drawn in another way (an ExceptionGroup has no plain traceback): the note
 is what the agent falls back on (trainer/node/agent/diary.py). Nothing of Muster may be imported here (place.py).
