@@ -23,9 +23,9 @@ from muster.stop import HAS_STOPPED, UNASKED, began
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
+from .. import processes
 from ..ending import training_alone
 from ..files import earlier, work
-from ..hang import stacks
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
@@ -187,7 +187,7 @@ class Node:
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
                     self.diary.cut = [
-                        life.rank for life in self.diary.lives if life.code is None and stacks.lives(life.pid)
+                        life.rank for life in self.diary.lives if life.code is None and processes.lives(life.pid)
                     ]
                 self._killed = True
                 torchrun.kill()
@@ -298,7 +298,7 @@ class Node:
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save."""
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
-        return sorted(filter(stacks.lives, self._listening() | started))
+        return sorted(filter(processes.lives, self._listening() | started))
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
         """Whom a signal for the script is sent to; a negative number is a whole group of processes.
@@ -310,7 +310,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.processes(self.outcome) if stacks.lives(process)]
+        trains = [process for process in training_alone.processes(self.outcome) if processes.lives(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:

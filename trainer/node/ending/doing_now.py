@@ -17,6 +17,7 @@ from typing import Any
 from muster.errors import FAILED
 
 from ...run_dir import in_run
+from .. import processes
 from ..files import work
 from ..hang import stacks, stuck_ranks
 from .rank_lives import Ends, Life
@@ -64,7 +65,7 @@ def _started_by_command(outcome: Path) -> dict[int, Path]:
     for path in outcome.glob("*.stacks"):
         with suppress(OSError):
             look = next(reversed(stacks.read(path)), None)
-            if look and look.rank is not None and stacks.lives(look.pid):
+            if look and look.rank is not None and processes.lives(look.pid):
                 files[look.rank] = path
     return files
 

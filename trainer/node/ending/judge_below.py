@@ -19,6 +19,7 @@ from muster.errors import DONE, FAILED
 from muster.files import is_number, parse
 from muster.stop import UNASKED
 
+from .. import processes
 from ..launch import rank_pipe
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
@@ -189,7 +190,7 @@ def _end_of(
     # Its code is known, or others have ended it on purpose.
     if known.pid == pid or first.get("managed") or on_purpose:
         return known
-    if own_world.lives(known.pid):
+    if processes.lives(known.pid):
         return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return known
@@ -227,15 +228,14 @@ def _strings(value: object) -> tuple[str, ...]:
 
 def _left_behind(life: str, pid: int) -> str:
     """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
-    mine = f"{rank_pipe.LIFE}={life}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            if mine not in (folder / "environ").read_bytes().split(b"\0") or folder.name == str(pid):
-                continue
-            program, *words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            script = next((word for word in words if word.endswith(".py")), "")
-            if script and "python" in Path(program).name and own_world.lives(int(folder.name)):
-                return Path(script).name
+    mine = f"{rank_pipe.LIFE}={life}"
+    for each in processes.all_stats().keys() - {pid}:
+        with suppress(OSError):
+            if mine in processes.texts(each, "environ"):
+                program, *words = processes.texts(each, "cmdline")
+                script = next((word for word in words if word.endswith(".py")), "")
+                if script and "python" in Path(program).name and processes.lives(each):
+                    return Path(script).name
     return ""
 
 

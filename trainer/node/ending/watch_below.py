@@ -19,11 +19,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .. import processes
 from ..launch import rank_pipe
 from ..rank import worlds
 from . import own_world, training_alone
@@ -55,32 +56,34 @@ class Unseen:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_SECONDS
             # A loop of a shell may start hundreds, one after another: those that ended leave room.
-            self._known = set(filter(own_world.lives, self._known))
+            self._known = set(filter(processes.lives, self._known))
             self._watched = {pid: watch for pid, watch in self._watched.items() if watch.is_alive()}
             self._look()
 
     def settle(self) -> None:
         """Wait until it is noted how those have ended that have."""
         for pid, thread in self._watched.items():
-            if not own_world.lives(pid):
+            if not processes.lives(pid):
                 thread.join(_SETTLE_SECONDS)
 
     def _look(self) -> None:
         """Walk down from the rank. Without recursion, and not for ever: a script decides how many there are."""
-        below = deque((pid, True) for pid in _children(self._pid))
+        below = deque((pid, True) for pid in processes.children(self._pid))
         for _ in range(_MOST_LOOKED):
             if not below:
                 return
             pid, is_top = below.popleft()
             with suppress(OSError, ValueError, RuntimeError):  # it is gone; no thread can be started
-                below.extend((child, is_below) for is_below in self._look_at(pid, is_top) for child in _children(pid))
+                below.extend(
+                    (child, is_below) for is_below in self._look_at(pid, is_top) for child in processes.children(pid)
+                )
 
     def _look_at(self, pid: int, is_top: bool) -> list[bool]:
         """Note a process that is new. Gives whether those below it are the topmost ones; nothing: leave them."""
-        words = _texts(pid, "cmdline")
+        words = processes.texts(pid, "cmdline")
         if not _has_torch(pid, words):
             return [is_top]
-        variables = dict(each.partition("=")[::2] for each in _texts(pid, "environ"))
+        variables = dict(each.partition("=")[::2] for each in processes.texts(pid, "environ"))
         seen = notes_itself(words, variables)
         if pid not in self._known and len(self._watched) < _MOST_WATCHED:
             self._known.add(pid)
@@ -155,16 +158,6 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     on_path = str(training_alone.SITE) in variables.get("PYTHONPATH", "").split(os.pathsep)
     switched_off = variables.get("MUSTER_OBSERVE") == "0" or any(map(_IGNORES.match, options))
     return on_path and "MUSTER_OUTCOME_DIR" in variables and not switched_off
-
-
-def _children(pid: int) -> Iterator[int]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            yield from map(int, path.read_text().split())
-
-
-def _texts(pid: int, name: str) -> list[str]:
-    return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
 
 
 def _has_torch(pid: int, words: Sequence[str]) -> bool:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from .. import processes
 
 _LONGEST = 1024
 # Waits for the server of a file system, in which a process seems to sleep until somebody tries to end it.
@@ -24,7 +25,7 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
     """By process and thread of a rank's session: the disk that it waits for, in words."""
     return {
         (pid, thread): words_of(pid, thread)
-        for pid in _processes(session)
+        for _, pid in processes.of_sessions([session])
         for thread in _threads(pid)
         if _waits(pid, thread)
     }
@@ -38,7 +39,7 @@ def is_frozen(pid: int) -> bool:
 def _waits(pid: int, thread: int) -> bool:
     """Whether a thread waits in a call that no signal ends, or for the server of a file system."""
     where = _wait_of(pid, thread)
-    in_kernel = _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D" and where not in _FREEZER
+    in_kernel = processes.stat(Path(f"/proc/{pid}/task/{thread}"))[:1] == ["D"] and where not in _FREEZER
     return in_kernel or where.startswith(_SERVERS)
 
 
@@ -58,24 +59,10 @@ def _wait_of(pid: int, thread: int) -> str:
     return ""
 
 
-def _processes(session: int) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*"):
-        if _state(path / "stat")[1] == session:
-            yield int(path.name)
-
-
 def _threads(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     return []
-
-
-def _state(stat: Path) -> tuple[str, int]:
-    """The state of a process or a thread, and its session."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = stat.read_text().rpartition(")")[2].split()
-        return fields[0], int(fields[3])
-    return "", 0
 
 
 def _path_of_call(pid: int, thread: int) -> str:
