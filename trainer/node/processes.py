@@ -52,11 +52,11 @@ def all_stats() -> dict[int, list[str]]:
 
 def children(pid: int) -> list[int]:
     """The children of a process, as far as the kernel tells."""
-    found = list[int]()
+    pids = list[int]()
     for path in (PROC / str(pid) / "task").glob("*/children"):
         with suppress(OSError):
-            found += map(int, path.read_text().split())
-    return found
+            pids += map(int, path.read_text().split())
+    return pids
 
 
 def texts(pid: int, name: str) -> list[str]:

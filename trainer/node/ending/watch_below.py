@@ -48,7 +48,7 @@ class Unseen:
     def __init__(self, outcome: Path, environment: Mapping[str, str], pid: int) -> None:
         self._outcome, self._pid, self._next = outcome, pid, 0.0
         self._life, self._nodes = environment[rank_pipe.LIFE], int(environment.get("WORLD_SIZE", "1"))
-        self._slot = dict(zip(("rank", "attempt"), map(int, self._life.split("-")), strict=False))
+        self._slot = worlds.slot(environment)
         self._known, self._watched = set[int](), dict[int, threading.Thread]()
 
     def look(self) -> None:
@@ -88,7 +88,7 @@ class Unseen:
         if pid not in self._known and len(self._watched) < _MOST_WATCHED:
             self._known.add(pid)
             if seen:
-                self._hold(pid, "", worlds.command_of(pid)["shell"], _script(words))
+                self._hold(pid, "", worlds.command_of(pid)["shell"], worlds.program_of(words))
             else:
                 self._note_new(pid, words, variables, is_top)
         return [False] if self._nodes > 1 and not seen else []  # whether several are at work
@@ -101,8 +101,8 @@ class Unseen:
             if world:
                 self._note(pid=pid, **about, **world)
             return
-        self._note(pid=pid, **about, **world, process=name, script=_script(words), outside=True)
-        self._hold(pid, name, about["shell"], _script(words))
+        self._note(pid=pid, **about, **world, process=name, script=worlds.program_of(words), outside=True)
+        self._hold(pid, name, about["shell"], worlds.program_of(words))
 
     def _hold(self, pid: int, name: str, shell: list[str], script: str) -> None:
         """Have its end noted: that of `name`, or, of a process that does so itself, a kill."""
@@ -163,14 +163,6 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
 def _has_torch(pid: int, words: Sequence[str]) -> bool:
     is_python = "python" in os.path.basename(words[0])
     return is_python and "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
-
-
-def _script(words: Sequence[str]) -> str:
-    """The program of a Python with these words."""
-    at = next((at for at, word in enumerate(words) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
-    if words[at] == "-c":
-        return "python -c"
-    return words[at + 1] if words[at] == "-m" and len(words) > at + 1 else words[at]
 
 
 def _name(number: int) -> str:

@@ -23,6 +23,7 @@ from muster.files import replace as write
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
+from ..variables import number
 from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
@@ -393,7 +394,7 @@ def join(
     """The node's part in its group, if it is in one. Raises TrainError."""
     if not plan or not folder:
         return None
-    restarts = int(environment.get("PET_MAX_RESTARTS") or 0)
+    restarts = number(environment, "PET_MAX_RESTARTS", 0)
     return Group(plan, name, folder, environment.get("PET_RDZV_ID", ""), outcome, restarts, script)
 
 

@@ -126,12 +126,10 @@ def _add_code(path: str) -> bool:
 
 def _script() -> str:
     """The program of this process, as its user named it."""
-    argv = sys.orig_argv
-    at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
-    named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
-    if named == "-c":  # multiprocessing starts its children so, and gives them the words of their parent
-        named = sys.argv[0] if sys.argv[0] != "-c" else "python -c"
-    return masked(named)[-_WORD_MOST:] if at else "python"
+    named = worlds.program_of(sys.orig_argv)
+    if named == "python -c" and sys.argv[0] != "-c":  # multiprocessing gives its children the words of their parent
+        named = sys.argv[0]
+    return masked(named)[-_WORD_MOST:]
 
 
 def _is_managed() -> bool:

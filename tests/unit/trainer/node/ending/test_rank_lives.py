@@ -207,7 +207,7 @@ def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_p
     (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     if asked:
-        diary.tell_asked(1, 20.0)
+        diary.tell_asked(20.0)
         diary.cut = cut
     diary.keep(lambda local_rank: "")
     (told,) = told_ends(tmp_path)
