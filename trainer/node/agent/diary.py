@@ -191,8 +191,7 @@ class Diary:
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
         for life in self.lives:
             if life.code is None:
-                about = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
-                self.event("ended", life.rank, **about, how=how, **({"cause": cause} if cause else {}))
+                self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})
 
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
         """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
-import json
 import os
 import re
 import stat
@@ -21,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from muster.files import Lines
+from muster.files import Lines, object_of
 
 from ..files import work
 from ..rank.mask import Mask
@@ -186,16 +185,14 @@ def of_csv(text: str) -> Values:
 def of_trainer_state(text: str) -> Values:
     """The log history of a Hugging Face Trainer."""
     values: Values = {}
-    with suppress(ValueError, RecursionError):
-        state = json.loads(text)
-        history = state.get("log_history") if isinstance(state, dict) else None
-        for entry in history if isinstance(history, list) else ():
-            step = entry.get("step") if isinstance(entry, dict) else None
-            if isinstance(step, int):
-                for tag, value in entry.items():
-                    if isinstance(value, int | float) and not isinstance(value, bool):
-                        with suppress(OverflowError):
-                            values.setdefault(tag, {})[step] = float(value)
+    history = object_of(text).get("log_history")
+    for entry in history if isinstance(history, list) else ():
+        step = entry.get("step") if isinstance(entry, dict) else None
+        if isinstance(step, int):
+            for tag, value in entry.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    with suppress(OverflowError):
+                        values.setdefault(tag, {})[step] = float(value)
     return values
 
 

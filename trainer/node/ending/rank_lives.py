@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.files import is_number, parse
+from muster.files import is_number, object_of
 from muster.reserve import write_surely
 
 from .. import cgroups
@@ -100,15 +100,15 @@ class Ends:
         news = []
         for line in self._lines():
             with suppress(ValueError, KeyError, TypeError):  # the script may write there as well
-                life = self._life(parse(line))
+                life = self._life(object_of(line))
                 self.lives[life.local_rank] = life
                 news.append(life)
         return news
 
-    def _life(self, row: Any) -> Life:
-        """The life that a note tells of. Raises ValueError, KeyError or TypeError for a line that is no note."""
-        words = row.pop("crash", None) if isinstance(row, dict) else None
-        if not isinstance(row, dict) or not all(map(is_number, row.values())):
+    def _life(self, row: dict[str, Any]) -> Life:
+        """The life that a note tells of. Raises ValueError, KeyError or TypeError for what is no note."""
+        words = row.pop("crash", None)
+        if not all(map(is_number, row.values())):
             raise ValueError("a note has numbers alone, but for a crash")
         local_rank, t = int(row["local_rank"]), float(row["t"])
         if "code" in row:

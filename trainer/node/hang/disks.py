@@ -33,12 +33,12 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
 
 def is_frozen(pid: int) -> bool:
     """Whether somebody has frozen the cgroup of a process."""
-    return _wait_of(pid, pid) in _FREEZER
+    return wait_of(pid, pid) in _FREEZER
 
 
 def _waits(pid: int, thread: int) -> bool:
     """Whether a thread waits in a call that no signal ends, or for the server of a file system."""
-    where = _wait_of(pid, thread)
+    where = wait_of(pid, thread)
     in_kernel = processes.stat(Path(f"/proc/{pid}/task/{thread}"))[:1] == ["D"] and where not in _FREEZER
     return in_kernel or where.startswith(_SERVERS)
 
@@ -48,11 +48,11 @@ def words_of(pid: int, thread: int) -> str:
     path = _path_of_call(pid, thread)
     if path:
         return f"{path}{_file_system(pid, path)}"
-    where = _wait_of(pid, thread)
+    where = wait_of(pid, thread)
     return f"{_UNSEEN} (in the kernel's {where[:60]})" if where not in ("", "0") else _UNSEEN
 
 
-def _wait_of(pid: int, thread: int) -> str:
+def wait_of(pid: int, thread: int) -> str:
     """The kernel's name for what a thread waits in; empty where we may not know it."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from muster import errors
-from muster.files import MOST_NUMBER, is_number
-from muster.files import parse as parse_json
+from muster.files import MOST_NUMBER, is_number, object_of
 
 from .. import processes
 
@@ -155,7 +154,7 @@ def parse(text: str) -> list[Look]:
     blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
     for line in text.splitlines():
         if line.startswith("Look {"):
-            blocks.append((_about(line.removeprefix("Look ")), []))
+            blocks.append((object_of(line.removeprefix("Look ")), []))
         elif line.startswith(("Timeout (", "Fatal Python error: ")):
             blocks.append((None, []))
         elif blocks:
@@ -198,13 +197,6 @@ def _from_own(look: Look) -> tuple[Frame, ...]:
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, None)), 0)
     return frames[at:]
-
-
-def _about(text: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        document = parse_json(text)
-        return document if isinstance(document, dict) else {}
-    return {}
 
 
 def _number(about: dict[str, Any], name: str, most: int = MOST_NUMBER) -> float:

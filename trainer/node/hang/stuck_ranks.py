@@ -327,7 +327,8 @@ def _used(rank: int, stats: Mapping[int, Sequence[str]]) -> Busy:
         state in "tD",
         _tracer(path) if state == "t" else "",
         _runs_s(path),
-        state == "S" and _sleeps(path),
+        # The kernel wakes it after a time: a wait for a socket or a lock has another name there.
+        state == "S" and "nanosleep" in disks.wait_of(rank, rank),
     )
 
 
@@ -365,13 +366,6 @@ def _runs_s(process: Path) -> float | None:
         ran_ns, waited_ns, _ = (process / "schedstat").read_text().split()
         return (int(ran_ns) + int(waited_ns)) / 1e9
     return None
-
-
-def _sleeps(process: Path) -> bool:
-    """Whether the kernel wakes the main thread after a time; a wait for a socket or a lock has another name there."""
-    with suppress(OSError):
-        return "nanosleep" in (process / "wchan").read_text()
-    return False
 
 
 def _status(process: Path, field: str) -> str:
