@@ -22,10 +22,9 @@ from typing import Any
 
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 
 BASE, NODES, MOST_RATIO, PORT = "muster-trainer:cpu", 3, 1.3, 29555
-FAB = HOME / ".venv" / "bin" / "fab"
 SCRIPT = """
 import time
 import torch

@@ -34,12 +34,11 @@ import psutil
 
 from benchmarks import nodes
 from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from lab import rack as racks
 
 BASE, COPIES = "muster-trainer:cpu", "muster-growth"
 SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
-FAB = HOME / ".venv" / "bin" / "fab"
 FOLLOWED_S = 10.0
 # It steps for a while, at a pace that all sizes keep on two cores, and then waits: what a look at its state costs shall
 # not be what it costs itself.

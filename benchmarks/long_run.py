@@ -31,9 +31,9 @@ from pathlib import Path
 from benchmarks import nodes
 from benchmarks.breaks import CAUSES, FAULTS, Act
 from benchmarks.breaks.hosts import as_root
-from benchmarks.breaks.trial import FAB, Rack, first_words
+from benchmarks.breaks.trial import Rack, first_words
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from muster.checkpoint import store
 from muster.data import StreamSampler
 

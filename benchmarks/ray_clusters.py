@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.growth import BASE, FAB, rack
-from benchmarks.venv import HOME
+from benchmarks.growth import BASE, rack
+from benchmarks.venv import FAB, HOME
 from lab.rack import Rack
 
 MOST, UP_S, ROUNDS = 4, 120.0, "3"

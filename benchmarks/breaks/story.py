@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.breaks import FAULTS, Fault
-from benchmarks.breaks.trial import FAB, HOSTS, WAIT_LOST_S, Rack, Trial, attempt, printed
-from benchmarks.venv import HOME
+from benchmarks.breaks.trial import HOSTS, WAIT_LOST_S, Rack, Trial, attempt, printed
+from benchmarks.venv import FAB, HOME
 
 FILES = ("ends", "raises", "stalls", "collectives", "together", "hosts")
 _ENDS_S, _SETTLES_S = 14.0, 3.0

@@ -18,10 +18,9 @@ from pathlib import Path
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from lab import rack
 
-FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, END_S, MENDED_S = 20, 60, 180
 _MENDS = "and its node ended it"
@@ -55,7 +54,7 @@ class Rack(rack.Rack):
         what = ["--script", "train.py", "--folder", str(folder)]
         if kind == "trainer":
             what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
-        fab = [FAB, "--search-root", str(HOME)]
+        fab = [str(FAB), "--search-root", str(HOME)]
         if not self.name:
             return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
@@ -244,7 +243,7 @@ class Trial:
             end = time.time() + 60
             while not self.rack.up() and time.time() < end:
                 time.sleep(1.0)
-            down = [FAB, "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            down = [str(FAB), "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
             subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
         keep = os.environ.get("KEEP")
         for path in (folder / "runs" / self.run, HOME / "runs" / self.run):

@@ -20,10 +20,10 @@ from benchmarks import nodes, racks
 from benchmarks.drills import BATCH, NEVER_S, RECIPE, Hit, first_step, hit_often, options, rows
 from benchmarks.drills.spaces import wait
 from benchmarks.figure import result
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from lab.rack import Rack
 
-FAB, IMAGE = HOME / ".venv" / "bin" / "fab", "muster-trainer:cpu"
+IMAGE = "muster-trainer:cpu"
 # As a deploy names it on the hosts, with the folder of the script.
 ON_HOSTS = "muster-script:latest"
 LIMIT_S, SAVED = 5.0, 100

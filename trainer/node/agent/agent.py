@@ -34,7 +34,7 @@ from typing import Any
 import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import replace
-from muster.reserve import reserve_room, write_surely
+from muster.reserve import reserve_room
 
 from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
@@ -49,6 +49,7 @@ from ..queue import claims, waits
 from ..roles import part as roles
 from . import command, handover, pods, slurm, stop_words
 from .diary import Diary
+from .final_end import FinalEnd
 from .limit import Limit
 from .node import Node
 
@@ -281,38 +282,6 @@ def _idle(what: str, node: Node) -> str:
     if alone or unseen or not judge_below.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
-
-
-class FinalEnd:
-    """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
-
-    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
-        restarted_by_host = folder is not None and environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
-        self._path = folder / "nodes" / f".{name}.last" if folder and restarted_by_host else None
-        self._folder, self._name = folder, name
-        self._start = environment.get("PET_RDZV_ID", "")
-
-    def code(self) -> int | None:
-        """The exit code of this start's node, if its end was final."""
-        if self._path is None or not self._path.exists():
-            return None
-        start, _, code = self._path.read_text().rpartition(" ")
-        return int(code) if start == self._start else None
-
-    def is_final(self, code: int) -> bool:
-        """Whether the host will not start this node again after this end."""
-        return self._path is None or code == DONE or self.code() is not None
-
-    def with_verdict(self, verdict: Verdict) -> int:
-        """This node ends for good, beside its ranks or before they begin; returns its code."""
-        publish(verdict, self._folder, f"{self._name}-agent")
-        self.leave(verdict.code)
-        return verdict.code
-
-    def leave(self, code: int) -> None:
-        """The end is final."""
-        if self._path is not None:
-            write_surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
 
 
 def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:

@@ -26,7 +26,7 @@ from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
 
 from ...run_dir import RankFolder
 from ...verdict import read_verdict
-from ..agent import handover, limit
+from ..agent import final_end, handover, limit
 from ..files import work
 from ..membership import alive, peers
 from ..rank.mask import Mask
@@ -79,10 +79,7 @@ class Witness:
         """Whether the host may start a node again that has ended: it has restarts left, and its end was not final."""
         if not self.plan["restarts"] or time.monotonic() - away > _AWAY_S:
             return False
-        with suppress(OSError):
-            final, _, _ = (self.folder / "nodes" / f".{name}.last").read_text().rpartition(" ")
-            return final != str(self.plan["start"])
-        return True
+        return final_end.code_of(self.folder, name, str(self.plan["start"])) is None
 
 
 def main() -> int:
