@@ -15,13 +15,18 @@ from lab.rack import Rack, make
 def rack(nodes: int, store: str) -> Iterator[Rack]:
     """`make rack` under a name of its own; MUSTER_SSH_CONFIG names it meanwhile."""
     made, before = Rack("bench", nodes), os.environ.get("MUSTER_SSH_CONFIG")
-    make("rack", RACK=made.name, NODES=nodes, STORE=store).check_returncode()
+    _make("rack", RACK=made.name, NODES=nodes, STORE=store)
     os.environ["MUSTER_SSH_CONFIG"] = str(made.ssh_config)
     try:
         yield made
     finally:
         os.environ.pop("MUSTER_SSH_CONFIG") if before is None else os.environ.update(MUSTER_SSH_CONFIG=before)
-        make("rack-down", RACK=made.name).check_returncode()
+        _make("rack-down", RACK=made.name)
+
+
+def _make(target: str, **options: object) -> None:
+    if (done := make(target, **options)).returncode:
+        raise RuntimeError(f"make {target}: {done.stderr}")
 
 
 def inventory(of: Rack) -> tuple[Host, ...]:

@@ -43,7 +43,8 @@ class FinalEnd:
 
     def with_verdict(self, verdict: Verdict) -> int:
         """This node ends for good, beside its ranks or before they begin; returns its code."""
-        publish(verdict, self._folder, f"{self._name}-agent")
+        if self._folder:
+            publish(verdict, self._folder, f"{self._name}-agent")
         self.leave(verdict.code)
         return verdict.code
 
