@@ -40,9 +40,6 @@ class Registered(Protocol):
     def end(self, number: int, code: int) -> None:
         """Propose the run's end."""
 
-    def close(self) -> None:
-        """Take no more part."""
-
 
 class SpareRegister(Registered):
     """What one spare has heard. `journal`: where it remembers that; `nodes`: of the run, more may join."""
@@ -83,9 +80,6 @@ class SpareRegister(Registered):
     def end(self, number: int, code: int) -> None:
         """Note that this node's ranks have ended the run. The leader reads it in the answers, and proposes it."""
         self.ended = (number, code)
-
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
 
 
 def fields_of(epoch: Epoch) -> list[Any]:
