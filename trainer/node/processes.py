@@ -27,15 +27,19 @@ def state_of(pid: int) -> str:
     return "".join(stat(PROC / str(pid))[:1])
 
 
+def exists(pid: int) -> bool:
+    """Whether a process is there: one that has ended stays until its parent has taken its code."""
+    with suppress(PermissionError):  # it is another user's
+        try:
+            os.kill(pid, 0)
+        except (ProcessLookupError, OverflowError):
+            return False
+    return pid > 0
+
+
 def lives(pid: int) -> bool:
-    """Whether a process has not ended yet; one that only waits for its parent has."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:  # as another user
-        pass
-    except (ProcessLookupError, OverflowError):
-        return False
-    return pid > 0 and state_of(pid) not in ("Z", "X")
+    """Whether a process has not ended yet."""
+    return exists(pid) and state_of(pid) not in ("Z", "X")
 
 
 def of_sessions(sessions: Collection[int]) -> Iterator[tuple[int, int]]:

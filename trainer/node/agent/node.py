@@ -293,9 +293,12 @@ class Node:
         return texts
 
     def _living(self) -> list[int]:
-        """The processes of ranks that may have something to save."""
+        """The processes of ranks that may have something to save.
+
+        One that has just ended counts until torchrun has looked: asked to end before, it would not note how.
+        """
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
-        return sorted(filter(processes.lives, self._listening() | started))
+        return sorted(filter(processes.exists, self._listening() | started))
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
         """Whom a signal for the script is sent to; a negative number is a whole group of processes.
