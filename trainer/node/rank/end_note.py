@@ -126,10 +126,9 @@ def _add_code(path: str) -> bool:
 
 def _script() -> str:
     """The program of this process, as its user named it."""
-    named = worlds.program_of(sys.orig_argv)
-    if named == "python -c" and sys.argv[0] != "-c":  # multiprocessing gives its children the words of their parent
-        named = sys.argv[0]
-    return masked(named)[-_WORD_MOST:]
+    # multiprocessing starts its children with -c, and gives them the words of their parent.
+    of_text = "python -c" if sys.argv[0] == "-c" else sys.argv[0]
+    return masked(worlds.program_of(sys.orig_argv, of_text))[-_WORD_MOST:]
 
 
 def _is_managed() -> bool:

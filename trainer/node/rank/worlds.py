@@ -84,12 +84,12 @@ def command_of(pid: int) -> dict[str, list[str]]:
     return {"command": command, "shell": []}
 
 
-def program_of(words: Sequence[str]) -> str:
-    """The program of a Python with these words: its script, its module, or `python -c`; `python` without any."""
+def program_of(words: Sequence[str], of_text: str = "python -c") -> str:
+    """The program of a Python with these words: its script or module; `of_text` behind -c, `python` without any."""
     named = (at for at, word in enumerate(words) if at and (not word.startswith("-") or word in ("-m", "-c")))
     match list(words[next(named, len(words)) :]):
         case ["-c", *_]:
-            return "python -c"
+            return of_text
         case ["-m", module, *_]:
             return module
         case [script, *_]:
