@@ -89,7 +89,7 @@ def measure(quick: bool) -> dict[str, Any]:
         for folder in (project, watching):
             folder.mkdir()
         (project / "train.py").write_text(SCRIPT)
-        hosts = ("--hosts", ",".join(rack.names))
+        hosts = ("--hosts", ",".join(rack.hosts))
         _muster("push", *hosts, "--image", BASE)
         _muster(
             "deploy", *hosts, "--image", BASE, "--run", project.name, "--detach", "--folder", project, "--", "train.py"

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
+from muster.files import read_lines
 
 LIMIT, STEPS = 1e-5, 50
 ARGUMENTS = ["--steps", str(STEPS), "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0"]
@@ -36,7 +37,7 @@ def measure(quick: bool) -> dict[str, Any]:
 def _losses(folder: Path, recipe: str, workers: int) -> list[float]:
     with nodes.ours(folder, workers, ["--recipe", recipe, *ARGUMENTS]) as run:
         run.finish()
-    by_step = {line["step"]: line["loss"] for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line}
+    by_step = {line["step"]: line["loss"] for line in read_lines(folder / "metrics.jsonl") if "loss" in line}
     assert sorted(by_step) == list(range(1, STEPS + 1)), f"metrics.jsonl has the steps {sorted(by_step)}"
     return [by_step[step] for step in sorted(by_step)]
 

@@ -22,10 +22,9 @@ from typing import Any
 
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 
 BASE, NODES, MOST_RATIO, PORT = "muster-trainer:cpu", 3, 1.3, 29555
-FAB = HOME / ".venv" / "bin" / "fab"
 SCRIPT = """
 import time
 import torch
@@ -45,12 +44,12 @@ def measure(quick: bool) -> dict[str, Any]:
         folder = scratch / f"first-{uuid.uuid4().hex[:6]}"
         folder.mkdir()
         (folder / "train.py").write_text(SCRIPT)
-        command = [str(FAB), "push", "--hosts", ",".join(rack.names), "--image", BASE]
+        command = [str(FAB), "push", "--hosts", ",".join(rack.hosts), "--image", BASE]
         subprocess.run(command, cwd=HOME, check=True, capture_output=True)
-        deploy(rack.names, folder, "--image", BASE)
+        deploy(rack.hosts, folder, "--image", BASE)
         image = _image(rack)
         for repetition in range(2 if quick else 5):
-            ours.append(deploy(rack.names, folder, "--image", BASE))
+            ours.append(deploy(rack.hosts, folder, "--image", BASE))
             bare.append(_bare(rack, image))
             say(f"{repetition + 1}: fab deploy {ours[-1]:.1f} s, ssh docker run {bare[-1]:.1f} s")
     ratio = statistics.median(ours) / statistics.median(bare)
@@ -80,18 +79,18 @@ def deploy(names: Sequence[str], folder: Path, *more: str, **variables: str) -> 
 
 def _image(rack: racks.Rack) -> str:
     """The id under which each host has the image: the largest that it has."""
-    lines = rack.on(rack.names[0], "docker", "images", "--quiet", "--no-trunc").split()
-    sizes = {each: int(rack.on(rack.names[0], "docker", "inspect", "--format", "{{.Size}}", each)) for each in lines}
+    lines = rack.on(rack.hosts[0], "docker", "images", "--quiet", "--no-trunc").split()
+    sizes = {each: int(rack.on(rack.hosts[0], "docker", "inspect", "--format", "{{.Size}}", each)) for each in lines}
     return max(sizes, key=lambda each: sizes[each])
 
 
 def _bare(rack: racks.Rack, image: str) -> float:
-    address = rack.on(rack.names[0], "hostname", "-i").split()[0]
+    address = rack.on(rack.hosts[0], "hostname", "-i").split()[0]
     began = time.time()
     running = [
         subprocess.Popen(
             [
-                *rack.ssh(name),
+                *rack.line(name),
                 "cat >first.py && docker run --rm --network host --init --shm-size 1g -e GLOO_SOCKET_IFNAME=eth0",
                 f"-e OMP_NUM_THREADS=1 -v ~/first.py:/first/train.py:ro -w /first --entrypoint torchrun {image}",
                 f"--nnodes {NODES} --nproc-per-node 1 --node-rank {rank}",
@@ -102,7 +101,7 @@ def _bare(rack: racks.Rack, image: str) -> float:
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        for rank, name in enumerate(rack.names)
+        for rank, name in enumerate(rack.hosts)
     ]
     for process in running:
         assert process.stdin

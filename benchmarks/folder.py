@@ -50,13 +50,17 @@ class Took:
         return f"{self.wall:.2f} s (processors: {self.here:.1f} s here, {self.there:.1f} s on the hosts)"
 
 
+_RSYNC = "sudo apt-get -qq update && sudo apt-get -qq install -y rsync >/dev/null 2>&1; command -v rsync"
+
+
 def measure(quick: bool) -> dict[str, Any]:
     """Seconds; the rival takes turns with ours, and each goes first in every other turn."""
     files, size, turns, again = (FILES // 10, BYTES // 10, 3, 3) if quick else (FILES, BYTES, 3, 5)
     if not shutil.which("rsync"):
         return result([Row("a folder to 3 hosts", "not measured: no rsync here: apt-get install rsync")])
     with nodes.scratch() as scratch, racks.rack(3, "classic") as rack:
-        _on_each(rack, "sudo apt-get -qq update && sudo apt-get -qq install -y rsync >/dev/null 2>&1; command -v rsync")
+        for name in rack.hosts:
+            rack.on(name, _RSYNC, timeout=300)
         _write(scratch / "small", 1, 1000, 0)
         _push(rack, scratch / "small", scratch / "cache" / "layers")
         first = []
@@ -109,13 +113,8 @@ def _here() -> float:
 def _there(rack: racks.Rack) -> float:
     """The same of the hosts: their own containers, without the engine's below them."""
     engine = docker.from_env().api
-    used = [engine.stats(name, stream=False, one_shot=True)["cpu_stats"] for name in rack.containers.values()]
+    used = [engine.stats(name, stream=False, one_shot=True)["cpu_stats"] for name in map(rack.container, rack.hosts)]
     return float(sum(part["cpu_usage"]["total_usage"] for part in used)) / 1e9
-
-
-def _on_each(rack: racks.Rack, command: str) -> None:
-    for name in rack.names:
-        rack.on(name, command)
 
 
 def _processors(pairs: Sequence[tuple[Took, Took]], place: int) -> str:
@@ -148,14 +147,14 @@ def _write(folder: Path, files: int, size: int, seed: int) -> None:
 def _push(rack: racks.Rack, folder: Path, layers: Path) -> None:
     # As `fab push` does it.
     code = FolderLook(folder, Choice(most=4 * BYTES), layers.parent)
-    with session.open_all(rack.hosts) as opened:
+    with session.open_all(racks.inventory(rack)) as opened:
         transfer.push(opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)).all()
 
 
 def _rsync(rack: racks.Rack, folder: Path) -> None:
     running = []
-    for name in rack.names:
-        *shell, host = rack.ssh(name)
+    for name in rack.hosts:
+        *shell, host = rack.line(name)
         command = ["rsync", "-a", "--delete", "--rsh", " ".join(shell), f"{folder}/", f"{host}:{folder.name}/"]
         running.append(subprocess.Popen(command))
     codes = [process.wait() for process in running]

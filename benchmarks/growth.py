@@ -34,12 +34,11 @@ import psutil
 
 from benchmarks import nodes
 from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from lab import rack as racks
 
 BASE, COPIES = "muster-trainer:cpu", "muster-growth"
 SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
-FAB = HOME / ".venv" / "bin" / "fab"
 FOLLOWED_S = 10.0
 # It steps for a while, at a pace that all sizes keep on two cores, and then waits: what a look at its state costs shall
 # not be what it costs itself.
@@ -74,12 +73,11 @@ class Cost:
 class Field:
     """The hosts of a rack that are up, and the CPU seconds that they have had."""
 
-    def __init__(self, name: str, size: int) -> None:
-        self.name, engine = name, docker.from_env()
-        self.names = [f"rack-{number}" for number in range(1, size + 1)]
-        containers = [engine.containers.get(f"muster-{name}-{number}") for number in range(1, size + 1)]
+    def __init__(self, rack: racks.Rack) -> None:
+        self.rack, engine = rack, docker.from_env()
+        containers = [engine.containers.get(rack.container(host)) for host in rack.hosts]
         self._counters = [_counter(str(each.id)) for each in containers]
-        self._environment = {**os.environ, "MUSTER_SSH_CONFIG": str(racks.Rack(name, size).ssh_config)}
+        self._environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
 
     def theirs(self, hosts: int) -> float:
         """CPU seconds of the first hosts so far, and of all that runs in them."""
@@ -87,7 +85,15 @@ class Field:
 
     def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
         """A command on the first hosts."""
-        line = [str(FAB), "--search-root", str(HOME), words[0], "--hosts", ",".join(self.names[:hosts]), *words[1:]]
+        line = [
+            str(FAB),
+            "--search-root",
+            str(HOME),
+            words[0],
+            "--hosts",
+            ",".join(self.rack.hosts[:hosts]),
+            *words[1:],
+        ]
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(line, cwd=folder, env=self._environment, text=True, **out)
 
@@ -282,7 +288,7 @@ def rack(name: str, size: int = max(SIZES)) -> Iterator[Field]:
                 [HOME / "rack/up.sh"], env={**os.environ, "RACK": made.name, "NODES": str(made.size)}, check=True
             )
             made.load(BASE, COPIES)
-        yield Field(made.name, made.size)
+        yield Field(made)
     finally:
         if not name:
             racks.forget(COPIES)

@@ -29,11 +29,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks import nodes
-from benchmarks.breaks import CAUSES, FAULTS, Act, Hosts
+from benchmarks.breaks import CAUSES, FAULTS, Act
 from benchmarks.breaks.hosts import as_root
-from benchmarks.breaks.trial import FAB, Rack, first_words
+from benchmarks.breaks.trial import Rack, first_words
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
 from muster.checkpoint import store
 from muster.data import StreamSampler
 
@@ -98,10 +98,10 @@ class Trouble:
 
 
 def _signal(name: str) -> Act:
-    def act(hosts: Hosts, run: str, host: str) -> None:
-        file = f"$(ls /home/*/.muster/runs/{run}/ranks/rank-{hosts.names.index(host)}.jsonl)"
-        pid = json.loads(hosts.root(host, f"""grep '"kind": "started"' {file} | tail -n 1"""))["pid"]
-        hosts.root(host, f"docker exec muster-{run} sh -c 'kill -{name} {pid}'")
+    def act(rack: Rack, run: str, host: str) -> None:
+        file = f"$(ls /home/*/.muster/runs/{run}/ranks/rank-{rack.hosts.index(host)}.jsonl)"
+        pid = json.loads(rack.shell(host, f"""grep '"kind": "started"' {file} | tail -n 1"""))["pid"]
+        rack.shell(host, f"docker exec muster-{run} sh -c 'kill -{name} {pid}'")
 
     return act
 
@@ -157,7 +157,7 @@ class Long:
 
     def __init__(self, rack: Rack, folder: Path, draw: random.Random) -> None:
         self.rack, self.folder, self.draw = rack, folder, draw
-        self.run, self.names = f"long-{uuid.uuid4().hex[:6]}", rack.names
+        self.run, self.names = f"long-{uuid.uuid4().hex[:6]}", rack.hosts
         self.dir, self.output = folder / "runs" / self.run, folder / "said"
         self.hosts = ("--hosts", ",".join(self.names), "--run", self.run)
         self.story: list[str] = []
@@ -211,7 +211,7 @@ class Long:
         file = f"/home/*/.muster/runs/{self.run}/ranks/rank-{self.names.index(host)}.jsonl"
         line = f"""grep -h '"kind": "step"' {file} | tail -n 1"""
         try:
-            return float(json.loads(self.rack.root(host, line))["t"])
+            return float(json.loads(self.rack.shell(host, line))["t"])
         except (ValueError, subprocess.SubprocessError):
             return 0.0
 
@@ -281,7 +281,7 @@ class Long:
             self.follower.wait()
         self.fab("down")
         for name in self.names:
-            self.rack.root(name, f"umount -l /home/*/.muster/runs 2>/dev/null; rm -rf /home/*/.muster/runs/{self.run}")
+            self.rack.shell(name, f"umount -l /home/*/.muster/runs 2>/dev/null; rm -rf /home/*/.muster/runs/{self.run}")
 
 
 def _weights(long: Long) -> list[Row]:
@@ -348,7 +348,7 @@ def measure(rack: Rack, minutes: float, seed: int, keep: Path | None) -> None:
                 time.sleep(max(0.0, EVERY_S - (time.monotonic() - at)))
             long.end()
             rows = [*_rows(long, told, minutes), *_weights(long)]
-            print(table(result(rows, [f"{len(rack.names)} hosts, seed {seed}, load {os.getloadavg()[1]:.0f}"])))
+            print(table(result(rows, [f"{len(rack.hosts)} hosts, seed {seed}, load {os.getloadavg()[1]:.0f}"])))
         finally:
             long.clean()
             if keep:
@@ -368,10 +368,9 @@ def main() -> None:
     stop_like_ctrl_c()
     filters = ["--filter", f"label=muster.rack={options.rack}"]
     up = subprocess.run(["docker", "ps", "-q", *filters], check=True, capture_output=True, text=True).stdout.split()
-    names = tuple(f"rack-{number}" for number in range(1, len(up) + 1))
-    if len(names) < 3:
-        asked.error(f"rack {options.rack} has {len(names)} hosts: make rack RACK={options.rack} NODES=5")
-    measure(Rack(options.rack, options.image, names), options.minutes, options.seed, options.keep)
+    if len(up) < 3:
+        asked.error(f"rack {options.rack} has {len(up)} hosts: make rack RACK={options.rack} NODES=5")
+    measure(Rack(options.rack, len(up), options.image), options.minutes, options.seed, options.keep)
 
 
 if __name__ == "__main__":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -24,6 +22,8 @@ from benchmarks.venv import HOME
 from deploy.local.processes import MOST_RESTARTS, LocalNodes, labelled
 from deploy.run.environment import NodeSpec, local_spec
 from deploy.send.image import commands
+from lab.ports import free_port
+from muster.files import read_lines
 
 POLL_S = 0.005
 # What `local_spec` gives a node beyond what torchrun cannot do without: a rival gets torchrun's own defaults.
@@ -121,7 +121,7 @@ class Run:
 
     def events(self, rank: int = 0) -> list[dict[str, Any]]:
         """The events a rank of ours has written so far."""
-        return lines(self.folder / "ranks" / f"rank-{rank}.jsonl")
+        return read_lines(self.folder / "ranks" / f"rank-{rank}.jsonl")
 
     def console_lines(self) -> list[dict[str, Any]]:
         """The JSON lines a rival has printed so far, on whichever node its rank 0 came to be, by time."""
@@ -161,26 +161,11 @@ def rival(folder: Path, workers: int, module: str, arguments: Sequence[str] = ()
 
 def console_lines(folder: Path) -> list[dict[str, Any]]:
     """The JSON lines on the nodes' consoles, by time."""
-    printed = [line for log in folder.glob("logs/*.log") for line in lines(log)]
+    printed = [line for log in folder.glob("logs/*.log") for line in read_lines(log)]
     return sorted(printed, key=lambda line: float(line["t"]))
 
 
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line; anything else in it is passed over."""
-    objects = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        if line.startswith("{"):
-            try:
-                objects.append(json.loads(line))
-            except ValueError:  # torn by a kill, or not written to its end yet
-                continue
-    return objects
-
-
 def _specs(folder: Path, workers: int, arguments: Sequence[str], start: int) -> tuple[NodeSpec, ...]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    nodes = local_spec(folder, start, workers, arguments, port, cores(), platform.system()).nodes
+    nodes = local_spec(folder, start, workers, arguments, free_port(), cores(), platform.system()).nodes
     # Killed, an agent or a torchrun leaves its temporary folder behind: then it shall go with the run's.
     return tuple(replace(node, environment={**node.environment, "TMPDIR": str(folder / "logs")}) for node in nodes)

@@ -46,14 +46,14 @@ def measure(quick: bool) -> dict[str, Any]:
         os.environ["XDG_CACHE_HOME"] = str(scratch / "cache")
         try:
             _count(rack)
-            first = first_step.deploy(rack.names, folder, *_BASE)
+            first = first_step.deploy(rack.hosts, folder, *_BASE)
             sent = _counted(rack)
             say(f"first time {first:.0f} s, {sent:.1f} MB")
             again, without = [], []
             for repetition in range(3 if quick else 5):
                 _write(folder, 1 + repetition)
-                again.append(first_step.deploy(rack.names, folder, *_BASE))
-                without.append(first_step.deploy(rack.names, folder, *_BASE, "--requirements", "no"))
+                again.append(first_step.deploy(rack.hosts, folder, *_BASE))
+                without.append(first_step.deploy(rack.hosts, folder, *_BASE, "--requirements", "no"))
                 say(f"again {again[-1]:.1f} s, without packages {without[-1]:.1f} s")
         finally:
             os.environ.pop("XDG_CACHE_HOME") if before is None else os.environ.update(XDG_CACHE_HOME=before)
@@ -89,7 +89,7 @@ def _write(folder: Path, change: int) -> None:
 
 
 def _push(rack: racks.Rack) -> None:
-    command = [str(first_step.FAB), "push", "--hosts", ",".join(rack.names), "--image", first_step.BASE]
+    command = [str(first_step.FAB), "push", "--hosts", ",".join(rack.hosts), "--image", first_step.BASE]
     subprocess.run(command, cwd=HOME, check=True, capture_output=True)
 
 
@@ -100,8 +100,8 @@ def _by_hand(rack: racks.Rack, folder: Path) -> list[float]:
     """
     (folder / "Dockerfile").write_text(f"FROM {IMAGE}-base\nCOPY . /workspace\nWORKDIR /workspace\n")
     seconds = []
-    for name in rack.names:
-        rack.on(name, "docker volume ls -q | xargs -r docker volume rm")
+    for name in rack.hosts:
+        rack.on(name, "docker volume ls -q | xargs -r docker volume rm", timeout=300)
     try:
         for repetition in range(2):
             _write(folder, 100 + repetition)
@@ -110,7 +110,7 @@ def _by_hand(rack: racks.Rack, folder: Path) -> list[float]:
             build = [str(script), str(needs), f"{IMAGE}-base", first_step.BASE]
             subprocess.run(build, cwd=HOME, check=True, capture_output=True)
             subprocess.run(["docker", "build", "--quiet", "--tag", IMAGE, str(folder)], check=True, capture_output=True)
-            save_load(IMAGE, [rack.ssh(rack.names[0])])
+            save_load(IMAGE, [rack.line(rack.hosts[0])])
             seconds.append(time.monotonic() - began)
             say(f"by hand {seconds[-1]:.0f} s")
     finally:
@@ -121,7 +121,7 @@ def _by_hand(rack: racks.Rack, folder: Path) -> list[float]:
 
 
 def _count(rack: racks.Rack) -> None:
-    for container in rack.containers.values():
+    for container in map(rack.container, rack.hosts):
         rule = ["docker", "exec", container, "iptables", "-I", "INPUT", "-p", "tcp", "--dport", "22"]
         subprocess.run(rule, check=True, capture_output=True)
 
@@ -129,7 +129,7 @@ def _count(rack: racks.Rack) -> None:
 def _counted(rack: racks.Rack) -> float:
     """Megabytes that came in at the SSH ports of all hosts, headers included."""
     total = 0
-    for container in rack.containers.values():
+    for container in map(rack.container, rack.hosts):
         shown = subprocess.run(
             ["docker", "exec", container, *_COUNT], check=True, capture_output=True, text=True
         ).stdout

@@ -20,16 +20,13 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
-from benchmarks import preflight_truth
+from benchmarks import preflight_truth, score_page
 from deploy.causes.finding import FAULT
 from lab import fault, gpu_hosts, healthy, job, network, rack_faults, trial
 from lab.rack import Rack
 
 AT_ONCE, RACK_COUNTS = 2, (2, 3)
-PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
-BEGIN, END = "<!-- laboratory: begin -->\n", "<!-- laboratory: end -->\n"
 
 
 @dataclass(frozen=True)
@@ -139,7 +136,7 @@ def tried(some: Iterable[Callable[[], Trial]], at_once: int = AT_ONCE) -> list[T
 def of_laboratory(only: list[str]) -> list[Trial]:
     """Every fault of lab/faults whose truth is known, or some."""
     kinds = [kind for kind in fault.catalogue().values() if not only or kind.name in only]
-    truths = preflight_truth.known()
+    truths = fault.truths()
     known = [case for case in fault.cases(kinds) if case.id in truths]
     return tried(lambda case=case: try_fault(case, truths[case.id]["outcome"]) for case in known)
 
@@ -213,14 +210,6 @@ def section(trials: list[Trial], well: list[Trial]) -> str:
         "Not right:", "", *misses([*trials, *well]), ""])  # fmt: skip
 
 
-def write(text: str) -> None:
-    """Put the section into the page, at its end where it has none yet."""
-    page = PAGE.read_text()
-    page = page if BEGIN in page else f"{page}\n{BEGIN}{END}"
-    head, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
-
-
 def main() -> None:
     """Try what is asked for; all of the laboratory goes into the page."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -241,8 +230,8 @@ def main() -> None:
         print("\n".join([*figures(trials, []), "", *misses(trials)]))
         return
     well = tried(lambda cluster=cluster: try_healthy(cluster) for cluster in healthy.clusters())
-    write(section(trials, well))
-    print(f"wrote {PAGE.name}, load {os.getloadavg()[0]:.0f}")
+    score_page.write("laboratory", section(trials, well))
+    print(f"wrote {score_page.PAGE.name}, load {os.getloadavg()[0]:.0f}")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
+from benchmarks import score_page
 from deploy.preflight import judge
 from deploy.report import preflight_text
 from lab import job, network, trial
@@ -27,8 +27,6 @@ from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
 EACH, AT_ONCE = 50, 4
-PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-score.md"
-BEGIN, END = "<!-- drawn: begin -->\n", "<!-- drawn: end -->\n"
 # What the figures should reach, by the question; of draws that fail, or of those that train.
 REACH = (
     ("right cause or true observation first, right host, pair or network", score.RIGHT, True, "≥ 90 %"),
@@ -174,15 +172,6 @@ def show(identity: str) -> None:
     print(f"torchrun: {truth(drawn)}; mark: {score.mark(drawn.parts, truth(drawn), verdict).word}")
 
 
-def write(text: str) -> None:
-    """Put the section into the page, at its end where it has none yet."""
-    page = PAGE.read_text()
-    if BEGIN not in page:
-        page = f"{page}\n{BEGIN}{END}"
-    head, _, rest = page.partition(BEGIN)
-    PAGE.write_text(f"{head}{BEGIN}{text}{END}{rest.partition(END)[2]}")
-
-
 def main() -> None:
     """Score, look, or show."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,7 +196,7 @@ def main() -> None:
     text = section(given.seed, results, time.monotonic() - began)
     print(text)
     if given.write and not given.look:
-        write(text)
+        score_page.write("drawn", text)
     return None
 
 

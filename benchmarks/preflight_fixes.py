@@ -11,7 +11,6 @@ A script breaks hosts of the laboratory (lab/faults/), asks preflight, takes the
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 import time
@@ -26,7 +25,7 @@ from lab.drawn.draw import draw
 from lab.network import HOSTS_FILES
 
 HOME = Path(__file__).resolve().parents[1]
-PAGE, TRUTH = HOME / "lab/scores/preflight-fixes.md", HOME / "lab/truth.json"
+PAGE = HOME / "lab/scores/preflight-fixes.md"
 AT_ONCE, MOST_TIMES = 4, 3
 GREEN, RED, NONE, MISSED = "green", "not green", "no command", "no fault said"
 # The commands mended what they were for; of two faults, the other one is left, which no command on a host mends.
@@ -175,7 +174,7 @@ def main() -> None:
     only = given.only
     if lacking := network.missing():
         sys.exit(f"error: {lacking}")
-    truth = json.loads(TRUTH.read_text())
+    truth = fault.truths()
     every = [fault.case(kind, kind.counts[-1]) for kind in fault.catalogue().values()]
     every = [case for case in every if truth.get(case.id, {}).get("outcome", job.FAILS) != job.FINE]
     wanted = [case for case in every if not only or case.fault.name in only]

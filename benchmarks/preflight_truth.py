@@ -20,15 +20,9 @@ from pathlib import Path
 from lab import fault, job, network, recordings
 
 HERE = Path(__file__).resolve().parents[1]
-TRUTH = HERE / "lab/truth.json"
 COUNTS, AT_ONCE, MOST_KEPT = (2, 3, 4, 5), 2, 12_000
 HEALTHY = fault.Fault("healthy", "", lambda lab, host: None, on="first")
 _writing = threading.Lock()
-
-
-def known():
-    """What was measured before, by case."""
-    return json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
 
 
 def output(case):
@@ -51,9 +45,9 @@ def measure(case, folder, healthy_round_s=None):
 def keep(case, ran):
     """Write how a job went into truth.json, and the output of a failed one into the recordings."""
     with _writing:
-        every = known()
+        every = fault.truths()
         every[case.id] = {"outcome": ran.outcome, "codes": ran.codes, "round_s": ran.round_s, "seconds": ran.seconds}
-        TRUTH.write_text(
+        fault.TRUTH.write_text(
             "".join(["{\n", ",\n".join(f'"{id}": {json.dumps(every[id])}' for id in sorted(every)), "\n}\n"])
         )
         cases = recordings.load()
@@ -77,12 +71,12 @@ def main():
     again = asked.parse_args().again
     if lacking := network.missing():
         sys.exit(f"error: {lacking}")
-    before = known()
+    before = fault.truths()
     for case in (fault.case(HEALTHY, count) for count in COUNTS):
         if case.id not in before:
             with tempfile.TemporaryDirectory() as folder:
                 keep(case, measure(case, folder))
-    healthy = {count: known()[fault.case(HEALTHY, count).id]["round_s"] for count in COUNTS}
+    healthy = {count: fault.truths()[fault.case(HEALTHY, count).id]["round_s"] for count in COUNTS}
     every = fault.cases(fault.catalogue().values())
     wanted = [case for case in every if case.fault.name in again or (not again and case.id not in before)]
 

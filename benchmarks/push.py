@@ -40,12 +40,12 @@ def measure(quick: bool) -> dict[str, Any]:
             push(rack, folder, scratch / "layers")
             for repetition in range(repetitions):
                 change(folder)
-                before = [rack.received(name) for name in rack.names]
+                before = [_received(rack, name) for name in rack.hosts]
                 ours.append(push(rack, folder, scratch / "layers"))
-                wire += [rack.received(name) - was for name, was in zip(rack.names, before, strict=True)]
+                wire += [_received(rack, name) - was for name, was in zip(rack.hosts, before, strict=True)]
                 change(folder)
                 _build(folder)
-                rival.append(save_load(RIVAL, [rack.ssh(name) for name in rack.names]))
+                rival.append(save_load(RIVAL, [rack.line(name) for name in rack.hosts]))
                 say(f"push {repetition + 1}/{repetitions}: {ours[-1]:.2f} s, save | load {rival[-1]:.1f} s")
         finally:
             subprocess.run(["docker", "image", "rm", RIVAL], capture_output=True, check=False)
@@ -62,12 +62,17 @@ def push(rack: racks.Rack, folder: Path, layers: Path) -> float:
     """Seconds of one push to all hosts, connecting included. Raises when a host failed."""
     began = time.monotonic()
     code = FolderLook(folder, cache=layers.parent)
-    with session.open_all(rack.hosts) as opened:
+    with session.open_all(racks.inventory(rack)) as opened:
         pushed = transfer.push(
             opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)
         )
     pushed.all()
     return time.monotonic() - began
+
+
+def _received(rack: racks.Rack, name: str) -> int:
+    """Bytes that came in over a host's network, packet headers included."""
+    return int(rack.on(name, "cat", "/sys/class/net/eth0/statistics/rx_bytes"))
 
 
 def _build(folder: Path) -> None:

@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.growth import BASE, FAB, rack
-from benchmarks.venv import HOME
+from benchmarks.growth import BASE, rack
+from benchmarks.venv import FAB, HOME
 from lab.rack import Rack
 
 MOST, UP_S, ROUNDS = 4, 120.0, "3"
@@ -43,7 +43,7 @@ def cluster(rack: Rack, hosts: Sequence[str], folder: Path) -> tuple[float, str]
     used = next((row.split("workers on ")[1].split() for row in done.stdout.splitlines() if "workers on" in row), [])
     if done.returncode or len(set(used)) != len(hosts):
         return seconds, f"code {done.returncode}, used {used}: {done.stderr.strip().splitlines()[-2:]}"
-    left = [host for host in hosts if rack.root(host, "sh", "-c", _LEFT) != "0" or rack.on(host, "docker ps -aq")]
+    left = [host for host in hosts if rack.shell(host, _LEFT) != "0" or rack.on(host, "docker ps -aq")]
     return seconds, f"left on {left}" if left else ""
 
 
@@ -59,7 +59,7 @@ def prepare(rack: Rack, scratch: Path) -> None:
     program.write_text("#!/usr/bin/python3\nfrom ray.scripts.scripts import main\n\nmain()\n")
     program.chmod(0o755)
     for host in rack.hosts:
-        rack.root(host, "sh", "-c", "apt-get -qq update && apt-get -qq install -y rsync 2>&1", timeout=300)
+        rack.shell(host, "apt-get -qq update && apt-get -qq install -y rsync 2>&1", timeout=300)
         for source, target in ((f"{packages}/.", f"lib/python{version}/dist-packages"), (program, "bin/ray")):
             subprocess.run(["docker", "cp", "-q", source, f"{rack.container(host)}:/usr/local/{target}"], check=True)
     key = rack.ssh_config.with_name("id_ed25519").read_text()
@@ -113,10 +113,10 @@ def main() -> None:
     stop_like_ctrl_c()
     took, wrong, of_rival = list[float](), list[str](), list[tuple[float, int]]()
     with rack(options.up, MOST) as field, tempfile.TemporaryDirectory() as scratch:
-        up, folder = Rack(field.name, len(field.names)), Path(scratch)
+        up, folder = field.rack, Path(scratch)
         shutil.copytree(HOME / "examples/ray", folder, dirs_exist_ok=True)
         for number in range(options.count):
-            seconds, why = cluster(up, field.names[: 2 + number % 3], folder)
+            seconds, why = cluster(up, up.hosts[: 2 + number % 3], folder)
             say(f"{number + 1}: {seconds:.1f} s {why}")
             took.append(seconds)
             wrong += [why] if why else []

@@ -35,6 +35,7 @@ from typing import Any
 import psutil
 
 from benchmarks.figure import Row, result, say, stop_like_ctrl_c, table
+from benchmarks.venv import HOME
 from deploy.core.errors import DeployError
 from deploy.door import session
 from deploy.job.cluster import from_flag
@@ -50,7 +51,6 @@ UPLINK, LINK = "10mbit", "100mbit"
 # Of an Ethernet frame with TCP over IPv4.
 _HEADERS = 14 + 20 + 32
 UPLINKS = ("10mbit", "50mbit", "100mbit")
-HOME = Path(__file__).resolve().parents[1]
 # One more host: a piece of 1 MB over its link, and the making of its keys, server and connection on two cores.
 HOP_S = (1 << 20) * 8 / 100e6 + MAKING_S / 8
 # What a host does with what it gets; `sum` tells whether it ever had all. One that nobody ended may end later.
@@ -58,12 +58,17 @@ SUM = ["sh", "-c", "sum=$(sha256sum); echo $sum >>$HOME/sum; echo $sum"]
 
 
 @contextlib.contextmanager
-def field(count: int, folder: Path) -> Iterator[Lab]:
-    """A control side, the first host, and `count` hosts with OpenSSH servers, shaped as the page above says."""
+def field(count: int) -> Iterator[tuple[Lab, Path]]:
+    """A control side, the first host, and `count` hosts with OpenSSH servers, shaped as the page above says.
+
+    Beside them the folder of their homes.
+    """
     network.BURST.setdefault(UPLINK, "16kb")
-    for name in ("client", "host"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    with Lab(hosts=count + 1) as lab:
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch, Lab(hosts=count + 1) as lab:
+        folder = Path(scratch)
+        folder.chmod(0o755)
+        for name in ("client", "host"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
         lab.rate(lab.hosts[0], UPLINK, "out")
         known, settings = [], ["Host *", f"  IdentityFile {folder}/client", f"  UserKnownHostsFile {folder}/known"]
         for host in lab.hosts[1:]:
@@ -77,7 +82,7 @@ def field(count: int, folder: Path) -> Iterator[Lab]:
             known.append(f"{host.address} {(folder / 'host.pub').read_text()}")
         (folder / "known").write_text("".join(known))
         (folder / "settings").write_text("\n".join(settings) + "\n")
-        yield lab
+        yield lab, folder
 
 
 def serve(host: network.Host, folder: Path) -> None:
@@ -202,23 +207,20 @@ def go(way: str, path: Path, addresses: Sequence[str], offering: Sequence[str]) 
 
 def measure(count: int, megabytes: int, rival: bool) -> dict[str, Any]:
     """One host, `count` hosts, and a code change of a megabyte, each by the road."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        folder = Path(scratch)
-        folder.chmod(0o755)
-        with field(count, folder) as lab:
-            hosts = lab.hosts[1:]
-            size = fill(folder, megabytes * 1_000_000)
-            alone = inside(lab, folder, "road", hosts[:1])
-            say(f"one host: {alone['seconds']:.1f} s")
-            fill(folder, size)
-            with Memory(folder) as memory:
-                every = inside(lab, folder, "road", hosts)
-            say(f"{count} hosts: {every}")
-            old = inside(lab, folder, "ssh", hosts) if rival else None
-            pulled = registry(lab, folder, hosts) if rival and shutil.which("docker-registry") else None
-            fill(folder, 1_000_000)
-            change = inside(lab, folder, "send", hosts)
-            three = inside(lab, folder, "ssh", hosts[:3])
+    with field(count) as (lab, folder):
+        hosts = lab.hosts[1:]
+        size = fill(folder, megabytes * 1_000_000)
+        alone = inside(lab, folder, "road", hosts[:1])
+        say(f"one host: {alone['seconds']:.1f} s")
+        fill(folder, size)
+        with Memory(folder) as memory:
+            every = inside(lab, folder, "road", hosts)
+        say(f"{count} hosts: {every}")
+        old = inside(lab, folder, "ssh", hosts) if rival else None
+        pulled = registry(lab, folder, hosts) if rival and shutil.which("docker-registry") else None
+        fill(folder, 1_000_000)
+        change = inside(lab, folder, "send", hosts)
+        three = inside(lab, folder, "ssh", hosts[:3])
     ratio, up, carried = every["seconds"] / alone["seconds"], every["bytes"] / size, every["carried"] / size
     here, there = every["memory"] / 1e6, memory.most / 1e6
     name = f"{megabytes} MB to {count} hosts"
@@ -268,18 +270,15 @@ def registry(lab: Lab, folder: Path, hosts: Sequence[network.Host]) -> float:
 def measure_many(megabytes: int) -> dict[str, Any]:
     """From 1 to 16 hosts, and what the model says of them and of 64: the time to one, and HOP_S for each further."""
     counts, took, rows = (1, 2, 4, 8, 16), dict[int, float](), list[Row]()
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        folder = Path(scratch)
-        folder.chmod(0o755)
-        with field(max(counts), folder) as lab:
-            for count in counts:
-                fill(folder, megabytes * 1_000_000)
-                took[count] = inside(lab, folder, "road", lab.hosts[1 : count + 1])["seconds"]
-                model = took[1] + (count - 1) * HOP_S
-                off = took[count] / model - 1
-                rows.append(Row(f"{megabytes} MB to {count} hosts", f"{took[count]:.1f} s", f"the model {model:.1f} s",
-                                f"{100 * off:+.0f} %", "+-10 %", abs(off) <= 0.1))  # fmt: skip
-                say(f"{rows[-1]}")
+    with field(max(counts)) as (lab, folder):
+        for count in counts:
+            fill(folder, megabytes * 1_000_000)
+            took[count] = inside(lab, folder, "road", lab.hosts[1 : count + 1])["seconds"]
+            model = took[1] + (count - 1) * HOP_S
+            off = took[count] / model - 1
+            rows.append(Row(f"{megabytes} MB to {count} hosts", f"{took[count]:.1f} s", f"the model {model:.1f} s",
+                            f"{100 * off:+.0f} %", "+-10 %", abs(off) <= 0.1))  # fmt: skip
+            say(f"{rows[-1]}")
     for size in (megabytes, 100):
         one = took[1] * size / megabytes
         ratio = 1 + 63 * HOP_S / one
@@ -291,36 +290,30 @@ def measure_many(megabytes: int) -> dict[str, Any]:
 def measure_change(count: int) -> dict[str, Any]:
     """A megabyte to all hosts, as a push sends it, beside the two ways that it chooses from."""
     rows = []
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        folder = Path(scratch)
-        folder.chmod(0o755)
-        with field(count, folder) as lab:
-            for uplink in UPLINKS:
-                network.BURST.setdefault(uplink, "64kb")
-                lab.rate(lab.hosts[0], uplink, "out")
-                took = dict[str, list[float]]()
-                for way in ("send", "straight", "road") * 3:
-                    fill(folder, 1_000_000)
-                    took.setdefault(way, []).append(inside(lab, folder, way, lab.hosts[1:])["seconds"])
-                say(f"{uplink}: {took}")
-                send, straight, road = (sorted(took[way])[1] for way in ("send", "straight", "road"))
-                rows.append(Row(f"1 MB to {count} hosts, uplink {uplink}", f"{send:.1f} s",
-                                f"straight {straight:.1f} s, by the road {road:.1f} s", "medians of 3",
-                                "<= 1.1 x the faster", send <= 1.1 * min(straight, road)))  # fmt: skip
+    with field(count) as (lab, folder):
+        for uplink in UPLINKS:
+            network.BURST.setdefault(uplink, "64kb")
+            lab.rate(lab.hosts[0], uplink, "out")
+            took = dict[str, list[float]]()
+            for way in ("send", "straight", "road") * 3:
+                fill(folder, 1_000_000)
+                took.setdefault(way, []).append(inside(lab, folder, way, lab.hosts[1:])["seconds"])
+            say(f"{uplink}: {took}")
+            send, straight, road = (sorted(took[way])[1] for way in ("send", "straight", "road"))
+            rows.append(Row(f"1 MB to {count} hosts, uplink {uplink}", f"{send:.1f} s",
+                            f"straight {straight:.1f} s, by the road {road:.1f} s", "medians of 3",
+                            "<= 1.1 x the faster", send <= 1.1 * min(straight, road)))  # fmt: skip
     return result(rows, [])
 
 
 def measure_slow(count: int, megabytes: int) -> dict[str, Any]:
     """The others' time with a host that is 20 times slower than the uplink, beside their time without it."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        folder = Path(scratch)
-        folder.chmod(0o755)
-        with field(count, folder) as lab:
-            fill(folder, megabytes * 1_000_000)
-            without = inside(lab, folder, "road", lab.hosts[2:])
-            fill(folder, megabytes * 1_000_000)
-            lab.rate(lab.hosts[1], "500kbit")
-            others = inside(lab, folder, "but one", lab.hosts[1:])
+    with field(count) as (lab, folder):
+        fill(folder, megabytes * 1_000_000)
+        without = inside(lab, folder, "road", lab.hosts[2:])
+        fill(folder, megabytes * 1_000_000)
+        lab.rate(lab.hosts[1], "500kbit")
+        others = inside(lab, folder, "but one", lab.hosts[1:])
     ratio = others["seconds"] / without["seconds"]
     row = Row(f"{megabytes} MB to {count - 1} hosts beside a slow one", f"{others['seconds']:.1f} s", "",
               f"{ratio:.2f} x without it ({without['seconds']:.1f} s)", "<= 1.1 x", ratio <= 1.1)  # fmt: skip

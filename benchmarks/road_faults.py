@@ -19,7 +19,6 @@ import random
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -44,13 +43,10 @@ _GREETING = len("muster \n") + 32
 @contextlib.contextmanager
 def rig(count: int) -> Iterator[tuple[Lab, Path]]:
     """The hosts, and the folder of their homes."""
-    with tempfile.TemporaryDirectory(dir="/var/tmp") as scratch:
-        folder = Path(scratch)
-        folder.chmod(0o755)
-        with field(count, folder) as lab:
-            sweep(lab)
-            yield lab, folder
+    with field(count) as (lab, folder):
         sweep(lab)
+        yield lab, folder
+    sweep(lab)
 
 
 def sweep(lab: Lab) -> None:

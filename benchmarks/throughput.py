@@ -16,19 +16,19 @@ ten steps. A round is one turn of each; a ratio is the median over the rounds of
 
 from __future__ import annotations
 
+import signal
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
 from deploy.local.processes import labelled
+from gpu_check.processes import send
+from gpu_check.turns import Contender
+from muster.files import read_lines
 
 BATCH, FIRST = 96, 50
 TURN_S = 1.5
@@ -45,32 +45,6 @@ LAYOUTS = {
 # Level: on shared cores the medians of two runs of one program differ by this much.
 LEVEL = 0.95
 Round = dict[str, float]
-
-
-@dataclass
-class Contender:
-    """A run without an end; `lines` returns the step and time of each ten steps, `ranks` are its processes that train.
-
-    Only ranks are stopped: torchrun must send its keep-alives, or the nodes would take each other for dead.
-    """
-
-    run: nodes.Run
-    lines: Callable[[], list[dict[str, Any]]]
-    ranks: list[psutil.Process]
-
-    def turn(self) -> float:
-        """Let it train for TURN_S seconds; returns milliseconds a step."""
-        known = len(self.lines())
-        for rank in self.ranks:
-            rank.resume()
-        time.sleep(TURN_S)
-        for rank in self.ranks:
-            rank.suspend()
-        # The first line after the pause ends an interval that began before it.
-        inside = self.lines()[known:]
-        if len(inside) < 2:
-            raise RuntimeError(f"no ten steps in {TURN_S} s\n{self.run.last_words()}")
-        return float((inside[-1]["t"] - inside[0]["t"]) / (inside[-1]["step"] - inside[0]["step"]) * 1e3)
 
 
 def measure(quick: bool) -> dict[str, Any]:
@@ -105,7 +79,13 @@ def _rounds(scratch: Path, name: str, recipe: str, start: int, turns: int) -> It
         names = list(contenders)
         for turn in range(turns):
             first = (start + turn) % len(names)
-            yield {name: contenders[name].turn() for name in names[first:] + names[:first]}
+            yield {name: _turn(contenders[name]) for name in names[first:] + names[:first]}
+
+
+def _turn(contender: Contender) -> float:
+    if (milliseconds := contender.turn()) is None:
+        raise RuntimeError(f"no ten steps in a turn\n{contender.run.last_words()}")
+    return milliseconds
 
 
 def _start(stack: ExitStack, folder: Path, name: str, recipe: str) -> Contender:
@@ -117,15 +97,15 @@ def _start(stack: ExitStack, folder: Path, name: str, recipe: str) -> Contender:
         run = stack.enter_context(nodes.ours(folder, 1, [*arguments, *options]))
 
         def lines() -> list[dict[str, Any]]:
-            return [line for line in nodes.lines(folder / "metrics.jsonl") if "loss" in line]
+            return [line for line in read_lines(folder / "metrics.jsonl") if "loss" in line]
     else:
         run = stack.enter_context(nodes.rival(folder, 1, f"benchmarks.rivals.{RIVALS[name]}", arguments))
         lines = run.console_lines
     run.wait(lambda: (done := lines()) and done[-1]["step"] >= FIRST, 120.0, poll_s=0.1)
-    ranks = [process for process in labelled(folder) if not process.children()]
-    for rank in ranks:
-        rank.suspend()
-    return Contender(run, lines, ranks)
+    # Only ranks are stopped: torchrun must send its keep-alives, or the nodes would take each other for dead.
+    ranks = [process.pid for process in labelled(folder) if not process.children()]
+    send(ranks, signal.SIGSTOP)
+    return Contender(run, lines, ranks, TURN_S)
 
 
 def _row(name: str, layout: str, rounds: list[Round]) -> Row:

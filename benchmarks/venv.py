@@ -10,6 +10,8 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
 VENV = HOME / ".venv-bench"
+# The command of the checkout, as a user has it.
+FAB = HOME / ".venv" / "bin" / "fab"
 _PYTHON = VENV / "bin" / "python"
 # Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
 _STAMP = VENV / ".ready"

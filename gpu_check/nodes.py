@@ -6,17 +6,17 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from deploy.run.environment import RUN_DIR, STOP_ON_EOF, Placement, Rendezvous, node_environment, node_names
+from lab.ports import free_port
+from muster.files import read_lines
 from trainer.node.parent_death import die_with_parent
 
 from . import processes
@@ -150,11 +150,15 @@ class Run:
 
     def events(self, rank: int, kind: str) -> list[dict[str, Any]]:
         """Events of one kind that one rank wrote."""
-        return [line for line in lines(self.folder / "ranks" / f"rank-{rank}.jsonl") if line.get("kind") == kind]
+        return [line for line in read_lines(self.folder / "ranks" / f"rank-{rank}.jsonl") if line.get("kind") == kind]
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's metrics, without evaluations."""
-        return [line for line in lines(self.folder / "metrics.jsonl") if "loss" in line]
+        return [line for line in read_lines(self.folder / "metrics.jsonl") if "loss" in line]
+
+    def console_lines(self) -> list[dict[str, Any]]:
+        """The JSON lines that the first node has printed so far."""
+        return read_lines(self.folder / "logs" / "master.log")
 
     def seen(self) -> list[dict[str, Any]]:
         """What each rank of our scripts wrote to the run folder, by rank."""
@@ -194,30 +198,3 @@ def environment(more: Variables) -> dict[str, str]:
     if importlib.util.find_spec("tensorboardX") is None:
         others.append(str(_STANDINS))
     return {**inherited, **more, "PYTHONPATH": os.pathsep.join([str(HOME), *others])}
-
-
-def lines(path: Path) -> list[dict[str, Any]]:
-    """The JSON objects in a file, one a line; it skips anything else, such as a torn line."""
-    objects = []
-    for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
-        if line.startswith("{"):
-            with suppress(ValueError):
-                objects.append(json.loads(line))
-    return objects
-
-
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def suspend(pids: Sequence[int]) -> None:
-    """Stop processes for a while."""
-    processes.send(pids, signal.SIGSTOP)
-
-
-def resume(pids: Sequence[int]) -> None:
-    """Let them continue."""
-    processes.send(pids, signal.SIGCONT)

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from trainer.node.processes import lives
+
 # Its value is the folder of the process's check.
 LABEL = "GPU_CHECK_FOLDER"
 _POLL_S = 0.02
@@ -20,17 +22,9 @@ def labelled(name: str, value: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             environment = (folder / "environ").read_bytes()
-            if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and alive(int(folder.name)):
+            if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and lives(int(folder.name)):
                 pids.append(int(folder.name))
     return pids
-
-
-def alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

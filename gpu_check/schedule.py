@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muster.files import read_lines
+
 from . import processes
 from .checks import module
 from .child import FINDINGS, MACHINE
 from .finding import NOT_MET, Done, Finding, judge, untried
-from .nodes import HOME, lines
+from .nodes import HOME
 
 _LOOK_S = 120.0
 _POLL_S = 0.1
@@ -90,7 +92,7 @@ class Schedule:
             child.wait()
             assert child.stdout
             child.stdout.close()
-        findings = [Finding(**line) for line in lines(folder / FINDINGS)]
+        findings = [Finding(**line) for line in read_lines(folder / FINDINGS)]
         if self.interrupted:
             findings.append(untried(f"the rest of {name}", "it was interrupted"))
         elif not ended:

@@ -3,14 +3,14 @@ moods. What is compared are the medians of all turns."""
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import nodes
-from .nodes import Run
+from .processes import send
 
 TURN_S, LONGEST_TURN_S = 0.8, 6.0
 FIRST_STEP = 50
@@ -19,28 +19,32 @@ _START_S, _POLL_S = 90.0, 0.05
 
 @dataclass
 class Contender:
-    """A run that lasts until its time is over; `lines`: the time and step of every ten steps."""
+    """A run that lasts until its time is over; `lines`: the time and step of every ten steps.
 
-    run: Run
+    `pids`: what is stopped. `seconds`: of a turn.
+    """
+
+    run: Any
     lines: Callable[[], list[dict[str, Any]]]
     pids: Sequence[int] = ()
+    seconds: float = TURN_S
 
     def ready(self) -> None:
         """Wait until it is well under way, and stop it there for now."""
         self.run.wait(lambda: (lines := self.lines()) and lines[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
         # Not the agents: if somebody kills this process, they notice it, and end the stopped processes.
         self.pids = self.run.below()
-        nodes.suspend(self.pids)
+        send(self.pids, signal.SIGSTOP)
 
     def turn(self) -> float | None:
         """Let it train for a while; milliseconds a step, None if it made too few steps."""
         known, began = len(self.lines()), time.monotonic()
-        nodes.resume(self.pids)
-        time.sleep(TURN_S)
+        send(self.pids, signal.SIGCONT)
+        time.sleep(self.seconds)
         # The first line after the pause ends an interval that began before it.
         while len(inside := self.lines()[known:]) < 3 and time.monotonic() - began < LONGEST_TURN_S:
             time.sleep(_POLL_S)
-        nodes.suspend(self.pids)
+        send(self.pids, signal.SIGSTOP)
         if len(inside) < 2:
             return None
         return float((inside[-1]["t"] - inside[0]["t"]) / (inside[-1]["step"] - inside[0]["step"]) * 1e3)

@@ -12,6 +12,7 @@ real torchrun says so (truth.json).
 from __future__ import annotations
 
 import importlib
+import json
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from lab.network import Lab
 
 TORCHRUN, MUSTER = "torchrun", "muster"
 FOLDER = Path(__file__).resolve().parent / "faults"
+TRUTH = Path(__file__).with_name("truth.json")
 CATALOGUE: dict[str, Fault] = {}
 
 
@@ -121,6 +123,11 @@ def case(kind: Fault, count: int) -> Case:
 def cases(faults, counts=None):
     """Each fault on each of its numbers of hosts."""
     return [case(kind, count) for kind in faults for count in counts or kind.counts]
+
+
+def truths():
+    """What real torchrun did in each case that was measured (benchmarks/preflight_truth.py), by the case."""
+    return json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
 
 
 def laboratory(case: Case) -> Lab:

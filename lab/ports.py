@@ -9,7 +9,7 @@ import socket
 _PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
 
 
-def free_port():
+def free_port() -> int:
     """A TCP port nobody listens on just now, and that the system gives to nobody's connection in the meantime."""
     for port in random.SystemRandom().sample(range(15000 + _PROCESS, 28000, 8), 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):

@@ -55,10 +55,13 @@ class Rack:
         """The container on this machine's engine that is the host."""
         return f"muster-{self.name}-{host.removeprefix('rack-')}"
 
+    def line(self, host):
+        """The command that runs another one on a host as its user, by OpenSSH's own client."""
+        return ["ssh", "-T", "-F", str(self.ssh_config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host]
+
     def ssh(self, host, *argv, timeout=30, **more):
-        """Run a command on a host as its user, by OpenSSH's own client; gives what it did."""
-        line = ["ssh", "-T", "-F", self.ssh_config, "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", host, *argv]
-        return subprocess.run(line, capture_output=True, text=True, timeout=timeout, **more)
+        """Run a command on a host; gives what it did."""
+        return subprocess.run([*self.line(host), *argv], capture_output=True, text=True, timeout=timeout, **more)
 
     def on(self, host, *argv, timeout=30):
         """Standard output of a command on a host; fails when the command fails."""
@@ -73,6 +76,10 @@ class Rack:
         assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.returncode}: {done.stderr}"
         return done.stdout.strip()
 
+    def shell(self, host, command, timeout=60):
+        """The same of a line of a shell."""
+        return self.root(host, "sh", "-c", command, timeout=timeout)
+
     def load(self, image, copies):
         """Give every host an image of this machine's engine, past SSH, which would encrypt each of its gigabytes.
 
@@ -81,7 +88,7 @@ class Rack:
         """
         stores = {host: self.store(host) for host in self.hosts}
         with _alone(), ThreadPoolExecutor() as pool:
-            kept = _docker("volume", "ls", "--format", "{{.Name}}").split()
+            kept = docker("volume", "ls", "--format", "{{.Name}}").split()
             first = {store: host for host, store in stores.items() if f"{copies}-{store}" not in kept}
             list(pool.map(lambda store: self._load(first[store], image, f"{copies}-{store}"), first))
             list(pool.map(lambda host: self._copy(host, f"{copies}-{stores[host]}", self.container(host)), self.hosts))
@@ -92,11 +99,11 @@ class Rack:
         subprocess.run(line, stdin=save.stdout, stdout=subprocess.DEVNULL, check=True, timeout=300)
         assert save.wait() == 0
         # The label has `make rack-down ALL=1` remove what a killed test left.
-        _docker("volume", "create", "--label", "muster.rack=copies", copy)
+        docker("volume", "create", "--label", "muster.rack=copies", copy)
         try:
             self._copy(host, self.container(host), copy)
         except BaseException:
-            _docker("volume", "rm", copy)  # nobody may take a part of it for the whole
+            docker("volume", "rm", copy)  # nobody may take a part of it for the whole
             raise
 
     def _copy(self, host, source, target):
@@ -105,16 +112,16 @@ class Rack:
         What no engine ever writes to again, an image's layers, stays on the disk once: as hard links, which need both
         volumes below one mount.
         """
-        _docker("stop", self.container(host))
-        volumes = f"{_docker('info', '--format', '{{.DockerRootDir}}')}/volumes"
-        image = _docker("inspect", "--format", "{{.Image}}", self.container(host))
+        docker("stop", self.container(host))
+        volumes = f"{docker('info', '--format', '{{.DockerRootDir}}')}/volumes"
+        image = docker("inspect", "--format", "{{.Image}}", self.container(host))
         mount = ("--mount", f"type=bind,source={volumes},target=/volumes")
         done = subprocess.run(
             ["docker", "run", "--rm", *mount, image, "sh", "-ec", _COPY, "copy", source, target],
             capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, f"{source} to {target}: {done.stderr[-1000:]}"
-        _docker("start", self.container(host))
+        docker("start", self.container(host))
         waiting.until(lambda: self.is_up(host), f"{host} to be up again")
 
     def address(self, host):
@@ -149,6 +156,6 @@ def _alone():
         os.close(folder)
 
 
-def _docker(*words):
+def docker(*words):
     """Standard output of this machine's engine's client; fails when that fails."""
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.strip()

@@ -5,9 +5,10 @@
 
 A thread has its address, the causes that its discussion or its own words lead to (`unknown`: the lines do not tell),
 who failed first (empty: the lines do not tell), the basis of that label, and a part: `rules` were read while the rules
-were written, the others were collected by queries and labelled before the reader saw them, and served for one score
-each (docs/evidence/explain-score.md). Names of users, hosts and folders are replaced, and most lines left out. The last
-line of a few is the thread's title, where the text that could be had ends before it; their basis says so.
+were written (found by rule_queries.txt), the others were collected by queries (thread_queries.txt) and labelled before
+the reader saw them, and served for one score each (docs/evidence/explain-score.md). Names of users, hosts and folders
+are replaced, and most lines left out. The last line of a few is the thread's title, where the text that could be had
+ends before it; their basis says so.
 """
 
 from __future__ import annotations

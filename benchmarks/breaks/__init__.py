@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
+
+from lab.rack import Rack
 
 # What a first line must say of each cause.
 CAUSES = {
@@ -65,26 +67,9 @@ CAUSES = {
 }
 
 
-class Hosts(Protocol):
-    """The hosts of a rack, as an act takes them."""
-
-    def root(self, host: str, command: str) -> str:
-        """A command on the host as root, past SSH."""
-
-    def engine(self, *words: str) -> None:
-        """A command of the engine that the hosts run on."""
-
-    def container(self, host: str) -> str:
-        """The container that is the host."""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """All hosts."""
-
-
 SCRIPT, TRAINER = ("script",), ("trainer",)
 BOTH = (*SCRIPT, *TRAINER)
-Act = Callable[[Hosts, str, str], object]
+Act = Callable[[Rack, str, str], object]
 
 
 @dataclass(frozen=True)

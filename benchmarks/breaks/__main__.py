@@ -22,8 +22,8 @@ import random
 from collections import Counter
 
 from benchmarks.breaks import FAULTS
-from benchmarks.breaks.boxes import Boxes
-from benchmarks.breaks.trial import Rack, Trial, attempt
+from benchmarks.breaks.boxes import boxes
+from benchmarks.breaks.trial import HOSTS, Rack, Trial, attempt
 
 FILES = ("ends", "raises", "stalls", "collectives", "slow", "harmless", "together", "hosts")
 
@@ -46,7 +46,7 @@ def main() -> None:
         before = set(FAULTS)
         importlib.import_module(f"benchmarks.breaks.{file}")
         names[file] = [name for name in FAULTS if name not in before]
-    rack = Boxes(given.boxes) if given.boxes else Rack(given.rack, given.image)
+    rack = boxes(given.boxes) if given.boxes else Rack(given.rack, len(HOSTS), given.image)
     draw = random.Random(given.seed)
     counts: Counter[str] = Counter()
     print("| kind | fault | culprit | | said first | after |\n|---|---|---|---|---|---|", flush=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.breaks import BOTH, SCRIPT, TRAINER, Act, Hosts, break_host, break_rank, break_two, ends, stalls
+from benchmarks.breaks import BOTH, SCRIPT, TRAINER, Act, break_host, break_rank, break_two, ends, stalls
+from lab.rack import Rack, docker
 
 _KNOWN = (ends, stalls)
 _RUNS = "$(ls -d /home/*/.muster/runs)"
@@ -10,7 +11,7 @@ _RUNS = "$(ls -d /home/*/.muster/runs)"
 
 def as_root(command: str) -> Act:
     """A command on the culprit's host, as root; $name is the run, $run its folder there."""
-    return lambda hosts, run, host: hosts.root(host, f"name={run}; run=$(ls -d {_RUNS}/{run}); {command}")
+    return lambda rack, run, host: rack.shell(host, f"name={run}; run=$(ls -d {_RUNS}/{run}); {command}")
 
 
 def node_act(verb: str) -> Act:
@@ -21,19 +22,19 @@ def node_act(verb: str) -> Act:
 
 def power(verb: str) -> Act:
     """`docker VERB` of the container that is the host."""
-    return lambda hosts, run, host: hosts.engine(verb, hosts.container(host))
+    return lambda rack, run, host: docker(verb, rack.container(host))
 
 
 def filtered(flag: str, both_ways: bool = True, peers: int | None = 1, target: str = "DROP") -> Act:
     """Rules on the culprit's host against the next `peers` hosts (None: all); SSH comes from elsewhere."""
 
-    def act(hosts: Hosts, run: str, host: str) -> None:
-        at = hosts.names.index(host)
-        for other in [*hosts.names[at + 1 :], *hosts.names[:at]][:peers]:
-            address = hosts.root(other, "hostname -i").split()[0]
+    def act(rack: Rack, run: str, host: str) -> None:
+        at = rack.hosts.index(host)
+        for other in [*rack.hosts[at + 1 :], *rack.hosts[:at]][:peers]:
+            address = rack.shell(other, "hostname -i").split()[0]
             for chain, way in (("OUTPUT", "-d"), ("INPUT", "-s"))[: 2 if both_ways else 1]:
                 tcp = "-p tcp" if target != "DROP" else ""
-                hosts.root(host, f"iptables {flag} {chain} {way} {address} {tcp} -j {target}")
+                rack.shell(host, f"iptables {flag} {chain} {way} {address} {tcp} -j {target}")
 
     return act
 

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.breaks import FAULTS, Fault
-from benchmarks.breaks.trial import FAB, HOSTS, WAIT_LOST_S, Rack, Trial, attempt, printed
-from benchmarks.venv import HOME
+from benchmarks.breaks.trial import HOSTS, WAIT_LOST_S, Rack, Trial, attempt, printed
+from benchmarks.venv import FAB, HOME
 
 FILES = ("ends", "raises", "stalls", "collectives", "together", "hosts")
 _ENDS_S, _SETTLES_S = 14.0, 3.0
@@ -154,7 +154,7 @@ def main() -> None:
     asked.add_argument("--image", default="muster-trainer:cpu")
     asked.add_argument("--only", action="append", default=[])
     given = asked.parse_args()
-    rack, agree, right, victims = Rack(given.rack, given.image), 0, 0, 0
+    rack, agree, right, victims = Rack(given.rack, len(HOSTS), given.image), 0, 0, 0
     draws = list(enumerate(drawn(given.seed, given.skip + given.count, bool(given.rack))))[given.skip :]
     draws = [draw for draw in draws if not given.only or draw[1][1] in given.only]
     if not given.skip:

@@ -12,14 +12,15 @@ import tempfile
 import textwrap
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
+from lab import rack
 
-FAB = str(HOME / ".venv" / "bin" / "fab")
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, END_S, MENDED_S = 20, 60, 180
 _MENDS = "and its node ended it"
@@ -36,30 +37,16 @@ _QUIET = re.compile(
 _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
 
 
-class Rack:
-    """Hosts that are containers of this machine's engine. Without a name: processes of this machine."""
+@dataclass(frozen=True)
+class Rack(rack.Rack):
+    """Hosts that have an image of this name. Without a name of its own: processes of this machine."""
 
-    def __init__(self, name: str, image: str, names: tuple[str, ...] = HOSTS) -> None:
-        self.name, self.image, self.config = name, image, HOME / "rack" / f".state-{name}" / "ssh_config"
-        self.names = names
-
-    def container(self, host: str) -> str:
-        """The container that is the host."""
-        return f"muster-{self.name}-{host.removeprefix('rack-')}"
-
-    def root(self, host: str, command: str) -> str:
-        """A command on the host, as root and past SSH."""
-        line = ["docker", "exec", self.container(host), "sh", "-c", command]
-        return subprocess.run(line, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
-
-    def engine(self, *words: str) -> None:
-        """A command of the engine that the hosts run on."""
-        subprocess.run(["docker", *words], capture_output=True, timeout=60, check=True)
+    image: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
         """What `fab` gets."""
-        own = {"MUSTER_SSH_CONFIG": str(self.config)} if self.name else {}
+        own = {"MUSTER_SSH_CONFIG": str(self.ssh_config)} if self.name else {}
         return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "300", "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
 
     def command(self, fault: Fault, kind: str, run: str, folder: Path, *more: str) -> list[str]:
@@ -67,7 +54,7 @@ class Rack:
         what = ["--script", "train.py", "--folder", str(folder)]
         if kind == "trainer":
             what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
-        fab = [FAB, "--search-root", str(HOME)]
+        fab = [str(FAB), "--search-root", str(HOME)]
         if not self.name:
             return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
@@ -79,21 +66,16 @@ class Rack:
     def plant(self, run: str, rank: int, folder: Path) -> None:
         """Tell the rank that now is the time."""
         if self.name:
-            self.root(HOSTS[rank], f"touch /home/*/.muster/runs/{run}/now-{rank} || true; "
+            self.shell(HOSTS[rank], f"touch /home/*/.muster/runs/{run}/now-{rank} || true; "
                       f"for d in /home/*/.muster/runs/{run}; do touch $d/now-{rank}; done")  # fmt: skip
         else:
             (folder / "runs" / run / f"now-{rank}").touch()
 
     def up(self) -> bool:
         """Whether all hosts answer over SSH, and their engines where they have one."""
-        ssh = ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", "-o", "ConnectTimeout=3"]
-        return all(
-            subprocess.run(
-                [*ssh, host, *(("docker", "version") if self.image else ("true",))], capture_output=True
-            ).returncode
-            == 0
-            for host in self.names
-        )
+        with suppress(subprocess.TimeoutExpired):
+            return all(map(self.is_up, self.hosts))
+        return False
 
 
 @dataclass(frozen=True)
@@ -261,7 +243,7 @@ class Trial:
             end = time.time() + 60
             while not self.rack.up() and time.time() < end:
                 time.sleep(1.0)
-            down = [FAB, "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            down = [str(FAB), "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
             subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
         keep = os.environ.get("KEEP")
         for path in (folder / "runs" / self.run, HOME / "runs" / self.run):

@@ -33,6 +33,7 @@ from benchmarks.venv import HOME
 from deploy.local import machine
 from deploy.local.processes import kill, labelled
 from muster.checkpoint import store
+from muster.files import read_lines
 
 WORLD, LEAST, HUNG_S = 3, 2, 30.0
 BARE = ("benchmarks.rivals.bare", ["--steps", "1000000"])
@@ -235,7 +236,7 @@ def _gave_up(run: nodes.Run) -> bool:
 
 def _starts(folder: Path) -> int:
     """How often training has begun: our ranks' `started` events, the rival's lines."""
-    begun = [event for event in nodes.lines(folder / "ranks" / "rank-0.jsonl") if event["kind"] == "started"]
+    begun = [event for event in read_lines(folder / "ranks" / "rank-0.jsonl") if event["kind"] == "started"]
     return len(begun) + len(nodes.console_lines(folder))
 
 
@@ -250,7 +251,7 @@ def _start_rival(folder: Path, start: int) -> nodes.Run:
 def _is_readable(folder: Path) -> bool | None:
     """None when no checkpoint was written yet; else whether the newest one verifies."""
     usable, damaged = store.newest_usable(folder / "checkpoints")
-    announced = any(event["kind"] == "checkpoint" for event in nodes.lines(folder / "ranks" / "rank-0.jsonl"))
+    announced = any(event["kind"] == "checkpoint" for event in read_lines(folder / "ranks" / "rank-0.jsonl"))
     return usable is not None and not damaged if announced or usable or damaged else None
 
 

@@ -20,10 +20,10 @@ from benchmarks import nodes, racks
 from benchmarks.drills import BATCH, NEVER_S, RECIPE, Hit, first_step, hit_often, options, rows
 from benchmarks.drills.spaces import wait
 from benchmarks.figure import result
-from benchmarks.racks import Rack
-from benchmarks.venv import HOME
+from benchmarks.venv import FAB, HOME
+from lab.rack import Rack
 
-FAB, IMAGE = HOME / ".venv" / "bin" / "fab", "muster-trainer:cpu"
+IMAGE = "muster-trainer:cpu"
 # As a deploy names it on the hosts, with the folder of the script.
 ON_HOSTS = "muster-script:latest"
 LIMIT_S, SAVED = 5.0, 100
@@ -66,7 +66,7 @@ def measure_host(quick: bool) -> dict[str, Any]:
     with nodes.scratch() as scratch, racks.rack(3, "classic") as rack:
         trainer = _ours(rack, scratch, cuts, draw)
         script = _script(rack, scratch, cuts, draw)
-        theirs = [_rival(rack, rack.names[number % 3]) for number in range(1, rival_cuts + 1)]
+        theirs = [_rival(rack, rack.hosts[number % 3]) for number in range(1, rival_cuts + 1)]
     found = [
         *rows("a power cut of a host of three: Muster's trainer", trainer, cuts, theirs, LIMIT_S),
         *rows("a power cut of a host of three: a script", script, cuts, theirs, LIMIT_S),
@@ -81,7 +81,7 @@ def _ours(rack: Rack, scratch: Path, cuts: int, draw: random.Random) -> list[Hit
     words = " ".join([*options("counts.py"), "--batch", str(BATCH)])
 
     def first(name: str, since: float, world: int) -> Step | None:
-        path = f"~/.muster/runs/{run}/ranks/rank-{rack.names.index(name)}.jsonl"
+        path = f"~/.muster/runs/{run}/ranks/rank-{rack.hosts.index(name)}.jsonl"
         lines = _on(rack, name, f"tail -n 400 {path} 2>/dev/null; true").splitlines()
         t = first_step([json.loads(line) for line in lines if line.endswith("}")], since)
         return Step(t, 0, world) if t else None
@@ -100,19 +100,19 @@ def _script(rack: Rack, scratch: Path, cuts: int, draw: random.Random) -> list[H
 
 def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Steps, *words: str) -> list[Hit]:
     """One run, in which hosts drawn at random are cut one after the other, each once all three train again."""
-    hosts = ["--hosts", ",".join(rack.names), "--run", run]
+    hosts = ["--hosts", ",".join(rack.hosts), "--run", run]
     line = [FAB, "deploy", *hosts, "--image", IMAGE, "--min-nodes", "2", "--detach", *words]
     subprocess.run(line, cwd=HOME, check=True, capture_output=True)
 
     def once(_: int) -> Hit | None:
         time.sleep(draw.uniform(8.0, 12.0))
-        name = draw.choice(rack.names)
+        name = draw.choice(rack.hosts)
         hit, back = _cut_once(rack, name, first)
-        wait(lambda: all(first(each, back, 3) for each in rack.names), 120.0)
+        wait(lambda: all(first(each, back, 3) for each in rack.hosts), 120.0)
         return hit
 
     try:
-        wait(lambda: all(first(each, 0.0, 3) for each in rack.names), 120.0)
+        wait(lambda: all(first(each, 0.0, 3) for each in rack.hosts), 120.0)
         return hit_often(cuts, once, run)
     finally:
         subprocess.run([FAB, "down", *hosts], cwd=HOME, capture_output=True)
@@ -120,8 +120,8 @@ def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Step
 
 def _cut_once(rack: Rack, name: str, first: Steps) -> tuple[Hit | None, float]:
     """Cut a host, and let it boot once the others train on, no hit if they do not; and when it booted."""
-    others = [other for other in rack.names if other != name]
-    container, began = rack.containers[name], time.time()
+    others = [other for other in rack.hosts if other != name]
+    container, began = rack.container(name), time.time()
     subprocess.run(["docker", "exec", container, "iptables", "-I", "OUTPUT", "-j", "DROP"], check=True)
     subprocess.run(["docker", "kill", container], check=True, capture_output=True)
 
@@ -155,10 +155,10 @@ def _steps_in(rack: Rack, folder: str) -> Steps:
 
 def _rival(rack: Rack, cut: str) -> Hit | None:
     """The same for torchrun: None if the others have not stepped after a while."""
-    at = _on(rack, rack.names[0], "ip -4 -o addr show eth0").split()[3].partition("/")[0]
+    at = _on(rack, rack.hosts[0], "ip -4 -o addr show eth0").split()[3].partition("/")[0]
     words = "--nnodes 2:3 --nproc-per-node 1 --max-restarts 100 --rdzv-backend c10d --rdzv-id bench"
     words += f" --rdzv-endpoint {at}:29400 /rival/train.py"
-    for name in rack.names:
+    for name in rack.hosts:
         made = "mkdir -p -m 777 /tmp/rival && rm -f /tmp/rival/*"
         _on(rack, name, f"{made} && cat >/tmp/rival/train.py <<'END'\n{SCRIPT}\nEND")
         variables = "-e TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 -e GLOO_SOCKET_IFNAME=eth0"
@@ -166,15 +166,15 @@ def _rival(rack: Rack, cut: str) -> Hit | None:
         _on(rack, name, f"{start} {variables} -e MUSTER_NODE={name} --entrypoint torchrun {ON_HOSTS} {words}")
     first = _steps_in(rack, "cd /tmp/rival")
     try:
-        wait(lambda: all(first(name, 0.0, 3) for name in rack.names), 120.0)
+        wait(lambda: all(first(name, 0.0, 3) for name in rack.hosts), 120.0)
         time.sleep(8.0)
         return _cut_once(rack, cut, first)[0]
     finally:
-        for name in rack.names:
+        for name in rack.hosts:
             _on(rack, name, "docker rm -f rival; true")
 
 
 def _on(rack: Rack, name: str, command: str) -> str:
     """What a command on a host prints; nothing if the host does not answer."""
-    done = subprocess.run([*rack.ssh(name), "-o", "ConnectTimeout=5", command], capture_output=True, text=True)
+    done = subprocess.run([*rack.line(name), command], capture_output=True, text=True)
     return "" if done.returncode == 255 else done.stdout.strip()

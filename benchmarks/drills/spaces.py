@@ -23,6 +23,7 @@ from deploy.run.files.folders import with_muster
 from deploy.send.image import commands
 from lab.network import PORT, Lab, missing
 from muster.checkpoint import store
+from muster.files import read_lines
 
 HOSTS, LEAST, SEED = 5, 3, 16
 PATIENCE_S, RIVAL_S, START_S = 30.0, 40.0, 120.0
@@ -80,7 +81,7 @@ class Nodes:
             where = dict(line.split() for line in meets.read_text().splitlines()) if meets.exists() else {}
             for path in (self.folder(place) / "ranks").glob("rank-*.jsonl"):
                 at = ""
-                for event in nodes.lines(path):
+                for event in read_lines(path):
                     if event["kind"] == "started":
                         at = where.get(str(event["pid"]), "")
                     elif event["kind"] == "step":
@@ -239,7 +240,7 @@ def _rival_cut(lab: Lab, root: Path, cut: Cut) -> Hit | None:
     run = torchrun(lab, root, f"{LEAST}:{HOSTS}", "benchmarks.rivals.bare")
 
     def first(since: float) -> float | None:
-        lines = [line for place in range(HOSTS) for line in nodes.lines(run.folder(place) / "logs" / "node.log")]
+        lines = [line for place in range(HOSTS) for line in read_lines(run.folder(place) / "logs" / "node.log")]
         return min((line["t"] for line in lines if line["t"] > since and line["step"] == 1), default=None)
 
     wait(lambda: first(0.0), START_S, run)
@@ -292,7 +293,7 @@ def _disk_once(
 
 def _events(run: Nodes, place: int, kind: str) -> list[dict[str, Any]]:
     """What the rank on this host has written of one kind."""
-    return [event for event in nodes.lines(run.folder(place) / f"ranks/rank-{place}.jsonl") if event["kind"] == kind]
+    return [event for event in read_lines(run.folder(place) / f"ranks/rank-{place}.jsonl") if event["kind"] == kind]
 
 
 def _rival_disk(lab: Lab, root: Path, chance: random.Random) -> Hit | None:
@@ -302,7 +303,7 @@ def _rival_disk(lab: Lab, root: Path, chance: random.Random) -> Hit | None:
 
     def steps() -> list[int]:
         logs = [run.folder(place) / "logs" / "node.log" for place in range(DISKS)]
-        return [line["step"] for log in logs for line in nodes.lines(log)]
+        return [line["step"] for log in logs for line in read_lines(log)]
 
     wait(lambda: len(steps()) > 5, RESUME_S, run)
     time.sleep(chance.uniform(0.0, 1.0))

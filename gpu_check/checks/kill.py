@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from trainer.node.processes import lives
+
 from ..bench import Bench
 from ..finding import Finding, judge
 from ..network import Place
 from ..nodes import Run
-from ..processes import alive
 from ..weights import alike
 
 TITLE, LIMIT_S = "a rank is killed with SIGKILL", 100
@@ -35,7 +36,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         bench.say(f"rank 1 (process {victim}) is killed")
         moment = time.time()
         os.kill(victim, signal.SIGKILL)
-        back = killed.wait(lambda: later(killed, 0, "step", moment, 2), "training to go on", _START_S, restart=True)
+        back = killed.wait(lambda: step_after(killed, 0, moment, 2), "training to go on", _START_S, restart=True)
         seconds = back["t"] - moment
         backend = killed.events(0, "started")[-1]["backend"]
         yield judge(
@@ -47,7 +48,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         killed.finish(_END_S, restart=True)
         untouched.finish(_END_S)
         yield alike("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))
-    yield judge("killed: the dead rank is gone", not alive(victim), f"process {victim}", "no such process")
+    yield judge("killed: the dead rank is gone", not lives(victim), f"process {victim}", "no such process")
 
 
 def reached(run: Run, step: int) -> bool:
@@ -55,8 +56,8 @@ def reached(run: Run, step: int) -> bool:
     return any(event["step"] >= step for event in run.events(0, "checkpoint"))
 
 
-def later(run: Run, rank: int, kind: str, moment: float, attempts: int = 1) -> dict[str, Any] | None:
-    """A rank's first event of a kind since `moment`, once the rank has begun `attempts` times."""
+def step_after(run: Run, rank: int, moment: float, attempts: int) -> dict[str, Any] | None:
+    """A rank's first step since `moment`, once the rank has begun `attempts` times."""
     starts = run.events(rank, "started")
     since = max(moment, starts[-1]["t"]) if len(starts) >= attempts else float("inf")
-    return next((event for event in run.events(rank, kind) if event["t"] > since), None)
+    return next((event for event in run.events(rank, "step") if event["t"] > since), None)

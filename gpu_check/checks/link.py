@@ -10,14 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from trainer.node.ending.peer_errors import speaks_of_peers
+from trainer.node.processes import lives
 
 from .. import network
 from ..bench import Bench
 from ..finding import Finding, judge, untried
 from ..network import Place
 from ..nodes import Run
-from ..processes import alive
-from .kill import later, reached
+from .kill import reached, step_after
 
 TITLE, LIMIT_S = "a dead link, and a rank that hangs", 150
 TIMEOUT_S = 6
@@ -66,7 +66,7 @@ def _stop_a_rank(bench: Bench, run: Run) -> Iterator[Finding]:
     os.kill(victim, signal.SIGSTOP)
     yield _noticed("a rank hangs: noticed", run, moment)
     yield _dump(bench, "a rank hangs: flight recorder", "hung")
-    back = run.wait(lambda: later(run, 1, "step", moment, 2), "the hung rank to be replaced", _END_S, restart=True)
+    back = run.wait(lambda: step_after(run, 1, moment, 2), "the hung rank to be replaced", _END_S, restart=True)
     yield judge("a rank hangs: training goes on", True, f"{back['t'] - moment:.1f} s after it hung")
 
 
@@ -80,14 +80,14 @@ def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Fi
     apart.mend(1)
     mended, starts = time.time(), len(run.events(0, "started"))
     bench.say("the link is back")
-    back = run.wait(lambda: later(run, 0, "step", mended, starts + 1), "training to go on", _END_S, restart=True)
+    back = run.wait(lambda: step_after(run, 0, mended, starts + 1), "training to go on", _END_S, restart=True)
     yield judge("dead link: training goes on once it is back", True, f"{back['t'] - mended:.1f} s later")
 
 
 def _noticed(what: str, run: Run, moment: float) -> Finding:
     """When rank 0 ended, and its message about a lost peer: NCCL's watchdog writes it into the rank's own log."""
     pid = int(run.events(0, "started")[0]["pid"])
-    run.wait(lambda: not alive(pid), "rank 0 to notice", NOTICE_S)
+    run.wait(lambda: not lives(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
     line = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
     limit = time.monotonic() + _EVENT_S

@@ -14,10 +14,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from muster.files import read_lines
+
 from ..bench import Bench
 from ..finding import NOT_MET, Finding, judge, untried
 from ..network import Place
-from ..nodes import HOME, Late, Run, lines
+from ..nodes import HOME, Late, Run
 
 TITLE, LIMIT_S = "models cut over ranks", 150
 STEPS, KEPT_EVERY, KILL_AFTER, RESUMED_FROM = 20, 5, 12, 10
@@ -139,7 +141,7 @@ def _again(run: Run) -> dict[str, Any] | None:
     """The first loss after rank 0 has begun a second time."""
     starts = begun(run, 0)
     since = starts[1]["t"] if len(starts) > 1 else float("inf")
-    return next((line for line in lines(run.folder / "losses.jsonl") if line["t"] > since), None)
+    return next((line for line in read_lines(run.folder / "losses.jsonl") if line["t"] > since), None)
 
 
 def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
@@ -178,12 +180,12 @@ def apart(losses: Losses, expected: Losses) -> float:
 
 def begun(run: Run, rank: int) -> list[dict[str, Any]]:
     """Each start of a rank of our script, oldest first."""
-    return lines(run.folder / f"begun-{rank}.jsonl")
+    return read_lines(run.folder / f"begun-{rank}.jsonl")
 
 
 def noted(run: Run) -> Losses:
     """The loss of each step of our script; of a step that was repeated, the last one."""
-    return {line["step"]: line["loss"] for line in lines(run.folder / "losses.jsonl")}
+    return {line["step"]: line["loss"] for line in read_lines(run.folder / "losses.jsonl")}
 
 
 def logged(run: Run) -> Losses:

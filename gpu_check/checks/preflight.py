@@ -13,11 +13,12 @@ from deploy.preflight import judge as preflight_judge
 from deploy.preflight.probe import rehearsal, text
 from deploy.preflight.probe.conversation import examine
 from deploy.preflight.rehearsal import Scene, findings, summary
+from lab.ports import free_port
 
 from ..bench import Bench
 from ..finding import Finding, judge
 from ..network import Place
-from ..nodes import environment, free_port
+from ..nodes import environment
 
 TITLE, LIMIT_S = "preflight: its look and its rehearsal", 60
 _HOSTS = ("host-0", "host-1")

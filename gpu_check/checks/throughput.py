@@ -5,11 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any
 
 from ..bench import Bench
 from ..finding import Finding, judge, untried
-from ..nodes import RECIPES, lines
+from ..nodes import RECIPES
 from ..turns import Contender, clearly_below, in_turns, spread
 
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
@@ -51,11 +50,7 @@ def _rival(bench: Bench, stack: ExitStack, recipe: str, module: str) -> Contende
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, *_FOREVER]
     run = stack.enter_context(bench.node(f"{recipe}-{module}", arguments, module=f"benchmarks.rivals.{module}"))
-
-    def own_lines() -> list[dict[str, Any]]:
-        return lines(run.folder / "logs" / "master.log")
-
-    return Contender(run, own_lines)
+    return Contender(run, run.console_lines)
 
 
 def compared(recipe: str, name: str, ours: Sequence[float], theirs: Sequence[float]) -> Finding:

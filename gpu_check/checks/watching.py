@@ -9,7 +9,7 @@ from typing import Any
 
 from ..bench import Bench
 from ..finding import NOT_MET, Finding, judge, untried
-from ..nodes import HOME, Run, lines
+from ..nodes import HOME, Run
 from ..turns import Contender, clearly_below, in_turns, spread
 from ..weights import differences
 
@@ -74,11 +74,7 @@ def _cost(bench: Bench) -> Iterator[Finding]:
         contenders = {}
         for switch in ("0", "1"):
             run = stack.enter_context(_loop(bench, switch, 0))
-
-            def own_lines(run: Run = run) -> list[dict[str, Any]]:
-                return lines(run.folder / "logs" / "master.log")
-
-            contenders[switch] = Contender(run, own_lines)
+            contenders[switch] = Contender(run, run.console_lines)
         bench.say("watched and not, in turns")
         taken = in_turns(contenders, PAIRS)
     pairs = [plain / watched for plain, watched in zip(taken["0"], taken["1"], strict=False)]

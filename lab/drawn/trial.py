@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
 from contextlib import ExitStack
@@ -18,9 +17,9 @@ from deploy.preflight.rehearsal import Scene, findings, summary
 from lab import job, trial
 from lab.drawn import score
 from lab.drawn.draw import Draw
+from lab.fault import truths
 from lab.network import PORT
 
-TRUTH = Path(__file__).resolve().parents[1] / "truth.json"
 STEPS = Path(__file__).resolve().parent / "steps.py"
 DEADLINE_S = 50
 
@@ -89,7 +88,7 @@ def attempt(draw: Draw) -> Tried:
 
 @cache
 def _healthy(count: int) -> float:
-    return json.loads(TRUTH.read_text())[f"healthy/{count}/0"]["round_s"]
+    return truths()[f"healthy/{count}/0"]["round_s"]
 
 
 def truth(draw: Draw) -> str:

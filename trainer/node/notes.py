@@ -6,7 +6,24 @@ reader takes a note for what anybody may have written. The folder goes with the 
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import NamedTuple
+
+
+def folder_of(run_folder: Path, node: str) -> Path:
+    """The private folder of a node of a run."""
+    return run_folder / "nodes" / f".{node}"
+
+
+def folder_here() -> Path:
+    """That of the node in whose container this program runs. Ends the program where there is none."""
+    run_folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
+    folder = folder_of(Path(run_folder), node)
+    if not run_folder or not folder.is_dir():
+        sys.exit("error: no node of a run is here")
+    return folder
 
 
 class Note(NamedTuple):

@@ -1,9 +1,13 @@
-"""No process of a run outlives the one that started it: orphans would hold the GPUs and the ports."""
+"""No process of a run outlives the one that started it: orphans would hold the GPUs and the ports.
+
+Whoever goes away in order asks it to stop: MUSTER_STOP_ON_EOF=1 says that the end of its input means that.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import select
 import signal
 import sys
 
@@ -21,3 +25,11 @@ def die_with_parent(with_signal: signal.Signals, parent: int = 0) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(with_signal))
     if os.getppid() != parent:  # it ended before the kernel knew
         os.kill(os.getpid(), with_signal)
+
+
+def input_is_closed() -> bool:
+    """Whether this process is asked to stop by the end of its input."""
+    if os.environ.get("MUSTER_STOP_ON_EOF") != "1":
+        return False
+    readable, _, _ = select.select([0], [], [], 0)
+    return bool(readable) and not os.read(0, 1024)

@@ -34,11 +34,11 @@ from typing import Any
 import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import replace
-from muster.reserve import reserve_room, write_surely
+from muster.reserve import reserve_room
 
 from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
-from .. import torch_names
+from .. import notes, torch_names, variables
 from ..beside import telemetry, tie
 from ..ending import judge_below, outside, reached, script_verdict, training_alone
 from ..files import caches, work
@@ -49,6 +49,7 @@ from ..queue import claims, waits
 from ..roles import part as roles
 from . import command, handover, pods, slurm, stop_words
 from .diary import Diary
+from .final_end import FinalEnd
 from .limit import Limit
 from .node import Node
 
@@ -63,11 +64,8 @@ def main() -> int:
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
         signal.signal(number, lambda *_: None)
     try:
-        if slurm.applies(os.environ):
-            os.environ |= slurm.variables(os.environ, sys.argv[1:], Path.cwd())
-            slurm.clear(os.environ)
-        elif pods.applies(os.environ):
-            os.environ |= pods.variables(os.environ, sys.argv[1:], Path.cwd())
+        if source := next((each for each in (slurm, pods) if each.applies(os.environ)), None):
+            os.environ |= source.variables(os.environ, sys.argv[1:], Path.cwd())
             os.environ.pop(pods.KEY, None)
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
@@ -80,13 +78,12 @@ def main() -> int:
         end = FinalEnd(folder, name, os.environ)
         try:
             own = claims.own(os.environ)
-            over = tie.hold(os.environ, partial(_without_overlay, folder, name, end)) if end.code() is None else None
+            over = tie.hold(os.environ, partial(_without_overlay, name, end)) if end.code() is None else None
         except (claims.NoClaim, tie.NoOverlay) as fault:
             print(f"refused: {fault}", file=sys.stderr)
-            publish(Verdict("refused", REFUSED, _first_rank(), name, 0, f"{name}: {fault}"), folder, f"{name}-agent")
-            end.leave(REFUSED)
-            leave(REFUSED)
-            return REFUSED
+            code = end.with_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
+            leave(code)
+            return code
         code = _run(sys.argv[1:], folder, name, end, own)
         if own and end.is_final(code):
             own.leave()
@@ -96,13 +93,11 @@ def main() -> int:
     return code
 
 
-def _without_overlay(folder: Path | None, name: str, end: FinalEnd) -> None:
+def _without_overlay(name: str, end: FinalEnd) -> None:
     """End this node at once: its ranks would wait for peers that they cannot reach any more."""
     words = f"{name}: the overlay network of this run has ended on this host"
     print(f"failed: {words}", file=sys.stderr, flush=True)
-    publish(Verdict("failed", FAILED, _first_rank(), name, 0, words), folder, f"{name}-agent")
-    end.leave(FAILED)
-    os._exit(FAILED)
+    os._exit(end.with_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
 
 
 def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:
@@ -111,18 +106,16 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     try:
         secrets = handover.take(os.environ)
     except KeyboardInterrupt:
-        stopped = Verdict("stopped", STOPPED, _place(), name, 0, "stopped before its secrets came")
-        publish(stopped, folder, f"{name}-agent")
-        end.leave(STOPPED)
-        return STOPPED
+        words = "stopped before its secrets came"
+        return end.with_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
     part = None
     try:
         is_script = arguments[:1] == ["--script"]
         began = time.time()
         conflicts = _enter_work(folder if is_script else None)
-        part = roles.join(os.environ, name, folder, _first_rank())
+        part = roles.join(os.environ, name, folder, variables.first_rank())
         command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
-        own_library = script_verdict.own_library(arguments[1:]) if is_script and _place() == 0 else ""
+        own_library = script_verdict.own_library(arguments[1:]) if is_script and variables.place() == 0 else ""
         if folder:
             _tell_up(folder, name)
             waits.until_start(os.environ, own, folder, name)
@@ -134,27 +127,24 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         environment = torchrun_environment(given, name, plan)
         everyone = None if plan else all_nodes.join(environment)
     except waits.Ends as early:
-        publish(early.verdict, folder, f"{name}-agent")
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
-        end.leave(early.verdict.code)
-        return early.verdict.code
+        return end.with_verdict(early.verdict)
     except (TrainError, OSError) as fault:
-        return _refused(fault, part, folder, name, end)
+        return _refused(fault, part, name, end)
     with _private_folder(folder, name) as outcome, all_nodes.speaking(everyone, outcome):
-        per_node = int(environment.get("PET_NPROC_PER_NODE") or 1) if plan else 1
         hidden = handover.values(os.environ, secrets)
-        diary = Diary(folder, name, outcome, min_nodes.file_of(plan, name, per_node), hidden)
+        diary = Diary(folder, name, outcome, min_nodes.file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
-            diary.tell_conflicts(_first_rank(), conflicts)
+            diary.tell_conflicts(variables.first_rank(), conflicts)
         if own_library:
-            diary.tell_own_library(_first_rank(), own_library)
+            diary.tell_own_library(variables.first_rank(), own_library)
         limit = Limit(folder, name, os.environ)
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, everyone)
         node.part = part
-        with telemetry.beside(folder, name, packages=is_script and _place() == 0, hidden=hidden):
+        with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         _tell_kept(folder if is_script else None, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
@@ -162,7 +152,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
         silent = is_script and not (node.judged or node.released)
-        verdict = _verdict_on(arguments[1:], node, code, name, began) if silent else None
+        verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
         if part and not node.leaves:
             verdict = part.settle(verdict, code, node.released)
         if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
@@ -208,7 +198,7 @@ def _enter_work(folder: Path | None) -> list[str]:
 
 def _restart_words(folder: Path | None) -> list[str]:
     """The words that a script gets more wherever it starts again, if this run folder has seen a start of it."""
-    again = folder and (folder / "ranks" / f"rank-{_first_rank()}.jsonl").exists()
+    again = folder and (folder / "ranks" / f"rank-{variables.first_rank()}.jsonl").exists()
     return shlex.split(os.environ.pop(command.AGAIN, "")) if again else []
 
 
@@ -220,22 +210,23 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # else a path is one of this machine, where it stays
-        diary.tell_kept(_first_rank(), work.written(folder), outside.look(began, folder) if contained else ())
+        elsewhere = outside.look(began, folder) if contained else ()
+        diary.tell_kept(variables.first_rank(), work.written(folder), elsewhere)
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
 
 
-def _verdict_on(arguments: Sequence[str], node: Node, code: int, name: str, began: float) -> Verdict | None:
+def _verdict_on(arguments: Sequence[str], node: Node, code: int, began: float) -> Verdict | None:
     """Return how the user's script ended on this node, and at which step, or None if only another node can know."""
-    verdict = _how_ended(arguments, node, code, name)
-    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, name, began))
+    verdict = _how_ended(arguments, node, code)
+    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, node.diary.node, began))
 
 
-def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Verdict | None:
-    first = _first_rank()
+def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | None:
+    first, name = variables.first_rank(), node.diary.node
     what = script_verdict.name_of(arguments)
     if code == DONE:
-        return _verdict_on_end(what, arguments, node, first, name)
+        return _verdict_on_end(what, arguments, node)
     if code == STOPPED:
         why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
         words = stop_words.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
@@ -248,7 +239,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int, name: str) -> Ve
     if not culprit:
         # Its own ranks may have ended well, in a world of their own that others came too late for.
         well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
-        verdict = _verdict_on_end(what, arguments, node, first, name) if well else None
+        verdict = _verdict_on_end(what, arguments, node) if well else None
         return verdict if verdict and verdict.code != DONE else None
     own_library = script_verdict.own_library(arguments)
     return script_verdict.why_failed(
@@ -269,10 +260,11 @@ def _after_stop(node: Node) -> stop_words.AfterStop:
     return stop_words.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
 
 
-def _verdict_on_end(what: str, words: Sequence[str], node: Node, first: int, name: str) -> Verdict:
+def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
     """Judge a script that ended well by whether its ranks trained with the others."""
-    nodes = os.environ.get("PET_NNODES", "1")
-    why = training_alone.trained_alone(node.outcome, node.diary.lives, int(nodes) if nodes.isdecimal() else 1, words)
+    first, name = variables.first_rank(), node.diary.node
+    nodes = variables.number(os.environ, "PET_NNODES", 1)
+    why = training_alone.trained_alone(node.outcome, node.diary.lives, nodes, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
         if script_below := judge_below.not_known(node.outcome):
             unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
@@ -292,49 +284,12 @@ def _idle(what: str, node: Node) -> str:
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
 
-def _place() -> int:
-    return int(os.environ.get("PET_NODE_RANK") or "0")
-
-
-def _first_rank() -> int:
-    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    return _place() * int(ranks) if ranks.isdigit() else _place()
-
-
-class FinalEnd:
-    """What this node ended with, kept in the run folder for a container that is started again. One start's only."""
-
-    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
-        restarted_by_host = folder is not None and environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
-        self._path = folder / "nodes" / f".{name}.last" if folder and restarted_by_host else None
-        self._start = environment.get("PET_RDZV_ID", "")
-
-    def code(self) -> int | None:
-        """The exit code of this start's node, if its end was final."""
-        if self._path is None or not self._path.exists():
-            return None
-        start, _, code = self._path.read_text().rpartition(" ")
-        return int(code) if start == self._start else None
-
-    def is_final(self, code: int) -> bool:
-        """Whether the host will not start this node again after this end."""
-        return self._path is None or code == DONE or self.code() is not None
-
-    def leave(self, code: int) -> None:
-        """The end is final."""
-        if self._path is not None:
-            write_surely(partial(replace, self._path, f"{self._start} {code}"), self._path.parent / self._path.stem)
-
-
-def _refused(
-    fault: TrainError | OSError, part: roles.Part | None, folder: Path | None, name: str, end: FinalEnd
-) -> int:
+def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:
     """This node does not start: say so, to the other roles too. Returns its code."""
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
     known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
-    if folder and not isinstance(fault, OSError):
-        publish(failed(_place(), name, 0, known), folder, f"{name}-agent")
-        end.leave(known.code)
+    if not isinstance(fault, OSError):
+        end.with_verdict(failed(variables.first_rank(), name, 0, known))
     print(known.report(), file=sys.stderr, flush=True)
     if part:
         part.settle(None, known.code, False)
@@ -368,7 +323,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
             yield Path(temporary)
         return
-    folder = run_folder / "nodes" / f".{name}"
+    folder = notes.folder_of(run_folder, name)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     reserve_room(folder)
@@ -392,7 +347,7 @@ def torchrun_environment(
     made = {_DUMP_WAIT: _DUMP_WAIT_MS, **environment, "MUSTER_NODE": name}
     if plan:  # the nodes agree on who is first (min_nodes.py)
         made.pop("PET_NODE_RANK", None)
-        return made | min_nodes.variables(plan, name, int(environment.get("PET_NPROC_PER_NODE") or 1))
+        return made | min_nodes.variables(plan, name, variables.ranks(environment))
     endpoint = environment.get("PET_RDZV_ENDPOINT", "")
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made

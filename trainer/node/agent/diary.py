@@ -63,6 +63,11 @@ class Diary:
         return list(self._ends.lives.values())
 
     @property
+    def first_rank(self) -> int:
+        """The first of the node's ranks, as they are numbered now."""
+        return min((life.rank for life in self.lives), default=0)
+
+    @property
     def first_failure(self) -> float:
         """When the first of the present lives failed, in unix seconds; infinite if none has."""
         return min((life.ended for life in self.lives if life.failed), default=float("inf"))
@@ -144,14 +149,14 @@ class Diary:
         how = f"{what}{in_it} for {about['since_s']:.0f} s, and its node ended it"
         self._expected[life.pid] = how, {"cause": cause}
 
-    def tell_asked(self, first: int, grace_s: float) -> None:
-        """Tell that the ranks were asked to stop, and how long they may take; `first`: the node's first rank."""
+    def tell_asked(self, grace_s: float) -> None:
+        """Tell that the ranks were asked to stop, and how long they may take."""
         self.cut = []
-        self.event("asked", first, grace_s=grace_s)
+        self.event("asked", self.first_rank, grace_s=grace_s)
 
     def tell_put_aside(self, about: Mapping[str, Any]) -> None:
         """Tell what earlier starts wrote, and where it is kept, or why it is not."""
-        self.event("put_aside", min((life.rank for life in self.lives), default=0), **about)
+        self.event("put_aside", self.first_rank, **about)
 
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
@@ -186,8 +191,7 @@ class Diary:
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
         for life in self.lives:
             if life.code is None:
-                about = {"attempt": life.attempt, "world": life.world, "pid": life.pid, "code": code}
-                self.event("ended", life.rank, **about, how=how, **({"cause": cause} if cause else {}))
+                self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})
 
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
         """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.

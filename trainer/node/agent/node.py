@@ -23,16 +23,17 @@ from muster.stop import HAS_STOPPED, UNASKED, began
 
 from ... import with_muster
 from ...verdict import Verdict, failed, publish, read_verdict
+from .. import processes, variables
 from ..ending import training_alone
+from ..ending.rank_lives import Life
 from ..files import earlier, work
-from ..hang import stacks
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
 from ..membership.all_nodes import Everybody
 from ..membership.min_nodes import Group
-from ..parent_death import die_with_parent
+from ..parent_death import die_with_parent, input_is_closed
 from ..roles.part import Part
 from .diary import Diary
 from .limit import REASON, Limit, grace
@@ -72,8 +73,7 @@ class Node:
         )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
-        restarts = environment.get("PET_MAX_RESTARTS", "")
-        self._last_attempt = int(restarts) if restarts.isdecimal() else 0
+        self._last_attempt = variables.number(environment, "PET_MAX_RESTARTS", 0)
         # Ranks that a launcher inside has started are its own to end.
         mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
         self._mender = Mender(mends, group or everybody, group is not None)
@@ -152,10 +152,8 @@ class Node:
         stuck, links = StuckRanks(self.outcome, folder / work.WORK if folder else None), Links()
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
         before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
-        watch_input = os.environ.get("MUSTER_STOP_ON_EOF") == "1"
         while torchrun.poll() is None:
-            if watch_input and _input_closed():
-                watch_input = False
+            if input_is_closed():
                 self._ask(signal.SIGINT)
             self._tell_members()
             self.diary.keep(words)
@@ -182,7 +180,7 @@ class Node:
             if self._asked and (self.part is None or self.part.may_stop()):
                 if not asked:
                     kill_at, asked = now + self.grace, True
-                    self.diary.tell_asked(min((life.rank for life in self.diary.lives), default=0), self.grace)
+                    self.diary.tell_asked(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
@@ -190,7 +188,7 @@ class Node:
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
                     self.diary.cut = [
-                        life.rank for life in self.diary.lives if life.code is None and stacks.lives(life.pid)
+                        life.rank for life in self.diary.lives if life.code is None and processes.lives(life.pid)
                     ]
                 self._killed = True
                 torchrun.kill()
@@ -199,19 +197,19 @@ class Node:
 
     def _give_up(self, of: training_alone.Alone) -> None:
         """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
-        first = min((life.rank for life in self.diary.lives), default=0)
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
-        verdict = failed(first, self.diary.node, 0, fault, "trained-alone")
-        publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+        self._end_run(fault, "trained-alone")
+
+    def _end_run(self, fault: TrainError, cause: str, life: Life | None = None) -> None:
+        """Leave the verdict that this fault ends the run, found by this node; `life`: of the rank whose fault it is."""
+        rank, who = (life.rank, str(life.local_rank)) if life else (self.diary.first_rank, "agent")
+        verdict = failed(rank, self.diary.node, 0, fault, cause)
+        publish(verdict, self.diary.run_folder, f"{self.diary.node}-{who}", self.outcome)
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
         if (why := part.look(self.diary.lives, self.diary.died)) and not self._verdicts():
-            fault = TrainError(why, f"logs/{self.diary.node}.log has what it printed")
-            verdict = failed(
-                min((life.rank for life in self.diary.lives), default=0), self.diary.node, 0, fault, "not-ready"
-            )
-            publish(verdict, self.diary.run_folder, f"{self.diary.node}-agent", self.outcome)
+            self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
         if not (self.released or self._asked or self._verdicts()) and part.over and part.may_stop():
             self.released = self.diary.released = True
@@ -264,8 +262,7 @@ class Node:
                     f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
                     f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
                 )
-                verdict = failed(life.rank, self.diary.node, 0, why, "left-early")
-                publish(verdict, self.diary.run_folder, f"{self.diary.node}-{life.local_rank}", self.outcome)
+                self._end_run(why, "left-early", life)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it, and signal all
@@ -299,9 +296,12 @@ class Node:
         return texts
 
     def _living(self) -> list[int]:
-        """The processes of ranks that may have something to save."""
+        """The processes of ranks that may have something to save.
+
+        One that has just ended counts until torchrun has looked: asked to end before, it would not note how.
+        """
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
-        return sorted(filter(stacks.lives, self._listening() | started))
+        return sorted(filter(processes.exists, self._listening() | started))
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
         """Whom a signal for the script is sent to; a negative number is a whole group of processes.
@@ -313,7 +313,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.processes(self.outcome) if stacks.lives(process)]
+        trains = [process for process in training_alone.processes(self.outcome) if processes.lives(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:
@@ -373,8 +373,3 @@ def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
         select.select([handle], [], [], seconds)
     finally:
         os.close(handle)
-
-
-def _input_closed() -> bool:
-    readable, _, _ = select.select([0], [], [], 0)
-    return bool(readable) and not os.read(0, 1024)

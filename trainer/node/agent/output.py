@@ -21,6 +21,7 @@ from pathlib import Path
 from ...run_dir import in_run
 from ..launch import rank_pipe
 from ..rank.mask import Mask
+from ..variables import number
 from .console import LINE_WEIGHT, Console
 
 # The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
@@ -54,8 +55,7 @@ class Output:
         count = environment.get("PET_NPROC_PER_NODE", "1")
         ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
         first = environment.get("MUSTER_FIRST_RANK_FILE", "")
-        limit = environment.get("MUSTER_LOG_LIMIT", "")
-        most = int(limit) if limit.isdecimal() else LOG_MOST
+        most = number(environment, "MUSTER_LOG_LIMIT", LOG_MOST)
         self._console = Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()

@@ -16,6 +16,7 @@ from typing import Any
 from muster.errors import TrainError
 
 from ..membership import meeting
+from ..variables import number
 from . import slurm
 
 _PORT = "29500"
@@ -35,7 +36,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
     Raises TrainError for a name without address, and for roles that are not as `muster export` writes them.
     """
-    nodes, place = slurm.number(given, "PET_NNODES", 1), slurm.number(given, "PET_NODE_RANK", 0)
+    nodes, place = number(given, "PET_NNODES", 1), number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
     made = slurm.of_a_node(given, arguments, slurm.ranks_of(given))
     made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
@@ -48,7 +49,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:
     """What a pod of a role is among all roles."""
-    index = slurm.number(given, "MUSTER_ROLE_INDEX", 0)
+    index = number(given, "MUSTER_ROLE_INDEX", 0)
     try:
         plan: dict[str, Any] = json.loads(given[ROLES])
         nodes = next(row["nodes"] for row in plan["roles"] if row["name"] == given["MUSTER_ROLE"])

@@ -17,6 +17,7 @@ from pathlib import Path
 from muster.errors import Refused
 
 from ..membership import meeting
+from ..variables import number
 
 _PATIENCE_SECONDS = 20.0
 # Below the ports that a system gives to connections: each step of each job, and each start of it, has its own.
@@ -170,12 +171,6 @@ def ranks_of(given: Mapping[str, str]) -> int:
     lists: Sequence[str] = [given.get(name, "") for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")]
     listed = next((len(text.split(",")) for text in lists if re.match(r"\w", text)), 0)
     return max(1, number(given, "SLURM_GPUS_ON_NODE", listed))
-
-
-def number(given: Mapping[str, str], name: str, otherwise: int) -> int:
-    """A variable as a number; what is none is taken for one that is not there."""
-    text = given.get(name, "")
-    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else otherwise
 
 
 def _is_loopback(address: str) -> bool:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from muster.files import is_number, object_of, read_object
+from muster.files import is_number, read_object
 
 from ... import NODE
+from ..ending.reached import newest
 
 START_LIMIT_S = 120.0
 PROGRESS_LIMIT_S = 300.0
-_TAIL_BYTES = 65536
 
 
 def main() -> int:
@@ -64,17 +66,12 @@ def _agent_of(folder: Path, host: str) -> tuple[float, str] | None:
 
 def _last_words(folder: Path, node: str) -> list[float]:
     """When each rank of `node` last wrote an event, in unix seconds."""
-    times = []
-    for path in folder.glob("ranks/rank-*.jsonl"):
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL_BYTES))
-            lines = file.read().splitlines()
-        for line in reversed(lines):
-            event = object_of(line)  # empty where we cut its front, or a kill cut its end
-            if event.get("node") == node and is_number(event.get("t")):
-                times.append(float(event["t"]))
-                break
-    return times
+
+    def is_of(event: Mapping[str, Any]) -> bool:
+        return event.get("node") == node and is_number(event.get("t"))
+
+    last = (next((each for each in newest(path) if is_of(each)), None) for path in folder.glob("ranks/rank-*.jsonl"))
+    return [float(event["t"]) for event in last if event]
 
 
 if __name__ == "__main__":

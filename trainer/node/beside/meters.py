@@ -7,10 +7,11 @@ machine's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from .. import cgroups
 
 MOST_INTERFACES = 16
 # The files of the two cgroup versions: the use, and the limit.
@@ -48,20 +49,12 @@ class Meters:
 
     def _own_memory(self) -> tuple[Path, Path] | None:
         """The files with the bytes that this node's own cgroup uses and may use; None without a limit."""
-        for folder in self._cgroups():
+        for folder in cgroups.of("self", "memory", self._root):
             for use, limit in _MEMORY_FILES:
                 with suppress(OSError, ValueError):
                     if 0 < int((folder / limit).read_text()) < self._memory_total:
                         return folder / use, folder / limit
         return None
-
-    def _cgroups(self) -> Iterator[Path]:
-        """Where this process's cgroup may be: by its path, or (in a container) at the top."""
-        for line in _text(self._root / "proc/self/cgroup").splitlines():
-            _, kinds, path = line.split(":", 2)
-            if not kinds or "memory" in kinds.split(","):
-                base = self._root / "sys/fs/cgroup" / ("memory" if kinds else "")
-                yield from (base / path.lstrip("/"), base)
 
     def _memory_use(self) -> dict[str, int]:
         if self._memory is None:

@@ -23,10 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
-from muster.files import parse, read
 
 from ...run_dir import RankFolder
-from ..agent import handover, limit
+from ...verdict import read_verdict
+from ..agent import final_end, handover, limit
 from ..files import work
 from ..membership import alive, peers
 from ..rank.mask import Mask
@@ -59,7 +59,8 @@ class Witness:
     def wait(self) -> None:
         """Wait until the nodes of this run folder have ended and do not come back."""
         codes = [self._wait_one(name) for name in self.plan["nodes"]]
-        verdicts = [verdict for path in sorted((self.folder / "outcome").glob("[!.]*.json")) for verdict in _read(path)]
+        paths = sorted((self.folder / "outcome").glob("[!.]*.json"))
+        verdicts = [verdict.row() for path in paths if (verdict := read_verdict(path))]
         reached = any(limit.was_reached(self.folder, name, self.plan["start"]) for name in self.plan["nodes"])
         self.end = {"verdicts": verdicts, "limit": reached, "codes": codes}
 
@@ -78,10 +79,7 @@ class Witness:
         """Whether the host may start a node again that has ended: it has restarts left, and its end was not final."""
         if not self.plan["restarts"] or time.monotonic() - away > _AWAY_S:
             return False
-        with suppress(OSError):
-            final, _, _ = (self.folder / "nodes" / f".{name}.last").read_text().rpartition(" ")
-            return final != str(self.plan["start"])
-        return True
+        return final_end.code_of(self.folder, name, str(self.plan["start"])) is None
 
 
 def main() -> int:
@@ -253,13 +251,6 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Follow no redirect: the answer counts as an error."""
-
-
-def _read(path: Path) -> list[dict[str, Any]]:
-    with suppress(OSError, ValueError):
-        value = parse(read(path))
-        return list(_checked({"verdicts": [value]})["verdicts"])
-    return []
 
 
 def _since(verdict: Mapping[str, Any]) -> float:

@@ -10,17 +10,17 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
-import json
 import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from muster.files import Lines
+from muster.files import Lines, object_of
 
 from ..files import work
 from ..rank.mask import Mask
@@ -39,6 +39,7 @@ _EVENTS, _CSV, _STATE, _LINES = "events.out.tfevents.", "metrics.csv", "trainer_
 _CHECKPOINT = re.compile(rf"checkpoint-\d+/(?={_STATE}$)")
 
 Values = dict[str, dict[int, float]]
+Read = Callable[[BinaryIO, int], tuple[list[event_file.Point], int]]
 
 
 class Scalars:
@@ -95,9 +96,10 @@ class Scalars:
             if self._stamps.get(path) == stamp:
                 return False
             if Path(path).name.startswith(_EVENTS):
-                more = not self._is_copy(path) and self._read_events(path, file, status.st_size)
+                read = partial(event_file.read, size=status.st_size, most=_MOST_RECORDS)
+                more = not self._is_copy(path) and self._read_on(path, file, status.st_size, read)
             elif path.endswith(_LINES):
-                more = self._read_lines(path, file, status.st_size)
+                more = line_file.is_ours(file) and self._read_on(path, file, status.st_size, line_file.read)
             else:
                 more = False
                 if status.st_size <= _MOST_TEXT:
@@ -105,20 +107,11 @@ class Scalars:
             self._stamps[path] = (-1, 0) if more else stamp
             return more
 
-    def _read_events(self, path: str, file: BinaryIO, size: int) -> bool:
+    def _read_on(self, path: str, file: BinaryIO, size: int, read: Read) -> bool:
+        """Read a growing file on from where the last look came to; whether there may be more."""
         offset = self._offsets.get(path, 0)
         begin = offset if offset <= size else 0
-        points, end = event_file.read(file, begin, size, _MOST_RECORDS)
-        self._offsets[path] = end
-        self._tell(path, points)
-        return begin < end < size
-
-    def _read_lines(self, path: str, file: BinaryIO, size: int) -> bool:
-        offset = self._offsets.get(path, 0)
-        begin = offset if offset <= size else 0
-        if not begin and not line_file.is_ours(file):
-            return False
-        points, end = line_file.read(file, begin)
+        points, end = read(file, begin)
         self._offsets[path] = end
         self._tell(path, points)
         return begin < end < size
@@ -192,16 +185,14 @@ def of_csv(text: str) -> Values:
 def of_trainer_state(text: str) -> Values:
     """The log history of a Hugging Face Trainer."""
     values: Values = {}
-    with suppress(ValueError, RecursionError):
-        state = json.loads(text)
-        history = state.get("log_history") if isinstance(state, dict) else None
-        for entry in history if isinstance(history, list) else ():
-            step = entry.get("step") if isinstance(entry, dict) else None
-            if isinstance(step, int):
-                for tag, value in entry.items():
-                    if isinstance(value, int | float) and not isinstance(value, bool):
-                        with suppress(OverflowError):
-                            values.setdefault(tag, {})[step] = float(value)
+    history = object_of(text).get("log_history")
+    for entry in history if isinstance(history, list) else ():
+        step = entry.get("step") if isinstance(entry, dict) else None
+        if isinstance(step, int):
+            for tag, value in entry.items():
+                if isinstance(value, int | float) and not isinstance(value, bool):
+                    with suppress(OverflowError):
+                        values.setdefault(tag, {})[step] = float(value)
     return values
 
 

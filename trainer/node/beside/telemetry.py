@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from muster.files import Lines, replace
 
 from ... import NODE, with_muster
+from .. import processes
 from ..agent import handover
 from ..parent_death import die_with_parent
 from .meters import Meters
@@ -95,7 +96,7 @@ class Wakes:
 
     def look(self, now: float) -> dict[str, str]:
         """The field `halted` of a line, where one is stopped at a second look."""
-        stopped = {pid: name for pid, name in self._processes().items() if state_of(pid) == "T"}
+        stopped = {pid: name for pid, name in self._processes().items() if processes.state_of(pid) == "T"}
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
         for pid in [pid for pid, since in self._since.items() if now - since >= WOKEN_S]:
             with suppress(OSError):
@@ -105,20 +106,8 @@ class Wakes:
         return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
 
     def _processes(self) -> dict[int, str]:
-        children: list[int] = []
-        with suppress(OSError, ValueError):
-            children = [
-                int(pid) for pid in Path(f"/proc/{self._agent}/task/{self._agent}/children").read_text().split()
-            ]
-        own = {pid: "its torchrun" for pid in children if pid != os.getpid()}
+        own = {pid: "its torchrun" for pid in processes.children(self._agent) if pid != os.getpid()}
         return {self._agent: "its agent", **own}
-
-
-def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does; empty where there is none."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
 
 
 def _ends_within(seconds: float) -> bool:

@@ -14,30 +14,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from muster.errors import FAILED
-
 from ...run_dir import in_run
+from .. import processes
 from ..files import work
 from ..hang import stacks, stuck_ranks
+from ..notes import folder_here
 from .rank_lives import Ends, Life
 
 _FRAMES = 40
 
 
 def main() -> int:
-    """Print the ranks of the node that MUSTER_RUN_DIR and MUSTER_NODE name; 1 where there is none."""
-    folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
-    outcome = Path(folder) / "nodes" / f".{node}"
-    if not folder or not outcome.is_dir():
-        print("error: no node of a run is here", file=sys.stderr)
-        return FAILED
+    """Print the ranks of the node in whose container this runs."""
+    outcome = folder_here()
+    run_folder, node = outcome.parents[1], os.environ["MUSTER_NODE"]
     ends = Ends(outcome)
     ends.read()
     started = _started_by_command(outcome) if len(ends.lives) == 1 else {}
     for life in ends.lives.values():
         looked_at = started or {in_run(life.rank): stacks.newest(outcome, life.local_rank)}
         for rank, file in sorted(looked_at.items()):
-            print(json.dumps({"rank": rank, "node": node, **_about(life, file, Path(folder))}))
+            print(json.dumps({"rank": rank, "node": node, **_about(life, file, run_folder)}))
     return 0
 
 
@@ -64,7 +61,7 @@ def _started_by_command(outcome: Path) -> dict[int, Path]:
     for path in outcome.glob("*.stacks"):
         with suppress(OSError):
             look = next(reversed(stacks.read(path)), None)
-            if look and look.rank is not None and stacks.lives(look.pid):
+            if look and look.rank is not None and processes.lives(look.pid):
                 files[look.rank] = path
     return files
 

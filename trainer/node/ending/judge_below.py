@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED
-from muster.files import is_number, parse
+from muster.files import is_number, object_of
 from muster.stop import UNASKED
 
+from .. import processes
 from ..launch import rank_pipe
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
@@ -189,7 +190,7 @@ def _end_of(
     # Its code is known, or others have ended it on purpose.
     if known.pid == pid or first.get("managed") or on_purpose:
         return known
-    if own_world.lives(known.pid):
+    if processes.lives(known.pid):
         return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
         return known
@@ -207,11 +208,11 @@ def _fault(end: Mapping[str, Any]) -> str:
 
 def _end(path: Path) -> dict[str, Any] | None:
     """What a process left, its `code` among it: None where the byte for that is missing. None if it left nothing."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         with path.open("rb") as file:
             line, _, code = file.read(_MOST_BYTES).partition(b"\n")
-        row = parse(line)
-        if isinstance(row, dict) and is_number(row.get("t")):
+        row = object_of(line)
+        if is_number(row.get("t")):
             words = {
                 name: " ".join(str(row.get(name) or "").split()) for name in ("process", "script", "error", "thread")
             }
@@ -227,20 +228,19 @@ def _strings(value: object) -> tuple[str, ...]:
 
 def _left_behind(life: str, pid: int) -> str:
     """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
-    mine = f"{rank_pipe.LIFE}={life}".encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError, ValueError):
-            if mine not in (folder / "environ").read_bytes().split(b"\0") or folder.name == str(pid):
-                continue
-            program, *words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-            script = next((word for word in words if word.endswith(".py")), "")
-            if script and "python" in Path(program).name and own_world.lives(int(folder.name)):
-                return Path(script).name
+    mine = f"{rank_pipe.LIFE}={life}"
+    for each in processes.all_stats().keys() - {pid}:
+        with suppress(OSError):
+            if mine in processes.texts(each, "environ"):
+                program, *words = processes.texts(each, "cmdline")
+                script = next((word for word in words if word.endswith(".py")), "")
+                if script and "python" in Path(program).name and processes.lives(each):
+                    return Path(script).name
     return ""
 
 
 class Judged:
-    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts.
+    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts: its own without an agent.
 
     `noted`: the code for the agent, which is another one in an orderly stop: there torchrun hears that all is well, as
     it would end the other ranks, which may still save, or start them again. `stops`: whether it may stop in this way.
@@ -248,17 +248,15 @@ class Judged:
     """
 
     returncode: int | None = None
-    noted: int | None = None
+    noted: int = DONE
     crash: Crash | None = None
 
-    def __init__(self, process: Any, outcome: Path, environment: Mapping[str, str], stops: bool = True) -> None:
-        self._stops = stops
-        self._process, self._outcome, self._environment = process, outcome, environment
+    def __init__(self, process: Any, environment: Mapping[str, str], stops: bool = True) -> None:
+        self._process, self._environment, self._stops, self.pid = process, environment, stops, process.pid
+        outcome = environment.get("MUSTER_OUTCOME_DIR")
+        self._outcome = Path(outcome) if outcome else None
         self._memory, self._program = Memory(), bool(environment.get("MUSTER_LAUNCHER_RANKS"))
-        self._unseen = Unseen(outcome, environment, process.pid) if self._program else None
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._process, name)
+        self._unseen = Unseen(self._outcome, environment, self.pid) if self._outcome and self._program else None
 
     def poll(self) -> int | None:
         """The exit code as Popen has it; FAILED instead of 0 where somebody who trained below it has failed."""
@@ -266,24 +264,18 @@ class Judged:
             self.returncode = self._process.poll()
             if self.returncode is None and self._unseen:
                 self._unseen.look()
-            unasked = (self._outcome / UNASKED).exists()
-            if self.returncode == DONE and unasked:
+            unasked = self._outcome is None or (self._outcome / UNASKED).exists()
+            if self.returncode == DONE and unasked and self._outcome:
                 with suppress(OSError, ValueError):
-                    self._judge()
-            self.noted = self.returncode
+                    self._judge(self._outcome)
+            self.noted = self.returncode or DONE
             if self.returncode and self._stops and not unasked:
                 self.returncode = DONE
         return self.returncode
 
-    def _judge(self) -> None:
+    def _judge(self, outcome: Path) -> None:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:
             self._unseen.settle()
-        if crash := judge(self._outcome, given[rank_pipe.LIFE], self._process.pid, oom, self._program):
+        if crash := judge(outcome, given[rank_pipe.LIFE], self.pid, oom, self._program):
             self.crash, self.returncode = crash, FAILED
-
-
-def judged(process: Any, environment: Mapping[str, str], stops: bool = True) -> Any:
-    """The rank that started with `environment`, with the code that counts; as it is where no agent reads of it."""
-    outcome = environment.get("MUSTER_OUTCOME_DIR")
-    return Judged(process, Path(outcome), environment, stops) if outcome else process

@@ -17,6 +17,8 @@ from typing import Any
 
 from muster.files import read
 
+from .. import processes
+
 _MOST_BYTES, _SHOWN = 1 << 18, 110
 # What launchers call the nodes, and where these meet; each is written with dashes here.
 _OPTIONS = (
@@ -88,14 +90,14 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         note.get("given", ""),
     )
     begun = note.get("t", now)
-    if meets in ("", given) or others < 2 or not lives(note.get("pid", 0)):
+    if meets in ("", given) or others < 2 or not processes.lives(note.get("pid", 0)):
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False
     is_of_run = "launch" in note or note.get("as_run") is True
     nobody = is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given))
     # A launcher that has started its ranks has met the others, or is the first of them.
-    met = "launch" in note and _has_children(note["pid"])
+    met = "launch" in note and bool(processes.children(note["pid"]))
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
 
@@ -129,21 +131,6 @@ def is_astray(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     addresses += [of_url or of_option for each in words for of_url, of_option in _ADDRESS.findall(each)]
     addresses += [words[at + 1] for at, word in enumerate(words[:-1]) if _ADDRESS_OPTION.fullmatch(word)]
     return all(is_local(address if ":" in address else f"{address}:") for address in addresses)
-
-
-def lives(pid: int) -> bool:
-    """Whether a process has not ended yet; one that only waits for its parent has."""
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    return False
-
-
-def _has_children(pid: int) -> bool:
-    """Whether a process has children; True where the kernel does not say."""
-    try:
-        return any(each.read_text().strip() for each in Path(f"/proc/{pid}/task").glob("*/children"))
-    except OSError:
-        return True
 
 
 def _strings(value: object) -> list[str]:

@@ -17,11 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.files import is_number, parse
+from muster.files import is_number, object_of
 from muster.reserve import write_surely
 
+from .. import cgroups
+
 _NAME = "ends.jsonl"
-_CGROUP = Path("/sys/fs/cgroup")
+# Where the kernel counts in version 2 of cgroups, and 1.
+_COUNTERS = ("memory.events", "memory.oom_control")
 
 
 @dataclass(frozen=True)
@@ -97,15 +100,15 @@ class Ends:
         news = []
         for line in self._lines():
             with suppress(ValueError, KeyError, TypeError):  # the script may write there as well
-                life = self._life(parse(line))
+                life = self._life(object_of(line))
                 self.lives[life.local_rank] = life
                 news.append(life)
         return news
 
-    def _life(self, row: Any) -> Life:
-        """The life that a note tells of. Raises ValueError, KeyError or TypeError for a line that is no note."""
-        words = row.pop("crash", None) if isinstance(row, dict) else None
-        if not isinstance(row, dict) or not all(map(is_number, row.values())):
+    def _life(self, row: dict[str, Any]) -> Life:
+        """The life that a note tells of. Raises ValueError, KeyError or TypeError for what is no note."""
+        words = row.pop("crash", None)
+        if not all(map(is_number, row.values())):
             raise ValueError("a note has numbers alone, but for a crash")
         local_rank, t = int(row["local_rank"]), float(row["t"])
         if "code" in row:
@@ -129,8 +132,8 @@ class Ends:
 class Memory:
     """Whether the kernel killed processes of this container, or of this process's group, because memory ran out."""
 
-    def __init__(self, root: Path = _CGROUP, own: Path = Path("/proc/self/cgroup")) -> None:
-        self._files = _counters(root, own)
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._files = [folder / name for folder in cgroups.of("self", "memory", root) for name in _COUNTERS]
         self._before, self._met_before = self._counts()
 
     def killed(self) -> bool | None:
@@ -154,21 +157,6 @@ class Memory:
                     met = int(path.with_name("memory.failcnt").read_text())
                 return int(fields["oom_kill"]), met
         return None, 0
-
-
-def _counters(root: Path, own: Path) -> list[Path]:
-    """The files that may have the count: of cgroup version 2, then 1; in a container, its group is the root."""
-    counters = []
-    with suppress(OSError):
-        for line in own.read_text().splitlines():
-            number, kinds, path = line.split(":", 2)
-            below = path.lstrip("/")
-            if number == "0":
-                counters += [root / below / "memory.events", root / "memory.events"]
-            elif "memory" in kinds.split(","):
-                places = (root / "memory" / below, root / "memory")
-                counters += [place / "memory.oom_control" for place in places]
-    return counters
 
 
 def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:

@@ -19,11 +19,12 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .. import processes
 from ..launch import rank_pipe
 from ..rank import worlds
 from . import own_world, training_alone
@@ -47,7 +48,7 @@ class Unseen:
     def __init__(self, outcome: Path, environment: Mapping[str, str], pid: int) -> None:
         self._outcome, self._pid, self._next = outcome, pid, 0.0
         self._life, self._nodes = environment[rank_pipe.LIFE], int(environment.get("WORLD_SIZE", "1"))
-        self._slot = dict(zip(("rank", "attempt"), map(int, self._life.split("-")), strict=False))
+        self._slot = worlds.slot(environment)
         self._known, self._watched = set[int](), dict[int, threading.Thread]()
 
     def look(self) -> None:
@@ -55,37 +56,39 @@ class Unseen:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_SECONDS
             # A loop of a shell may start hundreds, one after another: those that ended leave room.
-            self._known = set(filter(own_world.lives, self._known))
+            self._known = set(filter(processes.lives, self._known))
             self._watched = {pid: watch for pid, watch in self._watched.items() if watch.is_alive()}
             self._look()
 
     def settle(self) -> None:
         """Wait until it is noted how those have ended that have."""
         for pid, thread in self._watched.items():
-            if not own_world.lives(pid):
+            if not processes.lives(pid):
                 thread.join(_SETTLE_SECONDS)
 
     def _look(self) -> None:
         """Walk down from the rank. Without recursion, and not for ever: a script decides how many there are."""
-        below = deque((pid, True) for pid in _children(self._pid))
+        below = deque((pid, True) for pid in processes.children(self._pid))
         for _ in range(_MOST_LOOKED):
             if not below:
                 return
             pid, is_top = below.popleft()
             with suppress(OSError, ValueError, RuntimeError):  # it is gone; no thread can be started
-                below.extend((child, is_below) for is_below in self._look_at(pid, is_top) for child in _children(pid))
+                below.extend(
+                    (child, is_below) for is_below in self._look_at(pid, is_top) for child in processes.children(pid)
+                )
 
     def _look_at(self, pid: int, is_top: bool) -> list[bool]:
         """Note a process that is new. Gives whether those below it are the topmost ones; nothing: leave them."""
-        words = _texts(pid, "cmdline")
+        words = processes.texts(pid, "cmdline")
         if not _has_torch(pid, words):
             return [is_top]
-        variables = dict(each.partition("=")[::2] for each in _texts(pid, "environ"))
+        variables = dict(each.partition("=")[::2] for each in processes.texts(pid, "environ"))
         seen = notes_itself(words, variables)
         if pid not in self._known and len(self._watched) < _MOST_WATCHED:
             self._known.add(pid)
             if seen:
-                self._hold(pid, "", worlds.command_of(pid)["shell"], _script(words))
+                self._hold(pid, "", worlds.command_of(pid)["shell"], worlds.program_of(words))
             else:
                 self._note_new(pid, words, variables, is_top)
         return [False] if self._nodes > 1 and not seen else []  # whether several are at work
@@ -98,8 +101,8 @@ class Unseen:
             if world:
                 self._note(pid=pid, **about, **world)
             return
-        self._note(pid=pid, **about, **world, process=name, script=_script(words), outside=True)
-        self._hold(pid, name, about["shell"], _script(words))
+        self._note(pid=pid, **about, **world, process=name, script=worlds.program_of(words), outside=True)
+        self._hold(pid, name, about["shell"], worlds.program_of(words))
 
     def _hold(self, pid: int, name: str, shell: list[str], script: str) -> None:
         """Have its end noted: that of `name`, or, of a process that does so itself, a kill."""
@@ -157,27 +160,9 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     return on_path and "MUSTER_OUTCOME_DIR" in variables and not switched_off
 
 
-def _children(pid: int) -> Iterator[int]:
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):
-            yield from map(int, path.read_text().split())
-
-
-def _texts(pid: int, name: str) -> list[str]:
-    return Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
-
-
 def _has_torch(pid: int, words: Sequence[str]) -> bool:
     is_python = "python" in os.path.basename(words[0])
     return is_python and "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
-
-
-def _script(words: Sequence[str]) -> str:
-    """The program of a Python with these words."""
-    at = next((at for at, word in enumerate(words) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
-    if words[at] == "-c":
-        return "python -c"
-    return words[at + 1] if words[at] == "-m" and len(words) > at + 1 else words[at]
 
 
 def _name(number: int) -> str:

@@ -23,6 +23,7 @@ from typing import Any
 from muster.errors import TrainError
 
 from ...run_dir import RankFolder
+from .. import variables
 from ..membership import meeting
 from ..membership.link import Link, LinkLost
 from . import missing_files, work
@@ -153,12 +154,11 @@ class Sharing:
 def claim(environment: MutableMapping[str, str]) -> Sharing | None:
     """What this node shares, from its variables; None if nothing is asked. The ranks do not get the key."""
     key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
-    ranks = environment.get("PET_NPROC_PER_NODE", "1")
     if not key or not folder:
         return None
     file = environment.get(FIRST_FILE)
-    count = int(ranks) if ranks.isdecimal() else 1
-    return Sharing(key, Path(folder), environment.get("MUSTER_NODE", ""), count, int(file) if file else None)
+    node = environment.get("MUSTER_NODE", "")
+    return Sharing(key, Path(folder), node, variables.ranks(environment), int(file) if file else None)
 
 
 def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) -> dict[int, dict[str, Any]]:

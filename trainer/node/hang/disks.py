@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from .. import processes
 
 _LONGEST = 1024
 # Waits for the server of a file system, in which a process seems to sleep until somebody tries to end it.
@@ -24,7 +25,7 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
     """By process and thread of a rank's session: the disk that it waits for, in words."""
     return {
         (pid, thread): words_of(pid, thread)
-        for pid in _processes(session)
+        for _, pid in processes.of_sessions([session])
         for thread in _threads(pid)
         if _waits(pid, thread)
     }
@@ -32,13 +33,13 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
 
 def is_frozen(pid: int) -> bool:
     """Whether somebody has frozen the cgroup of a process."""
-    return _wait_of(pid, pid) in _FREEZER
+    return wait_of(pid, pid) in _FREEZER
 
 
 def _waits(pid: int, thread: int) -> bool:
     """Whether a thread waits in a call that no signal ends, or for the server of a file system."""
-    where = _wait_of(pid, thread)
-    in_kernel = _state(Path(f"/proc/{pid}/task/{thread}/stat"))[0] == "D" and where not in _FREEZER
+    where = wait_of(pid, thread)
+    in_kernel = processes.stat(Path(f"/proc/{pid}/task/{thread}"))[:1] == ["D"] and where not in _FREEZER
     return in_kernel or where.startswith(_SERVERS)
 
 
@@ -47,35 +48,21 @@ def words_of(pid: int, thread: int) -> str:
     path = _path_of_call(pid, thread)
     if path:
         return f"{path}{_file_system(pid, path)}"
-    where = _wait_of(pid, thread)
+    where = wait_of(pid, thread)
     return f"{_UNSEEN} (in the kernel's {where[:60]})" if where not in ("", "0") else _UNSEEN
 
 
-def _wait_of(pid: int, thread: int) -> str:
+def wait_of(pid: int, thread: int) -> str:
     """The kernel's name for what a thread waits in; empty where we may not know it."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()
     return ""
 
 
-def _processes(session: int) -> Iterator[int]:
-    for path in Path("/proc").glob("[0-9]*"):
-        if _state(path / "stat")[1] == session:
-            yield int(path.name)
-
-
 def _threads(pid: int) -> list[int]:
     with suppress(OSError):
         return [int(name) for name in os.listdir(f"/proc/{pid}/task")]
     return []
-
-
-def _state(stat: Path) -> tuple[str, int]:
-    """The state of a process or a thread, and its session."""
-    with suppress(OSError, ValueError, IndexError):
-        fields = stat.read_text().rpartition(")")[2].split()
-        return fields[0], int(fields[3])
-    return "", 0
 
 
 def _path_of_call(pid: int, thread: int) -> str:

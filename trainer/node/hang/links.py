@@ -19,9 +19,9 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from .. import processes
 from ..ending.rank_lives import Life
 
 # The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
@@ -74,32 +74,33 @@ def connections(texts: Iterable[str]) -> list[Connection]:
 
 
 def of_ranks(
-    ranks: Mapping[int, int], root: Path = Path("/proc"), read: Callable[[list[str]], list[Connection]] = busy
+    ranks: Mapping[int, int], read: Callable[[list[str]], list[Connection]] = busy
 ) -> dict[int, list[Connection]]:
     """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
-    known = {connection.inode: connection for connection in read(_texts(root))}
+    known = {connection.inode: connection for connection in read(_texts())}
     by_rank: dict[int, list[Connection]] = {}
-    for session, inode in _of_sessions(ranks if known else (), root):
+    for session, inode in _sockets_of(ranks if known else ()):
         if inode in known:
             by_rank.setdefault(ranks[session], []).append(known[inode])
     return by_rank
 
 
-def listening(session: int, root: Path = Path("/proc")) -> list[tuple[str, int]]:
+def listening(session: int) -> list[tuple[str, int]]:
     """The addresses and ports on which the processes of a session listen."""
-    rows = [line.split() for text in _texts(root) for line in text.splitlines()[1:]]
+    rows = [line.split() for text in _texts() for line in text.splitlines()[1:]]
     known = {fields[9]: fields[1] for fields in rows if len(fields) > 9 and fields[3] == _LISTENS}
-    own = {known[inode] for _, inode in _of_sessions([session], root) if inode in known}
+    own = {known[inode] for _, inode in _sockets_of([session]) if inode in known}
     return sorted((_address(text), int(text.rpartition(":")[2], 16)) for text in own)
 
 
-def _of_sessions(sessions: Collection[int], root: Path) -> Iterator[tuple[int, str]]:
+def _sockets_of(sessions: Collection[int]) -> Iterator[tuple[int, str]]:
     """The sockets of the processes of these sessions, each with its session."""
-    for process in root.glob("[0-9]*") if sessions else ():
-        with suppress(OSError, ValueError, IndexError):
-            session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
-            if session in sessions:
-                yield from ((session, inode) for inode in _sockets(process))
+    for session, pid in processes.of_sessions(sessions):
+        for file in (processes.PROC / str(pid) / "fd").glob("*"):
+            with suppress(OSError):
+                target = os.readlink(file)
+                if target.startswith("socket:["):
+                    yield session, target[8:-1]
 
 
 def answers(address: str) -> bool:
@@ -147,8 +148,8 @@ class Calls:
 class Links:
     """Looks at the connections of a node's ranks, every 2 s, and says what has changed."""
 
-    def __init__(self, root: Path = Path("/proc")) -> None:
-        self._root, self._next, self._calls = root, 0.0, Calls()
+    def __init__(self) -> None:
+        self._next, self._calls = 0.0, Calls()
         self._looks: deque[dict[int, list[Connection]]] = deque(maxlen=_LOOKS)
         self._reported: dict[int, dict[str, Any]] = {}
 
@@ -163,7 +164,7 @@ class Links:
         self._next = now + _EVERY_SECONDS
         ranks = {life.pid: life.rank for life in lives if life.code is None}
         leaders = {**ranks, torchrun: min(ranks.values())} if ranks else {}
-        self._looks.append(of_ranks(leaders, self._root))
+        self._looks.append(of_ranks(leaders))
         fails = any(connection.unanswered for of in self._looks[-1].values() for connection in of)
         called = self._calls.look(fails, lambda: self._ends(ranks))
         news = []
@@ -178,7 +179,7 @@ class Links:
 
     def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
         """The ends of the ranks' connections. A script also talks to servers of others, which Muster must not call."""
-        of_all = (of for known in of_ranks(ranks, self._root, connections).values() for of in known)
+        of_all = (of for known in of_ranks(ranks, connections).values() for of in known)
         ends = {(of.own, of.peer) for of in of_all if not ipaddress.ip_address(of.peer).is_global}
         return set(sorted(ends)[:_MOST])
 
@@ -193,23 +194,12 @@ class Links:
         return sorted(list(pair) for pair in set().union(*ends) if sum(pair in of for of in ends) >= _CROWDED_LOOKS)
 
 
-def _texts(root: Path) -> list[str]:
+def _texts() -> list[str]:
     texts = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
-            texts.append((root / "net" / name).read_text())
+            texts.append((processes.PROC / "net" / name).read_text())
     return texts
-
-
-def _sockets(process: Path) -> list[str]:
-    inodes = []
-    with suppress(OSError):
-        for file in (process / "fd").iterdir():
-            with suppress(OSError):
-                target = os.readlink(file)
-                if target.startswith("socket:["):
-                    inodes.append(target[8:-1])
-    return inodes
 
 
 def _address(text: str) -> str:

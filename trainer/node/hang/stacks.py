@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from muster import errors
-from muster.files import MOST_NUMBER, is_number
-from muster.files import parse as parse_json
+from muster.files import MOST_NUMBER, is_number, object_of
+
+from .. import processes
 
 # So many looks tell whether a rank is stuck.
 LOOKS = 3
@@ -129,21 +130,10 @@ def newest(outcome: Path, local_rank: int) -> Path:
     A launcher or a shell script below the agent waits for its children, and is not stuck as long as one trains.
     """
     children = {path: path.name.split(".")[1] for path in outcome.glob(f"{local_rank}.*.stacks")}
-    living = [path for path, pid in children.items() if pid.isdecimal() and lives(int(pid))]
+    living = [path for path, pid in children.items() if pid.isdecimal() and processes.lives(int(pid))]
     with suppress(OSError):
         return max(living, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
     return outcome / f"{local_rank}.stacks"
-
-
-def lives(pid: int) -> bool:
-    """Whether a process of this number lives."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # as another user
-        return True
-    return True
 
 
 def of_life(path: Path, began: float) -> list[Look]:
@@ -156,7 +146,7 @@ def of_life(path: Path, began: float) -> list[Look]:
         looks = [look for look in looks if look.pid == looks[-1].pid and (look.locked or look.t >= began)]
     except OSError:
         return []
-    return [] if looks and looks[-1].pid and not lives(looks[-1].pid) else looks
+    return [] if looks and looks[-1].pid and not processes.lives(looks[-1].pid) else looks
 
 
 def parse(text: str) -> list[Look]:
@@ -164,7 +154,7 @@ def parse(text: str) -> list[Look]:
     blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
     for line in text.splitlines():
         if line.startswith("Look {"):
-            blocks.append((_about(line.removeprefix("Look ")), []))
+            blocks.append((object_of(line.removeprefix("Look ")), []))
         elif line.startswith(("Timeout (", "Fatal Python error: ")):
             blocks.append((None, []))
         elif blocks:
@@ -207,13 +197,6 @@ def _from_own(look: Look) -> tuple[Frame, ...]:
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, None)), 0)
     return frames[at:]
-
-
-def _about(text: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        document = parse_json(text)
-        return document if isinstance(document, dict) else {}
-    return {}
 
 
 def _number(about: dict[str, Any], name: str, most: int = MOST_NUMBER) -> float:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import processes
 from ..ending.rank_lives import Life
 from . import disks, stacks
 
@@ -173,7 +174,7 @@ class StuckRanks:
             what = _in_a_loop(seen.samples, seen.loop_is_own) if seen.loops >= _LOOPS else ""
             return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
-        if looks and not fresh and seen.step and stacks.lives(seen.seen_pid):
+        if looks and not fresh and seen.step and processes.lives(seen.seen_pid):
             return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
         if 0 < len(looks) < stacks.LOOKS and seen.about:
             return seen.about  # its file has begun again: the next looks tell
@@ -304,55 +305,41 @@ def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
 
 def _busy(pids: Sequence[int]) -> dict[int, Busy]:
     """By rank's pid what all processes of its session have used, and those that they started: each rank leads one."""
-    by_pid: dict[int, list[Busy]] = {pid: [] for pid in pids}
-    stats = {int(path.name): _stat(path) for path in Path("/proc").glob("[0-9]*")} if pids else {}
+    stats = processes.all_stats() if pids else {}
+    own: dict[int, dict[int, list[str]]] = {pid: {} for pid in pids}
     for pid, fields in stats.items():
-        path, session = Path(f"/proc/{pid}"), _rank_of(pid, stats, by_pid)
-        with suppress(OSError, ValueError, IndexError):
-            if session in by_pid:
-                state = fields[0]
-                # With those of children that have ended: a child's end would make a rank look idle.
-                user_s, kernel_s = ((int(fields[at]) + int(fields[at + 2])) / _TICKS for at in (11, 12))
-                own = pid == session
-                stopped, wakes = own and state in "Tt", int(_status(path, "voluntary_ctxt_switches")) if own else 0
-                tracer = _tracer(path) if own and state == "t" else ""
-                runs_s = _runs_s(path) if own else None
-                held = own and state in "tD"
-                sleeps = own and state == "S" and _sleeps(path)
-                used = Busy(user_s + kernel_s, _bytes(path), stopped, wakes, kernel_s, held, tracer, runs_s, sleeps)
-                by_pid[session].append(used)
-    return {
-        pid: Busy(
-            sum(each.cpu_s for each in of),
-            sum(each.bytes for each in of),
-            any(each.stopped for each in of),
-            sum(each.wakes for each in of),
-            sum(each.kernel_s for each in of),
-            any(each.held for each in of),
-            "".join(each.tracer for each in of),
-            next((each.runs_s for each in of if each.runs_s is not None), None),
-            any(each.sleeps for each in of),
-        )
-        for pid, of in by_pid.items()
-        if of
-    }
+        if rank := _rank_of(pid, stats, own):
+            own[rank][pid] = fields
+    return {rank: _used(rank, of) for rank, of in own.items() if rank in of}
 
 
-def _stat(process: Path) -> list[str]:
-    """What /proc says of a process, from its state on; nothing where it has ended."""
-    with suppress(OSError):  # the name in parentheses may hold blanks
-        return (process / "stat").read_text().rpartition(")")[2].split()
-    return []
+def _used(rank: int, stats: Mapping[int, Sequence[str]]) -> Busy:
+    """What the processes of a rank have used; what it is in, its own main thread tells."""
+    path, state = processes.PROC / str(rank), stats[rank][processes.STATE]
+    # With those of children that have ended: a child's end would make a rank look idle.
+    user_s, kernel_s = (sum(int(of[at]) + int(of[at + 2]) for of in stats.values()) / _TICKS for at in (11, 12))
+    return Busy(
+        user_s + kernel_s,
+        sum(map(_bytes, stats)),
+        state in "Tt",
+        int(_status(path, "voluntary_ctxt_switches")),
+        kernel_s,
+        state in "tD",
+        _tracer(path) if state == "t" else "",
+        _runs_s(path),
+        # The kernel wakes it after a time: a wait for a socket or a lock has another name there.
+        state == "S" and "nanosleep" in disks.wait_of(rank, rank),
+    )
 
 
 def _rank_of(pid: int, stats: Mapping[int, Sequence[str]], ranks: Mapping[int, Any]) -> int:
     """The rank that a process works for; 0: none. torchrun below a launcher gives each worker a session of its own."""
     for _ in range(_DEEPEST):
-        if len(fields := stats.get(pid, ())) < 4:
+        if not (fields := stats.get(pid)):
             return 0
-        if int(fields[3]) in ranks:
-            return int(fields[3])
-        pid = int(fields[1])
+        if (session := int(fields[processes.SESSION])) in ranks:
+            return session
+        pid = int(fields[processes.PARENT])
     return 0
 
 
@@ -381,13 +368,6 @@ def _runs_s(process: Path) -> float | None:
     return None
 
 
-def _sleeps(process: Path) -> bool:
-    """Whether the kernel wakes the main thread after a time; a wait for a socket or a lock has another name there."""
-    with suppress(OSError):
-        return "nanosleep" in (process / "wchan").read_text()
-    return False
-
-
 def _status(process: Path, field: str) -> str:
     """A field of /proc/PID/status; "0" where it has none."""
     with suppress(OSError, StopIteration):
@@ -396,8 +376,8 @@ def _status(process: Path, field: str) -> str:
     return "0"
 
 
-def _bytes(process: Path) -> int:
+def _bytes(pid: int) -> int:
     with suppress(OSError, ValueError):
-        counts = dict(line.split(": ") for line in (process / "io").read_text().splitlines())
+        counts = dict(line.split(": ") for line in (processes.PROC / str(pid) / "io").read_text().splitlines())
         return int(counts["rchar"]) + int(counts["wchar"])
     return 0

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .. import cgroups
 from ..ending.rank_lives import Life
 
 _EVERY_SECONDS, _LOOKS, _LEAST_PERIODS = 2.0, 6, 20
 # Told of from the first share on, and until it is below the second one.
 _MUCH, _LITTLE = 30.0, 15.0
-_TOP = "sys/fs/cgroup"
 
 
 @dataclass(frozen=True)
@@ -72,26 +72,11 @@ class Throttle:
 
 def limits(pid: int, root: Path) -> Iterator[Limit]:
     """The CPU limits that hold for a process: of its cgroup, and of those above it."""
-    for folder in _cgroups(pid, root):
+    for folder in cgroups.of(pid, "cpu", root):
         with suppress(OSError, ValueError, KeyError):
             stat = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
             if cpus := _cpus(folder):
                 yield Limit(folder, cpus, int(stat["nr_periods"]), int(stat["nr_throttled"]))
-
-
-def _cgroups(pid: int, root: Path) -> Iterator[Path]:
-    with suppress(OSError, ValueError):
-        for line in (root / f"proc/{pid}/cgroup").read_text().splitlines():
-            _, kinds, path = line.split(":", 2)
-            if kinds and "cpu" not in kinds.split(","):
-                continue
-            top = root / _TOP / ("cpu" if kinds else "")
-            folder = top / path.lstrip("/")
-            # In a container its own cgroup lies at the top, and the path may be the host's.
-            while folder != top and top in folder.parents:
-                yield folder
-                folder = folder.parent
-            yield top
 
 
 def _cpus(folder: Path) -> float:

@@ -36,7 +36,7 @@ class Ranks:
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool) -> None:
         self._config, self._command, self._generation, self._again = config, command, generation, again
-        self._processes, self._running = dict[int, Any](), set[int]()
+        self._processes, self._running = dict[int, judge_below.Judged](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
 
@@ -52,7 +52,7 @@ class Ranks:
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
             process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
             is_own = words[2:4] == ["-m", NAME]
-            self._processes[local] = judge_below.judged(process, given, stops=not is_own)
+            self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
             self._running.add(local)
             rank_lives.note_begin(local, process.pid, given)
 
@@ -62,9 +62,7 @@ class Ranks:
         for local in sorted(self._running):
             process = self._processes[local]
             if (code := process.poll()) is not None:
-                rank_lives.note_end(
-                    now, local, process.pid, getattr(process, "noted", code), getattr(process, "crash", None)
-                )
+                rank_lives.note_end(now, local, process.pid, process.noted, process.crash)
                 self._ended(local, code)
         if self._failures:
             first = min(self._failures.values(), key=lambda each: each.timestamp)

@@ -33,7 +33,7 @@ from muster.errors import TrainError
 
 from ... import NAME
 from ...verdict import failed, publish
-from .. import torch_names
+from .. import torch_names, variables
 from ..files import share
 from . import forks
 from .epochs import Epochs, Generation
@@ -60,14 +60,14 @@ def main() -> None:
     with suppress(ImportError):  # each rank says so itself
         for name in _TRAINER if sys.argv[1:3] == ["-m", NAME] else ():
             importlib.import_module(name)
-    place = os.environ.get("PET_NODE_RANK", "")
+    first_rank = variables.first_rank()
     gc.freeze()  # a collection would write to every page that ranks share
     gc.enable()
     try:
         _launch(sharing)
         return
     except TrainError as fault:
-        sys.exit(_report(fault, place))
+        sys.exit(_report(fault, first_rank))
     except forks.Forked as rank:
         words = rank.words
     forks.run(words)
@@ -158,11 +158,9 @@ def _raise(number: int, _: object) -> NoReturn:
     raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
 
 
-def _report(fault: TrainError, place: str) -> int:
+def _report(fault: TrainError, rank: int) -> int:
     """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    ranks = os.environ.get("PET_NPROC_PER_NODE", "1")
-    rank = int(place) * int(ranks) if place.isdecimal() and ranks.isdecimal() else 0
     publish(failed(rank, node, 0, fault), Path(folder) if folder else None, f"{node}-agent")
     print(fault.report(), file=sys.stderr)
     return fault.code

@@ -22,6 +22,7 @@ from muster.files import is_number, read_object, replace
 from .. import torch_names
 from ..files.share import KEY
 from ..hang.mend import MOVES, joined
+from ..variables import number
 from . import meeting, peers
 from .members import View, may_repeat
 from .min_nodes import EPOCH, SAYS
@@ -190,9 +191,8 @@ def join(environment: Mapping[str, str]) -> Everybody | None:
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
-    restarts = environment.get("PET_MAX_RESTARTS", "")
     key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
-    about = int(nodes), host.strip("[]"), int(port), key, int(restarts) if restarts.isdecimal() else 0
+    about = int(nodes), host.strip("[]"), int(port), key, number(environment, "PET_MAX_RESTARTS", 0)
     if place := environment.get("PET_NODE_RANK"):
         return Everybody(int(place), *about)
     with suppress(Refused):  # the first is who can listen there

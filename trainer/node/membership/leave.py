@@ -8,7 +8,6 @@ and it ends with code 0. Standard library only.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 from muster.errors import DONE, FAILED
 from muster.files import replace
 
+from ..notes import folder_here
 from .members import Epoch
 
 # In the node's private folder: empty, it is a request; the agent writes its answer there.
@@ -72,12 +72,8 @@ def _is_request(note: Path) -> bool:
 
 
 def main() -> int:
-    """Ask the agent, and print its answer as JSON; 1 where no node is here, or it does not answer."""
-    folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
-    note = Path(folder) / "nodes" / f".{node}" / _NOTE
-    if not folder or not note.parent.is_dir():
-        print("error: no node of a run is here", file=sys.stderr)
-        return FAILED
+    """Ask the agent, and print its answer as JSON; 1 where it does not answer."""
+    note = folder_here() / _NOTE
     note.write_text("")
     until = time.monotonic() + _PATIENCE_S
     while time.monotonic() < until:

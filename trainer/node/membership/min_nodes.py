@@ -23,6 +23,7 @@ from muster.files import replace as write
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
+from ..variables import number
 from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
@@ -44,7 +45,7 @@ _ENDLESS = "1000000"
 
 
 class Group:
-    """A node's part in the group, from now until `close`. Raises TrainError if it cannot listen.
+    """A node's part in the group, from now until its process ends. Raises TrainError if it cannot listen.
 
     `restarts`: so often the same nodes may begin again. `script`: the ranks are a script of the user's.
     """
@@ -77,7 +78,7 @@ class Group:
         self._views = {each: View() for each in nodes}
         able, now = (*self.planned, *self.spares), time.monotonic()
         self._leader = Leader(able, self.least, self.spares, bool(self._arbiter), not script, now)
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._lock = threading.Lock()
         self._alone_since = self._stuck_since = self._deaf_since = float("inf")
         self._proposed = 0.0
         self._epoch, self._last_news = Epoch(), 0
@@ -89,7 +90,7 @@ class Group:
         self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
         self._register = self._spare_register or self._voted(nodes, journal)
         self._copies: NeighbourCopies | None = None
-        self._door = peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
+        peers.serve(nodes[name][0], nodes[name][2], self._key, self._answer)
         own = str(nodes[name][0]) if plan.get("apart") else ""
         if script:
             self._copies = NeighbourCopies(folder, self._key, own, self._sources, self._running)
@@ -203,14 +204,6 @@ class Group:
         """Stay a moment, so that the others hear the present epoch from this node, too."""
         time.sleep(_LINGER_S)
 
-    def close(self) -> None:
-        """Stop answering other nodes."""
-        self._closed.set()
-        if self._copies:
-            self._copies.close()
-        self._register.close()
-        meeting.close(self._door)
-
     def news(self) -> Epoch | None:
         """A new epoch that this node reports because it is its first member; each epoch once.
 
@@ -292,7 +285,8 @@ class Group:
 
     def _ask(self, name: str, *planned: Any) -> None:
         """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
-        while not self._closed.wait(_ASK_S):
+        while True:
+            time.sleep(_ASK_S)
             began, where = time.monotonic(), planned or self._newcomers.where(name)
             answer = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.addresses()})
             self._meet(answer or {})
@@ -305,7 +299,8 @@ class Group:
                     self._views[name] = replace(self._views[name], gone=True)
 
     def _follow(self) -> None:
-        while not self._closed.wait(_LOOK_S):
+        while True:
+            time.sleep(_LOOK_S)
             epoch = self._register.epoch
             if self._floor < 0:
                 if not self._register.is_current:
@@ -393,7 +388,7 @@ def join(
     """The node's part in its group, if it is in one. Raises TrainError."""
     if not plan or not folder:
         return None
-    restarts = int(environment.get("PET_MAX_RESTARTS") or 0)
+    restarts = number(environment, "PET_MAX_RESTARTS", 0)
     return Group(plan, name, folder, environment.get("PET_RDZV_ID", ""), outcome, restarts, script)
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from muster.files import parse, read, replace
+from muster.files import read_object, replace
 
 _MOST = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
@@ -28,8 +28,7 @@ class Newcomers:
 
     def __init__(self, journal: Path, planned: Collection[str], own: Mapping[str, Any]) -> None:
         self._journal, self._planned, self._known = journal, frozenset(planned) - own.keys(), dict[str, Where]()
-        with suppress(OSError, ValueError):
-            self.hear(parse(read(journal)))
+        self.hear(read_object(journal))
         self.hear(own)
 
     @property

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from muster.errors import Refused
+from muster.files import parse
 
 from . import meeting, proof
 
@@ -103,10 +104,7 @@ def read_line(connection: socket.socket, wait_s: float) -> bytes:
 
 
 def _object(text: str | bytes) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except RecursionError as fault:
-        raise ValueError("nested too deep") from fault
+    value = parse(text)
     if not isinstance(value, dict):
         raise ValueError("no object")
     return value

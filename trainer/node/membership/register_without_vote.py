@@ -15,6 +15,9 @@ from muster.files import parse, read, replace
 
 from .members import Epoch, View
 
+# Fields of a view.
+_TEXTS, _FLAGS = ("store", "files", "stands", "share", "life"), ("stops", "leaves", "done", "failed", "over")
+
 
 class Registered(Protocol):
     """The register as a node of the group uses it, whether it votes or not."""
@@ -36,9 +39,6 @@ class Registered(Protocol):
 
     def end(self, number: int, code: int) -> None:
         """Propose the run's end."""
-
-    def close(self) -> None:
-        """Take no more part."""
 
 
 class SpareRegister(Registered):
@@ -81,9 +81,6 @@ class SpareRegister(Registered):
         """Note that this node's ranks have ended the run. The leader reads it in the answers, and proposes it."""
         self.ended = (number, code)
 
-    def close(self) -> None:
-        """Do nothing: there is nothing to close."""
-
 
 def fields_of(epoch: Epoch) -> list[Any]:
     """An epoch as nodes tell it each other."""
@@ -93,24 +90,18 @@ def fields_of(epoch: Epoch) -> list[Any]:
 def view_of(answer: Mapping[str, Any], now: float) -> View:
     """What another node has said at this moment."""
     after = answer.get("after")
+    texts: Mapping[str, Any] = {name: str(answer.get(name) or "") for name in _TEXTS}
+    flags: Mapping[str, Any] = {name: answer.get(name) is True for name in _FLAGS}
     return View(
         answered=now,
         after=int(after) if isinstance(after, int) else None,
         number=int(answer.get("number") or 0),
         sees=frozenset(map(str, answer.get("sees") or ())),
-        store=str(answer.get("store") or ""),
         saved=float(answer.get("saved") or 0.0),
-        stops=answer.get("stops") is True,
-        files=str(answer.get("files") or ""),
         ended=ended(answer.get("ended")),
-        leaves=answer.get("leaves") is True,
-        stands=str(answer.get("stands") or ""),
-        done=answer.get("done") is True,
-        share=str(answer.get("share") or ""),
-        life=str(answer.get("life") or ""),
         ranks=int(answer.get("ranks") or 1),
-        failed=answer.get("failed") is True,
-        over=answer.get("over") is True,
+        **texts,
+        **flags,
     )
 
 

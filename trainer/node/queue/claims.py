@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muster.files import parse, seen_at
+from muster.files import object_of, seen_at
 
 TEXT, OWN, FOLDER = "MUSTER_CLAIM", seen_at("/muster/claim"), seen_at("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
@@ -145,11 +145,10 @@ class Claims:
 
     def _read_own(self) -> None:
         """Go on with what our claim says since before a restart of this node."""
-        with suppress(ValueError, TypeError, AttributeError):
-            entry = parse(os.pread(self._own, _MOST_BYTES, 0))
-            # What a wait had is given back: it has to ask for it again.
-            if entry.get("state") == RUNS:
-                self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
+        entry = object_of(os.pread(self._own, _MOST_BYTES, 0))
+        # What a wait had is given back: it has to ask for it again.
+        if entry.get("state") == RUNS:
+            self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
 
     def _read(self, name: str, number: int, token: str) -> Claim | None:
         descriptor = _open(self._folder / name)
@@ -157,15 +156,15 @@ class Claims:
             return None
         try:
             about = os.fstat(descriptor)
-            entry = parse(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
-            if entry["token"] != token or not self._lives(name, descriptor, entry):
+            entry = object_of(os.read(descriptor, _MOST_BYTES).partition(b"\n")[0])
+            if entry.get("token") != token or not self._lives(name, descriptor, entry):
                 return None
             claim = _claim(number, token, entry)
             if about.st_uid != self._user:  # its text may say anybody's name
                 claim = replace(claim, user=f"{claim.user}, uid {about.st_uid}")
             stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
             return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
-        except (OSError, ValueError, TypeError, KeyError):
+        except OSError:
             return None
         finally:
             os.close(descriptor)

@@ -126,12 +126,9 @@ def _add_code(path: str) -> bool:
 
 def _script() -> str:
     """The program of this process, as its user named it."""
-    argv = sys.orig_argv
-    at = next((at for at, word in enumerate(argv) if at and (not word.startswith("-") or word in ("-m", "-c"))), 0)
-    named = argv[at + 1] if argv[at] == "-m" and len(argv) > at + 1 else argv[at]
-    if named == "-c":  # multiprocessing starts its children so, and gives them the words of their parent
-        named = sys.argv[0] if sys.argv[0] != "-c" else "python -c"
-    return masked(named)[-_WORD_MOST:] if at else "python"
+    # multiprocessing starts its children with -c, and gives them the words of their parent.
+    of_text = "python -c" if sys.argv[0] == "-c" else sys.argv[0]
+    return masked(worlds.program_of(sys.orig_argv, of_text))[-_WORD_MOST:]
 
 
 def _is_managed() -> bool:

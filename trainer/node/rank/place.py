@@ -125,6 +125,7 @@ class Place:
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as contract.md has it. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.in_run, "node": self.node}
+        os.makedirs(os.path.dirname(self._events()), exist_ok=True)
         append(self._events(), line)
 
 
@@ -142,7 +143,6 @@ def append(path: str, line: dict[str, Any]) -> int:
 
     Opened each time: a file that somebody moved or that a host was too full for is tried again.
     """
-    os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
         os.write(descriptor, (json.dumps(line) + "\n").encode())

@@ -8,7 +8,6 @@ and that anything went through a group. The agent reads it meanwhile and at the 
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import sys
 import time
@@ -17,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from . import end_note, hooks, worlds
+from .place import append
 
 _NAME, _DISTRIBUTED = "together.jsonl", "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
@@ -43,13 +43,8 @@ def _note(**fields: Any) -> None:
         # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
         fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
         fields |= {"life": end.life, "process": end.name}
-    line = json.dumps({"t": time.time(), **worlds.slot(os.environ), **fields}) + "\n"
-    path = os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(descriptor, line.encode())
-    finally:
-        os.close(descriptor)
+    line = {"t": time.time(), **worlds.slot(os.environ), "pid": os.getpid(), **fields}
+    append(os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME), line)
 
 
 def _groups(module: ModuleType) -> None:

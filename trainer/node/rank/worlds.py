@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -84,12 +84,25 @@ def command_of(pid: int) -> dict[str, list[str]]:
     return {"command": command, "shell": []}
 
 
+def program_of(words: Sequence[str], of_text: str = "python -c") -> str:
+    """The program of a Python with these words: its script or module; `of_text` behind -c, `python` without any."""
+    named = (at for at, word in enumerate(words) if at and (not word.startswith("-") or word in ("-m", "-c")))
+    match list(words[next(named, len(words)) :]):
+        case ["-c", *_]:
+            return of_text
+        case ["-m", module, *_]:
+            return module
+        case [script, *_]:
+            return script
+    return "python"
+
+
 def slot(environment: Mapping[str, str]) -> dict[str, int]:
     """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
     rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
     if not (rank.isdecimal() and attempt.isdecimal()):
         rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return {"rank": int(rank), "attempt": int(attempt), "pid": os.getpid()}
+    return {"rank": int(rank), "attempt": int(attempt)}
 
 
 def _meeting(names: str) -> str:

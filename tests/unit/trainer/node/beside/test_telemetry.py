@@ -15,6 +15,7 @@ import pytest
 
 from deploy.run import events
 from lab import waiting
+from trainer.node import processes
 from trainer.node.beside import nvml, telemetry
 from trainer.node.beside.meters import Meters
 
@@ -240,11 +241,11 @@ def test_an_agent_that_a_signal_stopped_is_told_of_and_woken():
         assert (wakes.look(0.0), wakes.news) == ({}, False)
         for pid, words in ((agent.pid, "its agent"), (child, "its torchrun")):
             os.kill(pid, signal.SIGSTOP)
-            waiting.until(lambda pid=pid: telemetry.state_of(pid) == "T", "the stop")
+            waiting.until(lambda pid=pid: processes.state_of(pid) == "T", "the stop")
             assert wakes.look(1.0) == {}, "a moment is no stop"
             assert wakes.look(2.0)["halted"].startswith(f"{words} is stopped by a signal (SIGSTOP)")
             assert wakes.news
             wakes.look(1.0 + telemetry.WOKEN_S)
-            waiting.until(lambda pid=pid: telemetry.state_of(pid) != "T", "it to go on")
+            waiting.until(lambda pid=pid: processes.state_of(pid) != "T", "it to go on")
             assert wakes.look(99.0) == {}
         agent.communicate(b"\n")

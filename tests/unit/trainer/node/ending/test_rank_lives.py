@@ -74,21 +74,28 @@ def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_pat
 
 
 def counts_of(tmp_path, text):
-    """The counts that the kernel keeps of this process's control group, as they are at first, and where it is told."""
-    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
-    own.write_text("0::/box\n")
-    counter.parent.mkdir()
+    """The counts that the kernel keeps of this process's control group, as they are at first."""
+    counter = counter_of(tmp_path, "0::/box", "box/memory.events")
     counter.write_text(text)
-    return own, counter
+    return counter
+
+
+def counter_of(tmp_path, line, place):
+    """The file of a control group, where /proc says that this process is in it."""
+    own, counter = tmp_path / "proc/self/cgroup", tmp_path / "sys/fs/cgroup" / place
+    for folder in (own.parent, counter.parent):
+        folder.mkdir(parents=True)
+    own.write_text(line + "\n")
+    return counter
 
 
 def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
-    own, counter = counts_of(tmp_path, "oom 0\noom_kill 2\n")
-    memory = Memory(tmp_path, own)
+    counter = counts_of(tmp_path, "oom 0\noom_kill 2\n")
+    memory = Memory(tmp_path)
     assert memory.killed() is False
     counter.write_text("oom 1\noom_kill 3\n")
     assert memory.killed() is True
-    assert Memory(tmp_path / "nowhere", own).killed() is None
+    assert Memory(tmp_path / "nowhere").killed() is None
     said = {oom: ended_how(-9, oom) for oom in (True, False, None)}
     assert "out of memory in its container: the kernel says so" in said[True]
     assert "from outside (the kernel" in said[False]
@@ -108,31 +115,27 @@ def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
 
 @pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
 def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
-    own, counter = tmp_path / "own", tmp_path / "memory/box/memory.oom_control"
-    own.write_text(line + "\n")
-    counter.parent.mkdir(parents=True)
+    counter = counter_of(tmp_path, line, "memory/box/memory.oom_control")
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
-    memory = Memory(tmp_path, own)
+    memory = Memory(tmp_path)
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
     assert memory.killed() is True
 
 
 @pytest.mark.parametrize(("met", "of_host"), [(4, True), (5, False)])
 def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp_path, met, of_host):
-    own, counter = counts_of(tmp_path, "low 0\noom 4\noom_kill 1\n")
-    memory = Memory(tmp_path, own)
+    counter = counts_of(tmp_path, "low 0\noom 4\noom_kill 1\n")
+    memory = Memory(tmp_path)
     assert memory.killed() is False
     counter.write_text(f"low 0\noom {met}\noom_kill 2\n")
     assert (memory.killed(), memory.of_host()) == (True, of_host)
 
 
 def test_where_the_kernel_did_not_count_from_the_start_or_stops_to_it_is_not_known(tmp_path):
-    own, counter = tmp_path / "own", tmp_path / "box/memory.events"
-    own.write_text("0::/box\n")
-    counter.parent.mkdir()
-    late = Memory(tmp_path, own)
+    counter = counter_of(tmp_path, "0::/box", "box/memory.events")
+    late = Memory(tmp_path)
     counter.write_text("oom 0\noom_kill 1\n")
-    early = Memory(tmp_path, own)
+    early = Memory(tmp_path)
     assert (late.killed(), early.killed()) == (None, False)
     counter.unlink()
     assert early.killed() is None
@@ -204,7 +207,7 @@ def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_p
     (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     if asked:
-        diary.tell_asked(1, 20.0)
+        diary.tell_asked(20.0)
         diary.cut = cut
     diary.keep(lambda local_rank: "")
     (told,) = told_ends(tmp_path)

@@ -6,6 +6,7 @@ import pytest
 
 from trainer.node.ending import rank_lives
 from trainer.node.ending.culprit import Failure, first_to_fail
+from trainer.node.ending.judge_below import Judged
 from trainer.node.ending.script_verdict import LastWords
 
 pytestmark = pytest.mark.torch
@@ -18,7 +19,7 @@ def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_
     config = SimpleNamespace(nproc_per_node=2)
     both = ranks.Ranks(config, ["train.py"], SimpleNamespace(first_rank=0), again=False)
     for local, code in enumerate((1, -11)):
-        both._processes[local] = SimpleNamespace(pid=10 + local, poll=lambda code=code: code)
+        both._processes[local] = Judged(SimpleNamespace(pid=10 + local, poll=lambda code=code: code), {})
         both._error_files[local] = ""
         both._running.add(local)
         own = {"RANK": str(local), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}

@@ -68,11 +68,11 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     assert asked.asked
 
 
-def test_where_no_node_is_the_request_says_so(monkeypatch, capsys, tmp_path):
+def test_where_no_node_is_the_request_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_NODE", "b")
-    assert leave.main() == 1
-    assert "no node of a run is here" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="error: no node of a run is here"):
+        leave.main()
 
 
 @pytest.fixture

@@ -1,0 +1,59 @@
+"""What a node ended with for good, kept in the run folder: for a container that is started again, and for the witness.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from muster.errors import DONE
+from muster.files import replace
+from muster.reserve import write_surely
+
+from ...verdict import Verdict, publish
+from ..notes import folder_of
+
+
+def code_of(folder: Path, name: str, start: str) -> int | None:
+    """The exit code of that start of a node, if its end was final."""
+    with suppress(OSError, ValueError):
+        own, _, code = _path(folder, name).read_text().rpartition(" ")
+        return int(code) if own == start else None
+    return None
+
+
+class FinalEnd:
+    """The end of this start of a node. It is kept where the host starts a node again."""
+
+    def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
+        self._folder, self._name, self._start = folder, name, environment.get("PET_RDZV_ID", "")
+        self._kept_in = folder if environment.get("MUSTER_RESTARTED_BY_HOST") == "1" else None
+
+    def code(self) -> int | None:
+        """The exit code of this start's node, if its end was final."""
+        return code_of(self._kept_in, self._name, self._start) if self._kept_in else None
+
+    def is_final(self, code: int) -> bool:
+        """Whether the host will not start this node again after this end."""
+        return self._kept_in is None or code == DONE or self.code() is not None
+
+    def with_verdict(self, verdict: Verdict) -> int:
+        """This node ends for good, beside its ranks or before they begin; returns its code."""
+        if self._folder:
+            publish(verdict, self._folder, f"{self._name}-agent")
+        self.leave(verdict.code)
+        return verdict.code
+
+    def leave(self, code: int) -> None:
+        """The end is final."""
+        if self._kept_in:
+            keep = partial(replace, _path(self._kept_in, self._name), f"{self._start} {code}")
+            write_surely(keep, folder_of(self._kept_in, self._name))
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "nodes" / f".{name}.last"
