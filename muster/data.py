@@ -11,7 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch.distributed import ProcessGroup
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
+
+from . import exchange
+from .errors import Refused
 
 
 class StreamSampler(DistributedSampler[Any]):
@@ -55,6 +59,16 @@ class StreamSampler(DistributedSampler[Any]):
             generator = torch.Generator().manual_seed(self.seed + self.epoch)
             self._order = (self.epoch, torch.randperm(self.size, generator=generator))
         return self._order[1]
+
+
+def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
+    """Raise Refused if a rank's datasets have other numbers of `samples`: it would take others. All ranks call this."""
+    everyone = [" + ".join(map(str, theirs)) for theirs in exchange.all_of(samples, group)]
+    if other := next((rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]), 0):
+        raise Refused(
+            f"rank 0 has {everyone[0]} samples, and rank {other} has {everyone[other]}: they must have the same data",
+            "give every host the same files, and every rank the whole dataset",
+        )
 
 
 def share(batch: int, world: int, rank: int) -> tuple[int, int]:

@@ -67,7 +67,7 @@ class Joint:
             result = (f"{self._host} (rank {self._rank}): {error.message}", None)
         except OSError as error:
             result = (f"{self._host} (rank {self._rank}): {error.strerror or error}", None)
-        results = exchange.broadcast(exchange.gather(result, self._group), group=self._group)
+        results = exchange.all_of(result, self._group)
         if fault := next((fault for fault, _ in results if fault), ""):
             raise TrainError(fault)
         return [value for _, value in results]

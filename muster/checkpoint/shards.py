@@ -157,7 +157,7 @@ class Shards:
             if self._holders[name] == self._rank
         }
         mine = (dict(wants), sorted(self._files), index)
-        everyone = exchange.broadcast(exchange.gather(mine, self._group), group=self._group)
+        everyone = exchange.all_of(mine, self._group)
         for name, holder in sorted(self._holders.items()):
             lacking = [rank for rank, (_, files, _) in enumerate(everyone) if name not in files]
             for key, (box, dtype) in everyone[holder][2][name].items() if lacking else ():

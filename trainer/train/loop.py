@@ -13,7 +13,7 @@ from typing import Any
 from torch.utils.data import Dataset, TensorDataset
 
 from muster import exchange
-from muster.data import StreamSampler, cuts, share
+from muster.data import StreamSampler, cuts, refuse_other_data, share
 from muster.errors import Refused, TrainError
 
 from .. import mesh
@@ -53,6 +53,7 @@ class Training:
         self.say, self.stop_asked = say, stop_asked
         self.train_set, self.held_out = data
         self.mesh = mesh.parse(config.mesh, ranks.world)
+        refuse_other_data(*map(len, data))  # type: ignore[arg-type]
         self.samples = check_sizes(config, self.mesh.data_world, *data)
         self.micro_batch_sizes = self._micro_batch_sizes()
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
@@ -285,7 +286,7 @@ class Training:
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss
-        bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
+        bad_losses = exchange.all_of(None if mine is None else (mine, self.ranks.node))
         last_good = self.checkpoints.settle().good
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
