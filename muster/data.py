@@ -15,6 +15,7 @@ from torch.distributed import ProcessGroup
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
 
 from . import exchange
+from .checkpoint.randomness import Seeded
 from .errors import Refused
 
 
@@ -88,29 +89,36 @@ def batches(
     collate: Callable[[list[Any]], Any] | None = None,
     workers: int = 0,
     pin: bool = False,
+    seeds: tuple[int, int, int] | None = None,
 ) -> Iterator[Any]:
     """Collated batches of `dataset` on the CPU, one for each list of `indices`.
 
     `collate` makes a batch from a list of samples (None: torch's own), `workers` is the number of loader processes,
-    `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes.
+    `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes. `seeds`: the run's seed, the
+    rank's share of the data and the number of the first list, from which follows what a loader process draws.
 
     A TensorDataset is indexed with the whole list: a DataLoader would take each sample alone and stack them again.
-    The loader gets its own generator. It draws a number when it starts, which in a resumed run would change the rank's
-    random state.
+    The loader gets a copy of the rank's generator. It draws a number when it starts, which in a resumed run would
+    change the rank's random state.
     """
-    if isinstance(dataset, TensorDataset) and collate is None:
+    if type(dataset) is TensorDataset and collate is None:  # what is made of it may change each sample
         for batch_indices in indices:
             batch = dataset[torch.tensor(batch_indices)]
             # A copy from memory that is not pinned waits for all that the GPU has to do.
             yield tuple(part.pin_memory() for part in batch) if pin else batch
         return
+    if workers and seeds:
+        seed, part, first = seeds
+        dataset, indices = Seeded(dataset, seed, part), enumerate(indices, first)  # type: ignore[assignment]
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
     loader = DataLoader(
         dataset,
         batch_sampler=indices,
         collate_fn=collate or default_collate,
         num_workers=workers,
         pin_memory=pin,
-        generator=torch.Generator().manual_seed(0),
+        generator=generator,
     )
     yield from loader
 

@@ -115,7 +115,8 @@ class Training:
             seed=self._seed,
             consumed=self._consumed,
         )
-        stream = batches(dataset, sampler, collate=collate, workers=workers)
+        seeds = (self._seed, self._rank, self.step * micro_batches)
+        stream = batches(dataset, sampler, collate=collate, workers=workers, seeds=seeds)
         self._restore_randomness()
         try:
             self._finishes = False

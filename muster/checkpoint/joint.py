@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from .. import exchange
-from ..errors import CheckpointError, TrainError
+from ..errors import TrainError
 from . import store
 from .disks import lowest_on_each
 from .manifest import MANIFEST, File, Manifest
@@ -63,7 +63,7 @@ class Joint:
         result: tuple[str, Any] = ("", None)
         try:
             result = ("", act(*arguments))
-        except (TrainError, CheckpointError) as error:
+        except TrainError as error:
             result = (f"{self._host} (rank {self._rank}): {error.message}", None)
         except OSError as error:
             result = (f"{self._host} (rank {self._rank}): {error.strerror or error}", None)

@@ -287,8 +287,12 @@ def _creation(path: Path) -> float:
 
 def now(folder: Path) -> float:
     """The time, but always after the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
-    earlier = (manifest.created for path in _newest_first(folder) if (manifest := manifest_or_none(path)))
-    return max(time.time(), max(earlier, default=0.0) + 0.001)
+    return max(time.time(), newest_time(folder) + 0.001)
+
+
+def newest_time(folder: Path) -> float:
+    """When the newest checkpoint in a checkpoints folder was written; 0 without one."""
+    return next((created for created, _ in _dated(folder)), 0.0)
 
 
 def _best(checkpoints: list[Checkpoint]) -> Path | None:

@@ -83,6 +83,15 @@ def test_tensors_in_memory_and_any_other_dataset_give_the_same_batches():
         assert torch.equal(quick[1], plain[1])
 
 
+def test_a_dataset_made_of_tensors_gives_each_sample_as_it_makes_it():
+    class Turned(TensorDataset):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0].flip(0)
+
+    (batch,) = batches(Turned(torch.arange(4.0).view(2, 2)), [[0, 1]])
+    assert batch.tolist() == [[1, 0], [3, 2]]
+
+
 def test_a_loader_does_not_touch_the_ranks_random_numbers():
     before = torch.get_rng_state()
     list(batches(list(range(4)), [[0, 1]]))

@@ -71,6 +71,25 @@ def test_a_loop_that_was_killed_continues_to_the_last_bit_and_repeats_no_sample(
     assert sorted(first_epoch) == list(range(SAMPLES))
 
 
+class Noisy(TensorDataset):
+    """Draws for each sample."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0] + torch.rand(())
+
+
+def test_what_loader_processes_draw_differs_in_each_epoch_and_is_the_same_after_a_resume(tmp_path):
+    def taken(folder, *epochs):
+        _, training = build(tmp_path / folder)
+        noisy = Noisy(torch.zeros(8))
+        return [x.tolist() for each in epochs for x in training.batches(noisy, batch=4, epochs=each, workers=1)]
+
+    first, second, third = taken("whole", 1, 2, 3)[::2]
+    assert len({*first, *second, *third}) == 12
+    taken("cut", 1)
+    assert taken("cut", 2, 3)[::2] == [second, third]
+
+
 def test_a_loop_that_has_done_its_steps_does_no_more_and_can_be_given_more(tmp_path):
     train(tmp_path, 6)
     assert train(tmp_path, 6)[1] == []
