@@ -135,6 +135,17 @@ def test_a_signal_ends_the_loop_with_a_checkpoint_and_code_75(tmp_path, monkeypa
     assert build(tmp_path)[1].step == 3
 
 
+def test_each_of_two_trainings_in_a_script_hears_a_signal(tmp_path, monkeypatch):
+    monkeypatch.delenv("MUSTER_OUTCOME_DIR", raising=False)
+    trainings = [build(tmp_path / name)[1] for name in "ab"]
+    for training in trainings:
+        batches = training.batches(data(), batch=8, steps=5)
+        next(batches)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            next(batches)
+
+
 def test_a_handler_of_the_script_stays(tmp_path):
     def own(*_):
         pass
