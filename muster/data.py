@@ -74,7 +74,7 @@ def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
 
 def share(batch: int, world: int, rank: int) -> tuple[int, int]:
     """The bounds [low, high) of the samples of a global batch that `rank` takes. Shares differ by at most one."""
-    return batch * rank // world, batch * (rank + 1) // world
+    return cuts(0, batch, world)[rank]
 
 
 def cuts(low: int, high: int, count: int) -> list[tuple[int, int]]:

@@ -47,14 +47,9 @@ def like(local: torch.Tensor, cut: DTensor) -> DTensor:
 
 def is_cut(value: Any) -> bool:
     """Whether a nested state has a tensor that is cut."""
-    has_cut = False
-
-    def look(_: Path, tensor: torch.Tensor) -> None:
-        nonlocal has_cut
-        has_cut = has_cut or isinstance(tensor, DTensor)
-
-    replace(value, look)
-    return has_cut
+    cut: list[bool] = []
+    replace(value, lambda _, tensor: cut.append(isinstance(tensor, DTensor)))
+    return any(cut)
 
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:

@@ -60,13 +60,11 @@ class Joint:
 
     def _agree(self, act: Any, *arguments: Any) -> list[Any]:
         """Each rank's result of `act`, on all ranks. Raises TrainError on all if it failed on one."""
-        result: tuple[str, Any] = ("", None)
         try:
-            result = ("", act(*arguments))
-        except TrainError as error:
-            result = (f"{self._host} (rank {self._rank}): {error.message}", None)
-        except OSError as error:
-            result = (f"{self._host} (rank {self._rank}): {error.strerror or error}", None)
+            result: tuple[str, Any] = ("", act(*arguments))
+        except (TrainError, OSError) as error:
+            why = getattr(error, "strerror", None) or error
+            result = (f"{self._host} (rank {self._rank}): {why}", None)
         results = exchange.all_of(result, self._group)
         if fault := next((fault for fault, _ in results if fault), ""):
             raise TrainError(fault)

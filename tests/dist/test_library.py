@@ -24,27 +24,30 @@ import muster
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.out, self.middle, self.into = nn.Linear(600, 1), nn.Linear(600, 600), nn.Linear(8, 600)
+        self.out, self.middle = nn.Linear(600, 1), nn.Linear(600, 600)
         self.drop = nn.Dropout(0.1)
     def forward(self, x):
-        return self.out(torch.relu(self.drop(self.middle(torch.relu(self.into(x))))))
+        if not hasattr(self, "cache"):
+            self.register_buffer("cache", torch.ones(1), persistent=False)
+        return self.out(torch.relu(self.drop(self.middle(torch.relu(x.div_(2)))))) * self.cache
 
 steps, pause, lacks = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(100, 8), torch.randn(100, 1))
 data.tensors = tuple(tensor[lacks * dist.get_rank() :] for tensor in data.tensors)
-model = DistributedDataParallel(Net())
-optimizer = torch.optim.AdamW(model.parameters())
-training = muster.Training(save_every=5, model=model, optimizer=optimizer)
+into, model = DistributedDataParallel(nn.Linear(8, 600)), DistributedDataParallel(Net())
+parameters = [*into.parameters(), *model.parameters()]
+optimizer = torch.optim.AdamW(parameters)
+training = muster.Training(save_every=5, into=into, model=model, optimizer=optimizer)
 for x, y in training.batches(data, batch=12, steps=steps):
-    loss = (model(x) - y).square().mean()
+    loss = (model(into(x)) - y).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     time.sleep(pause)
     print("step", training.step + 1, flush=True)
-weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+weights = b"".join(p.detach().numpy().tobytes() for p in parameters)
 print("weights", hashlib.sha256(weights).hexdigest(), flush=True)
 dist.destroy_process_group()
 """
