@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 from torch.distributed import ProcessGroup
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 from . import exchange
 from .checkpoint.randomness import Seeded
@@ -108,14 +108,14 @@ def batches(
             yield tuple(part.pin_memory() for part in batch) if pin else batch
         return
     if workers and seeds:
-        seed, part, first = seeds
-        dataset, indices = Seeded(dataset, seed, part), enumerate(indices, first)  # type: ignore[assignment]
+        *place, first = seeds
+        dataset, indices = Seeded(dataset, *place), enumerate(indices, first)  # type: ignore[assignment]
     generator = torch.Generator()
     generator.set_state(torch.get_rng_state())
     loader = DataLoader(
         dataset,
         batch_sampler=indices,
-        collate_fn=collate or default_collate,
+        collate_fn=collate,
         num_workers=workers,
         pin_memory=pin,
         generator=generator,
@@ -127,10 +127,11 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """`batch` with every tensor on `device`, also those inside lists, tuples and dicts."""
     if device.type == "cpu":
         return batch
-    if isinstance(batch, torch.Tensor):
+    if hasattr(batch, "to"):  # also what other libraries make of a batch
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
+        # A namedtuple takes no iterator.
+        return getattr(batch, "_make", type(batch))(to_device(value, device) for value in batch)
     return batch

@@ -1,6 +1,7 @@
 """Every sample once an epoch, at any world size and across a change of it."""
 
 import itertools
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -111,6 +112,20 @@ def test_every_tensor_of_a_batch_goes_to_the_device_and_all_else_stays_as_it_is(
     assert [(tensor.device.type, len(tensor)) for tensor in tensors] == [("meta", 2), ("meta", 1), ("meta", 3)]
     assert (type(moved["more"]), type(moved["more"][1]), moved["more"][1][1]) == (list, tuple, "text")
     assert moved["name"] is name
+
+
+class Pair(NamedTuple):
+    """What a collation may return."""
+
+    x: torch.Tensor
+    name: str
+
+
+def test_named_tuples_and_what_moves_itself_go_to_the_device():
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    pair, moved = to_device([Pair(torch.ones(2), "a"), packed], torch.device("meta"))
+    assert (type(pair), pair.x.device.type, pair.name) == (Pair, "meta", "a")
+    assert moved.data.device.type == "meta"
 
 
 def test_on_the_cpu_a_batch_stays_the_users_own_object():
