@@ -135,7 +135,7 @@ def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.Process
         for name in manifest.files
     }
     rest = shards.rest_of(own) if rank == holders[shards.FIRST] else None
-    state = shards.with_absent(exchange.broadcast(rest, holders[shards.FIRST], group))
+    state = exchange.broadcast(rest, holders[shards.FIRST], group)
     return Search(str(own), state, [], shards.Shards(own, holders, here, group))
 
 

@@ -268,3 +268,24 @@ def test_moments_take_the_layout_that_their_weights_have_now():
     trained_parts.apply("here", state, {"optimizer": loaded})
     assert loaded.state[other.weight]["exp_avg"].stride() == other.weight.stride()
     assert torch.equal(loaded.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+
+
+class Master(torch.optim.Optimizer):
+    """SGD on a copy of each weight that has more bits."""
+
+    @torch.no_grad()
+    def step(self):
+        for weight in self.param_groups[0]["params"]:
+            copy = self.state[weight].setdefault("master", weight.float())
+            weight.copy_(copy.sub_(weight.grad, alpha=self.param_groups[0]["lr"]))
+
+
+def test_an_optimizers_copy_of_the_weights_comes_back_with_all_of_its_bits():
+    model = nn.Linear(4, 4, dtype=torch.bfloat16)
+    optimizer, loaded = (Master(model.parameters(), {"lr": 0.001}) for _ in range(2))
+    model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    trained_parts.apply("here", {"optimizer": optimizer.state_dict()}, {"optimizer": loaded})
+    saved = optimizer.state[model.weight]["master"]
+    assert not torch.equal(saved, saved.bfloat16().float())
+    assert torch.equal(loaded.state[model.weight]["master"], saved)
