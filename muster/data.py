@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset, default_collate
+from torch.distributed import ProcessGroup
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
+
+from . import exchange
+from .checkpoint.randomness import Seeded
+from .errors import Refused
 
 
 class StreamSampler(DistributedSampler[Any]):
@@ -57,9 +62,19 @@ class StreamSampler(DistributedSampler[Any]):
         return self._order[1]
 
 
+def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
+    """Raise Refused if a rank's datasets have other numbers of `samples`: it would take others. All ranks call this."""
+    everyone = [" + ".join(map(str, theirs)) for theirs in exchange.all_of(samples, group)]
+    if other := next((rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]), 0):
+        raise Refused(
+            f"rank 0 has {everyone[0]} samples, and rank {other} has {everyone[other]}: they must have the same data",
+            "give every host the same files, and every rank the whole dataset",
+        )
+
+
 def share(batch: int, world: int, rank: int) -> tuple[int, int]:
     """The bounds [low, high) of the samples of a global batch that `rank` takes. Shares differ by at most one."""
-    return batch * rank // world, batch * (rank + 1) // world
+    return cuts(0, batch, world)[rank]
 
 
 def cuts(low: int, high: int, count: int) -> list[tuple[int, int]]:
@@ -74,29 +89,36 @@ def batches(
     collate: Callable[[list[Any]], Any] | None = None,
     workers: int = 0,
     pin: bool = False,
+    seeds: tuple[int, int, int] | None = None,
 ) -> Iterator[Any]:
     """Collated batches of `dataset` on the CPU, one for each list of `indices`.
 
     `collate` makes a batch from a list of samples (None: torch's own), `workers` is the number of loader processes,
-    `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes.
+    `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes. `seeds`: the run's seed, the
+    rank's share of the data and the number of the first list, from which follows what a loader process draws.
 
     A TensorDataset is indexed with the whole list: a DataLoader would take each sample alone and stack them again.
-    The loader gets its own generator. It draws a number when it starts, which in a resumed run would change the rank's
-    random state.
+    The loader gets a copy of the rank's generator. It draws a number when it starts, which in a resumed run would
+    change the rank's random state.
     """
-    if isinstance(dataset, TensorDataset) and collate is None:
+    if type(dataset) is TensorDataset and collate is None:  # what is made of it may change each sample
         for batch_indices in indices:
             batch = dataset[torch.tensor(batch_indices)]
             # A copy from memory that is not pinned waits for all that the GPU has to do.
             yield tuple(part.pin_memory() for part in batch) if pin else batch
         return
+    if workers and seeds:
+        *place, first = seeds
+        dataset, indices = Seeded(dataset, *place), enumerate(indices, first)  # type: ignore[assignment]
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
     loader = DataLoader(
         dataset,
         batch_sampler=indices,
-        collate_fn=collate or default_collate,
+        collate_fn=collate,
         num_workers=workers,
         pin_memory=pin,
-        generator=torch.Generator().manual_seed(0),
+        generator=generator,
     )
     yield from loader
 
@@ -105,10 +127,11 @@ def to_device(batch: Any, device: torch.device) -> Any:
     """`batch` with every tensor on `device`, also those inside lists, tuples and dicts."""
     if device.type == "cpu":
         return batch
-    if isinstance(batch, torch.Tensor):
+    if hasattr(batch, "to"):  # also what other libraries make of a batch
         return batch.to(device, non_blocking=True)
     if isinstance(batch, dict):
         return {key: to_device(value, device) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
-        return type(batch)(to_device(value, device) for value in batch)
+        # A namedtuple takes no iterator.
+        return getattr(batch, "_make", type(batch))(to_device(value, device) for value in batch)
     return batch

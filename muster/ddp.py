@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .checkpoint.randomness import random_state, restore_random_state
 
@@ -27,8 +28,12 @@ def settle(model: DistributedDataParallel) -> None:
             return
         hook.remove()
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        # A model may change its input, which may come out of another model's graph.
+        args, kwargs = tree_map_only(torch.Tensor, _copy, (args, kwargs))
         with unchanged(model.module, parameters[0].device), _synchronized(model):
-            sums = [tensor.float().sum() for tensor in _tensors(model(*args, **kwargs)) if tensor.requires_grad]
+            result = model(*args, **kwargs)
+            parts = tree_leaves({**result} if isinstance(result, dict) else result)
+            sums = [part.float().sum() for part in parts if isinstance(part, torch.Tensor) and part.requires_grad]
             if sums:
                 (torch.stack(sums).sum() * 0).backward()
         for parameter in parameters:
@@ -44,7 +49,8 @@ def unchanged(model: nn.Module, device: torch.device) -> Iterator[None]:
     yield
     with torch.no_grad():
         for name, buffer in model.named_buffers():
-            buffer.copy_(buffers[name])
+            if name in buffers and buffer.shape == buffers[name].shape:  # else it is a cache that grew in the block
+                buffer.copy_(buffers[name])
     restore_random_state(before, device)
 
 
@@ -58,12 +64,5 @@ def _synchronized(model: DistributedDataParallel) -> Iterator[None]:
         model.require_backward_grad_sync = before
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad).clone()

@@ -54,6 +54,12 @@ def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     return [_load(row[: int(size)]) for row, size in zip(rows or [], sizes, strict=False)]
 
 
+def all_of(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
+    """Each rank's `value`, by rank, on every rank."""
+    values: list[Any] = broadcast(gather(value, group), group=group)
+    return values
+
+
 def _dump(value: Any) -> torch.Tensor:
     file = io.BytesIO()
     torch.save(value, file)

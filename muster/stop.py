@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 from .errors import STOPPED
 from .files import replace
@@ -34,6 +34,8 @@ _AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 class Stop:
     """`asked` is set by SIGTERM or SIGINT; a training loop reads it at every step. `heard`: signals, of either kind."""
 
+    _listening: ClassVar[list[Stop]] = []
+
     def __init__(self) -> None:
         self.asked, self.heard = False, 0
         self._asked_at = 0.0
@@ -44,12 +46,16 @@ class Stop:
         """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None.
 
         A handler that the script has set stays. Only the main thread can set one: elsewhere this does nothing.
+        Of several, such as those of two trainings in a script, the last has the handler, and all are asked.
         """
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGTERM, signal.SIGINT):
-            if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
+            handler = signal.getsignal(number)
+            none = (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN)
+            if getattr(handler, "__func__", handler) in (*none, Stop._ask):
                 signal.signal(number, self._ask)
+        self._listening.append(self)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
         _tell_agent(f"{os.getpid()} {began(os.getpid())}", local_rank)
 
@@ -70,7 +76,9 @@ class Stop:
         # torchrun sends the same Ctrl-C on, at once; a person who presses it again will not wait for the checkpoint.
         if number == signal.SIGINT and self.asked and time.monotonic() > self._asked_at + 1:
             raise KeyboardInterrupt
-        self.asked, self._asked_at = True, self._asked_at or time.monotonic()
+        self._asked_at = self._asked_at or time.monotonic()
+        for stop in self._listening:
+            stop.asked = True
 
     @staticmethod
     def is_restarted() -> bool:

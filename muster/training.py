@@ -29,7 +29,7 @@ from .checkpoint import trained_parts as checkpoint_parts
 from .checkpoint.randomness import random_state, restore_random_state, seed_all
 from .checkpoint.search import newest_of_all_ranks
 from .checkpoint.trained_parts import Part
-from .data import StreamSampler, batches, to_device
+from .data import StreamSampler, batches, refuse_other_data, to_device
 from .errors import CheckpointError, Refused, TrainError
 from .metrics import Metrics
 from .stop import Stop
@@ -115,7 +115,8 @@ class Training:
             seed=self._seed,
             consumed=self._consumed,
         )
-        stream = batches(dataset, sampler, collate=collate, workers=workers)
+        seeds = (self._seed, self._rank, self.step * micro_batches)
+        stream = batches(dataset, sampler, collate=collate, workers=workers, seeds=seeds)
         self._restore_randomness()
         try:
             self._finishes = False
@@ -209,6 +210,7 @@ class Training:
                 f"micro_batches={micro_batches}, and a rank has {batch // self._world} samples of batch={batch}",
                 f"micro_batches={batch // self._world} at most",
             )
+        refuse_other_data(size, group=self._group)
         if not size:
             raise Refused("the dataset is empty")
         if (then := self._restored.get("samples", size)) != size:

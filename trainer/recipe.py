@@ -164,13 +164,19 @@ def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dat
 
 
 def take_batches(
-    recipe: Recipe, dataset: Dataset[Any], indices: Iterable[list[int]], device: torch.device, workers: int = 0
+    recipe: Recipe,
+    dataset: Dataset[Any],
+    indices: Iterable[list[int]],
+    device: torch.device,
+    workers: int = 0,
+    seeds: tuple[int, int, int] | None = None,
 ) -> Iterator[Any]:
     """Batches of `dataset` on the CPU, ready to copy to `device`."""
     from muster.data import batches
 
     with blame(recipe, "taking a sample out of datasets()"):
-        yield from batches(dataset, indices, collate=recipe.collate, workers=workers, pin=device.type == "cuda")
+        pin = device.type == "cuda"
+        yield from batches(dataset, indices, collate=recipe.collate, workers=workers, pin=pin, seeds=seeds)
 
 
 def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
+from ..errors import DONE, CheckpointError, Refused, TrainError
 from ..files import amount
 from . import store
 
@@ -35,9 +35,6 @@ def main() -> int:
     options = command.parse_args()
     try:
         _write(options.folder, options.file)
-    except OSError as error:
-        print(f"error: {options.file}: {error.strerror or error}", file=sys.stderr)
-        return FAILED
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
@@ -47,7 +44,7 @@ def main() -> int:
 def _write(folder: Path, file: Path) -> None:
     if file.exists():
         raise Refused(f"{file}: exists", "name another file")
-    save = _safetensors() if file.suffix == _WEIGHTS else torch.save
+    save = _safetensors() if file.suffix == _WEIGHTS else store.HashingFile().save
     path, damaged = store.locate(_checkpoints(folder))
     for checkpoint in damaged:
         print(f"passed over: {checkpoint.reason}", file=sys.stderr)
@@ -61,6 +58,8 @@ def _write(folder: Path, file: Path) -> None:
     try:
         save(what, beside)
         os.replace(beside, file)
+    except Exception as error:  # of a full disk safetensors has an error of its own
+        raise TrainError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         beside.unlink(missing_ok=True)
     reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+MARK = "muster:absent"
 Box = tuple[tuple[int, int], ...]
 """For each dimension of the whole tensor its first index, and the one after its last."""
 Path = tuple[Any, ...]
@@ -20,7 +21,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Absent:
-    """A placeholder for a tensor whose boxes the ranks have written under the name `key`."""
+    """A placeholder for a tensor whose boxes the ranks have written under the name `key`. A file has a tuple for it."""
 
     key: str
     shape: tuple[int, ...]
@@ -47,18 +48,15 @@ def like(local: torch.Tensor, cut: DTensor) -> DTensor:
 
 def is_cut(value: Any) -> bool:
     """Whether a nested state has a tensor that is cut."""
-    has_cut = False
-
-    def look(_: Path, tensor: torch.Tensor) -> None:
-        nonlocal has_cut
-        has_cut = has_cut or isinstance(tensor, DTensor)
-
-    replace(value, look)
-    return has_cut
+    cut: list[bool] = []
+    replace(value, lambda _, tensor: cut.append(isinstance(tensor, DTensor)))
+    return any(cut)
 
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every `Absent`."""
+    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every `Absent` that is marked."""
+    if type(value) is tuple and len(value) == 4 and value[0] == MARK:
+        return each(path, Absent(value[1], tuple(value[2]), value[3]))
     if isinstance(value, dict):
         copied = type(value)()
         for key, item in value.items():
@@ -68,7 +66,7 @@ def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> An
         return copied
     if type(value) in (list, tuple):
         return type(value)(replace(item, each, (*path, index)) for index, item in enumerate(value))
-    return each(path, value) if isinstance(value, torch.Tensor | Absent) else value
+    return each(path, value) if isinstance(value, torch.Tensor) else value
 
 
 def layout(part: Any) -> Callable[[Path], DTensor | None]:

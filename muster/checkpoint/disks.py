@@ -31,7 +31,7 @@ def lowest_on_each(folder: Path, group: dist.ProcessGroup | None = None) -> list
     exchange.gather(rank, group)  # all have left their marks
     if own.exists():
         lowest = next(other for other in range(world) if (folder / f"{mark}{other}").exists())
-    everyone: list[int] = exchange.broadcast(exchange.gather(lowest, group), group=group)  # all have looked
+    everyone = exchange.all_of(lowest, group)  # all have looked
     with suppress(OSError):
         own.unlink(missing_ok=True)
     return everyone

@@ -16,7 +16,7 @@ from typing import Any
 import torch.distributed as dist
 
 from .. import exchange
-from ..errors import CheckpointError, TrainError
+from ..errors import TrainError
 from . import store
 from .disks import lowest_on_each
 from .manifest import MANIFEST, File, Manifest
@@ -60,14 +60,12 @@ class Joint:
 
     def _agree(self, act: Any, *arguments: Any) -> list[Any]:
         """Each rank's result of `act`, on all ranks. Raises TrainError on all if it failed on one."""
-        result: tuple[str, Any] = ("", None)
         try:
-            result = ("", act(*arguments))
-        except (TrainError, CheckpointError) as error:
-            result = (f"{self._host} (rank {self._rank}): {error.message}", None)
-        except OSError as error:
-            result = (f"{self._host} (rank {self._rank}): {error.strerror or error}", None)
-        results = exchange.broadcast(exchange.gather(result, self._group), group=self._group)
+            result: tuple[str, Any] = ("", act(*arguments))
+        except (TrainError, OSError) as error:
+            why = getattr(error, "strerror", None) or error
+            result = (f"{self._host} (rank {self._rank}): {why}", None)
+        results = exchange.all_of(result, self._group)
         if fault := next((fault for fault, _ in results if fault), ""):
             raise TrainError(fault)
         return [value for _, value in results]

@@ -61,7 +61,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     mine = [_entry(created, path) for created, path in store.listed(folder)] if looks else []
     damaged: list[store.Damaged] = []
     incomplete = False
-    for candidate in _candidates(exchange.broadcast(exchange.gather(mine, group), group=group)):
+    for candidate in _candidates(exchange.all_of(mine, group)):
         if candidate.manifest:
             search = _sharded(candidate, folder, rank, group)
             if isinstance(search, Search):
@@ -121,7 +121,7 @@ def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.Process
     manifest = parse_manifest(candidate.manifest)
     own = Path(candidate.owners.get(rank) or candidate.path)
     mine = (_verify(own, manifest), _stamps(own, manifest)) if rank in candidate.owners else ({}, {})
-    answers = exchange.broadcast(exchange.gather(mine, group), group=group)
+    answers = exchange.all_of(mine, group)
     if fault := _fault(candidate, manifest, [faults for faults, _ in answers]):
         return fault
     # A rank that did not look reads a file if a rank that did has verified the very same.
@@ -135,7 +135,7 @@ def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.Process
         for name in manifest.files
     }
     rest = shards.rest_of(own) if rank == holders[shards.FIRST] else None
-    state = shards.with_absent(exchange.broadcast(rest, holders[shards.FIRST], group))
+    state = exchange.broadcast(rest, holders[shards.FIRST], group)
     return Search(str(own), state, [], shards.Shards(own, holders, here, group))
 
 

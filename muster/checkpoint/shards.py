@@ -27,7 +27,6 @@ from .cut import Absent, Box
 from .manifest import ACCEPTED, Manifest
 
 FIRST = "shard-0.pt"
-_MARK = "muster:absent"
 Boxes = dict[str, tuple[Box, torch.Tensor]]
 
 
@@ -47,7 +46,7 @@ def part_of(state: dict[str, Any], rank: int) -> dict[str, Any]:
         local = tensor.to_local().detach()
         if local.numel() and _first_copy(tensor):
             boxes[key] = (cut.box(tensor), local)
-        return (_MARK, key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        return (cut.MARK, key, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
 
     rest = cut.replace(state, take)
     if rank == 0:
@@ -69,18 +68,6 @@ def rest_of(path: Path) -> dict[str, Any]:
     return rest
 
 
-def with_absent(value: Any) -> Any:
-    """`value` as it was read, with its marks as `Absent`."""
-    if type(value) is tuple and len(value) == 4 and value[0] == _MARK:
-        return Absent(value[1], tuple(value[2]), value[3])
-    if isinstance(value, dict):
-        copied = type(value)((key, with_absent(item)) for key, item in value.items())
-        for name, attribute in getattr(value, "__dict__", {}).items():
-            setattr(copied, name, attribute)
-        return copied
-    return type(value)(map(with_absent, value)) if type(value) in (list, tuple) else value
-
-
 def read(file: Path) -> dict[str, Any]:
     """A verified file, mapped: only what is used of it is read."""
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
@@ -90,7 +77,7 @@ def read(file: Path) -> dict[str, Any]:
 def together(path: Path, manifest: Manifest) -> dict[str, Any]:
     """The whole state of a verified checkpoint whose files are all in the folder `path`."""
     shards = Shards(path, dict.fromkeys(manifest.files, 0), set(manifest.files), alone=True)
-    state = with_absent(rest_of(path))
+    state = rest_of(path)
     wants: dict[str, Box] = {}
 
     def want(_: cut.Path, value: Any) -> None:
@@ -157,7 +144,7 @@ class Shards:
             if self._holders[name] == self._rank
         }
         mine = (dict(wants), sorted(self._files), index)
-        everyone = exchange.broadcast(exchange.gather(mine, self._group), group=self._group)
+        everyone = exchange.all_of(mine, self._group)
         for name, holder in sorted(self._holders.items()):
             lacking = [rank for rank, (_, files, _) in enumerate(everyone) if name not in files]
             for key, (box, dtype) in everyone[holder][2][name].items() if lacking else ():

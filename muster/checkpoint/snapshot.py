@@ -78,18 +78,14 @@ def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
     if type(value) in (dict, OrderedDict, Counter):  # MultiStepLR has a Counter
         copied = type(value)()
         for key, item in value.items():
-            copied[_plain_key(key, where)] = _map(item, each, f"{where}[{key!r}]")
+            if type(key) not in _PLAIN:
+                raise TypeError(f"{where}: a checkpoint cannot hold a key that is a {type(key).__name__}")
+            copied[key] = _map(item, each, f"{where}[{key!r}]")
         # A module's state_dict has an attribute with the versions of its layers.
         for name, attribute in getattr(value, "__dict__", {}).items():
             setattr(copied, name, _map(attribute, each, f"{where}.{name}"))
         return copied
     raise TypeError(f"{where}: a checkpoint cannot hold a {type(value).__name__}; turn it into plain values first")
-
-
-def _plain_key(key: Any, where: str) -> Any:
-    if type(key) not in _PLAIN:
-        raise TypeError(f"{where}: a checkpoint cannot hold a key that is a {type(key).__name__}")
-    return key
 
 
 def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:

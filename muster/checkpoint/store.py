@@ -136,7 +136,7 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, list[Damaged]]:
     The newest is the one that was written last. It may not have the highest step, because a run can go back to an
     earlier step and continue from there. Raises NewerFormat if a newer Muster wrote it.
     """
-    return _first_usable(_newest_first(folder))
+    return _first_usable([path for _, path in _dated(folder)])
 
 
 def listed(folder: Path) -> list[tuple[float, Path]]:
@@ -170,8 +170,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
     not count among those to keep. Returns the folders to delete, of which some may remain if the disk fails.
     """
     clean_up(folder)
-    paths = _newest_first(folder)
-    with_manifest = [Checkpoint(path, manifest) for path in paths if (manifest := manifest_or_none(path))]
+    with_manifest = [Checkpoint(path, manifest) for _, path in _dated(folder) if (manifest := manifest_or_none(path))]
     if with_manifest and with_manifest[0].path == verified:
         newest: Checkpoint | None = with_manifest[0]
     else:
@@ -258,11 +257,6 @@ def _size(path: Path) -> int | None:
     return None
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    """Every checkpoint in `folder`."""
-    return [path for _, path in _dated(folder)]
-
-
 def _dated(folder: Path) -> list[tuple[float, Path]]:
     """Every checkpoint in `folder` and when it was written, the newest first.
 
@@ -287,8 +281,12 @@ def _creation(path: Path) -> float:
 
 def now(folder: Path) -> float:
     """The time, but always after the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
-    earlier = (manifest.created for path in _newest_first(folder) if (manifest := manifest_or_none(path)))
-    return max(time.time(), max(earlier, default=0.0) + 0.001)
+    return max(time.time(), newest_time(folder) + 0.001)
+
+
+def newest_time(folder: Path) -> float:
+    """When the newest checkpoint in a checkpoints folder was written; 0 without one."""
+    return next((created for created, _ in _dated(folder)), 0.0)
 
 
 def _best(checkpoints: list[Checkpoint]) -> Path | None:

@@ -48,7 +48,7 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards
         if isinstance(part, torch.optim.Optimizer):
             for group, choice in zip(part.param_groups, own, strict=True):
                 group.update(choice)
-            match_layouts(part)
+            match_moments(part, fitting[name]["state"])
 
 
 def _implementation(part: Part) -> list[dict[str, Any]]:
@@ -88,16 +88,25 @@ def fit(state: dict[str, Any], parts: Mapping[str, Part], shards: Shards | None)
     return fitted
 
 
-def match_layouts(optimizer: torch.optim.Optimizer) -> None:
-    """Give moments the memory layout of their weights, which the code may have changed since the checkpoint.
+def match_moments(optimizer: torch.optim.Optimizer, saved: Mapping[int, Mapping[str, Any]]) -> None:
+    """Give moments the type that they had, and the memory layout of their weights.
 
-    A fused optimizer reads both in the order of their memory: with two layouts it would mix up the elements.
+    Loading gives them the type of their weights: of bf16 weights an fp32 copy would lose its bits. Torch's own
+    optimizers need it. The code may have changed the layout since the checkpoint; a fused optimizer reads both in the
+    order of their memory: with two layouts it would mix up the elements.
     """
-    for weight, moments in optimizer.state.items():
+    own = type(optimizer).__module__.startswith("torch.")
+    weights = (weight for group in optimizer.param_groups for weight in group["params"])
+    for index, weight in enumerate(weights):
+        moments = optimizer.state.get(weight, {})
         for name, value in moments.items():
-            whole = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
-            if whole and value.shape == weight.shape and value.stride() != weight.stride():
-                moments[name] = torch.empty_like(weight, dtype=value.dtype).copy_(value)
+            if not isinstance(value, torch.Tensor):
+                continue
+            then = value if own else saved.get(index, {}).get(name, value).to(value.device)
+            whole = not isinstance(then, DTensor) and then.shape == weight.shape
+            if whole and then.stride() != weight.stride():
+                then = torch.empty_like(weight, dtype=then.dtype).copy_(then)
+            moments[name] = then
 
 
 def _inside(part: Part) -> Part:

@@ -80,7 +80,7 @@ class BackgroundWriter:
         self._joint, self._alone = joint, alone
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[WriteResult]] = []
-        self._newest, self._after = _newest(folder), 0.0
+        self._newest, self._after = store.newest_time(folder), 0.0
         # Last in, first out: so the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
         for _ in range(2):
@@ -143,7 +143,7 @@ class BackgroundWriter:
 
         Its checkpoint would be the newest by its time, but not the one with the most steps.
         """
-        if _newest(self._folder) > self._newest:
+        if store.newest_time(self._folder) > self._newest:
             raise TrainError(f"{self._folder}: others continue, so the checkpoint of step {step} is not written here")
 
     def _write(
@@ -168,7 +168,7 @@ class BackgroundWriter:
                         self._folder, step, state, metric=metric, summary=summary, created=created or self.now()
                     )
                     size = (path / STATE).stat().st_size
-                    self._newest = _newest(self._folder)
+                    self._newest = store.newest_time(self._folder)
             except TrainError as failure:
                 error = failure
             finally:
@@ -179,11 +179,6 @@ class BackgroundWriter:
                     store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)
         return written
-
-
-def _newest(folder: Path) -> float:
-    """When the newest checkpoint of a folder was written; 0 without one."""
-    return next((created for created, _ in store.listed(folder)), 0.0)
 
 
 def _lower_priority() -> None:

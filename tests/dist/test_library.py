@@ -24,26 +24,30 @@ import muster
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.out, self.middle, self.into = nn.Linear(600, 1), nn.Linear(600, 600), nn.Linear(8, 600)
+        self.out, self.middle = nn.Linear(600, 1), nn.Linear(600, 600)
         self.drop = nn.Dropout(0.1)
     def forward(self, x):
-        return self.out(torch.relu(self.drop(self.middle(torch.relu(self.into(x))))))
+        if not hasattr(self, "cache"):
+            self.register_buffer("cache", torch.ones(1), persistent=False)
+        return self.out(torch.relu(self.drop(self.middle(torch.relu(x.div_(2)))))) * self.cache
 
-steps, pause = int(sys.argv[1]), float(sys.argv[2])
+steps, pause, lacks = int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(100, 8), torch.randn(100, 1))
-model = DistributedDataParallel(Net())
-optimizer = torch.optim.AdamW(model.parameters())
-training = muster.Training(save_every=5, model=model, optimizer=optimizer)
+data.tensors = tuple(tensor[lacks * dist.get_rank() :] for tensor in data.tensors)
+into, model = DistributedDataParallel(nn.Linear(8, 600)), DistributedDataParallel(Net())
+parameters = [*into.parameters(), *model.parameters()]
+optimizer = torch.optim.AdamW(parameters)
+training = muster.Training(save_every=5, into=into, model=model, optimizer=optimizer)
 for x, y in training.batches(data, batch=12, steps=steps):
-    loss = (model(x) - y).square().mean()
+    loss = (model(into(x)) - y).square().mean()
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
     time.sleep(pause)
     print("step", training.step + 1, flush=True)
-weights = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
+weights = b"".join(p.detach().numpy().tobytes() for p in parameters)
 print("weights", hashlib.sha256(weights).hexdigest(), flush=True)
 dist.destroy_process_group()
 """
@@ -52,7 +56,7 @@ dist.destroy_process_group()
 class Ranks:
     """Ranks of SCRIPT as processes; each has `folders[rank]` as its folder and is the first rank there if `apart`."""
 
-    def __init__(self, folders, steps, pause=0.0, apart=False):
+    def __init__(self, folders, steps, pause=0.0, apart=False, lacks=0):
         port = free_port()
         self.processes = []
         for rank, folder in enumerate(folders):
@@ -62,7 +66,7 @@ class Ranks:
             variables = {name: str(value) for name, value in place.items()}
             variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "PYTHONPATH": str(HOME)}
             with (folder / f"said-{rank}").open("w") as said:
-                command = [sys.executable, "train.py", str(steps), str(pause)]
+                command = [sys.executable, "train.py", str(steps), str(pause), str(lacks)]
                 self.processes.append(
                     subprocess.Popen(command, cwd=folder, env=environment(**variables), stdout=said, stderr=said)
                 )
@@ -123,6 +127,12 @@ def test_a_signal_to_one_rank_ends_all_after_the_same_step(start, tmp_path):
     steps = [[line for line in path.read_text().splitlines() if line.startswith("step ")][-1] for path in ranks.said]
     assert steps[0] == steps[1]
     assert (tmp_path / f"training/checkpoints/step-{int(steps[0].split()[1]):08d}").is_dir()
+
+
+def test_ranks_with_data_of_different_size_are_refused_and_do_not_wait_for_each_other(start, tmp_path):
+    ranks = start([tmp_path] * 2, 20, lacks=3)
+    assert 0 not in ranks.codes()
+    assert "rank 0 has 100 samples, and rank 1 has 97" in ranks.said[0].read_text()
 
 
 # torch's default group takes no CPU tensors, as after init_process_group("nccl"): torch's fake backend stands in there.

@@ -58,6 +58,14 @@ def test_mixed_precision_learns(torchrun, precision):
     assert losses(run.run_dir)[60] < 0.5 * losses(run.run_dir)[1]
 
 
+def test_ranks_with_data_of_different_size_are_refused(torchrun, recipe_file):
+    run = torchrun(2, "--recipe", recipe_file("def datasets(data):\n    return numbered(203), numbered(37 - RANK)"))
+    assert run.wait() != 0
+    (end,) = events(run.run_dir, 0, "outcome")
+    assert end["verdict"] == "refused"
+    assert "rank 0 has 203 + 37 samples, and rank 1 has 203 + 36" in end["message"]
+
+
 def test_a_run_leaves_what_the_contract_promises(torchrun):
     run = torchrun(2, "--steps", 30, "--checkpoint-every", 10, "--keep", 2, module=TORCHS)
     assert run.wait() == 0, run.output

@@ -85,7 +85,7 @@ class Checkpoints:
         with suppress(TrainError):  # `_written` has reported it
             if self._writer:
                 self._writer.wait()
-        exchange.broadcast(exchange.gather(None))
+        exchange.all_of(None)
 
     def settle(self) -> LastWrite:
         """Wait for the last checkpoint. Every rank gets what rank 0 knows of it."""

@@ -51,7 +51,7 @@ def _values(stepper: Stepper, batch: Any) -> dict[str, float]:
 
 
 def _add_up(names: list[str], sums: torch.Tensor) -> tuple[dict[str, float], int]:
-    rows = exchange.broadcast(exchange.gather(sums.tolist()))
+    rows = exchange.all_of(sums.tolist())
     samples, *totals = (sum(column) for column in zip(*rows, strict=True))
     return {name: total / samples for name, total in zip(names, totals, strict=True)}, int(samples)
 

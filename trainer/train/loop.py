@@ -7,13 +7,14 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset
 
 from muster import exchange
-from muster.data import StreamSampler, cuts, share
+from muster.checkpoint.randomness import seed_step
+from muster.data import StreamSampler, cuts, refuse_other_data, share
 from muster.errors import Refused, TrainError
 
 from .. import mesh
@@ -27,7 +28,6 @@ from .environment import Ranks
 from .evaluate import evaluate
 from .metrics import Meter
 from .process_group import Group
-from .seeds import Seeded, numbered, seed_step
 from .state import Position
 from .step import Step, Stepper
 from .weights import Audit, digest
@@ -53,6 +53,7 @@ class Training:
         self.say, self.stop_asked = say, stop_asked
         self.train_set, self.held_out = data
         self.mesh = mesh.parse(config.mesh, ranks.world)
+        refuse_other_data(*map(len, data))  # type: ignore[arg-type]
         self.samples = check_sizes(config, self.mesh.data_world, *data)
         self.micro_batch_sizes = self._micro_batch_sizes()
         self.stepper = Stepper(config, recipe, group, self.mesh, self._any_micro_batch())
@@ -169,7 +170,7 @@ class Training:
 
     def _stream(self) -> Iterator[Any]:
         config, share = self.config, self.mesh.data_rank(self.ranks.rank)
-        lists: Iterable[list[int]] = StreamSampler(
+        lists = StreamSampler(
             self.samples,
             batch=config.batch,
             micro_batches=len(self.micro_batch_sizes),
@@ -178,11 +179,8 @@ class Training:
             seed=config.seed,
             consumed=self.position.consumed,
         )
-        dataset = self.train_set
-        if config.data_workers and (self.recipe.collate or not isinstance(dataset, TensorDataset)):
-            lists = numbered(lists, self.position.step * len(self.micro_batch_sizes))
-            dataset = Seeded(dataset, config.seed, share)
-        return take_batches(self.recipe, dataset, lists, self.group.device, config.data_workers)
+        seeds = (config.seed, share, self.position.step * len(self.micro_batch_sizes))
+        return take_batches(self.recipe, self.train_set, lists, self.group.device, config.data_workers, seeds)
 
     def _report_plan(self) -> None:
         config, shares = self.config, self.mesh.data_world
@@ -285,7 +283,7 @@ class Training:
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss
-        bad_losses = exchange.broadcast(exchange.gather(None if mine is None else (mine, self.ranks.node)))
+        bad_losses = exchange.all_of(None if mine is None else (mine, self.ranks.node))
         last_good = self.checkpoints.settle().good
         mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)

@@ -195,10 +195,11 @@ def _environment(group: Group) -> dict[str, Any]:
 
 
 def _count_starts(folder: RankFolder) -> int:
-    """How often this rank started before. Raises TrainError if its last five starts did not complete a single step."""
+    """How often this rank started before. Raises TrainError if its last five starts died without a single step."""
     kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")]
-    last_step = max((i for i, kind in enumerate(kinds) if kind == "step"), default=-1)
-    fruitless = kinds[last_step + 1 :].count("started")
+    # A start with a verdict was no death: somebody has read it since, and started the run again.
+    last = max((i for i, kind in enumerate(kinds) if kind in ("step", "outcome")), default=-1)
+    fruitless = kinds[last + 1 :].count("started")
     if fruitless >= _FRUITLESS_STARTS:
         raise TrainError(
             f"the ranks started {fruitless} times without a single step: Muster gives up",

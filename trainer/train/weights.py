@@ -25,7 +25,7 @@ class Audit:
 
         If they differ at the same step once more, it is not chance (processors may differ in rounding): False.
         """
-        digests = exchange.broadcast(exchange.gather(mine))
+        digests = exchange.all_of(mine)
         alike, before, again = len(set(digests)) == 1, self._alike, step in self._odd
         if not alike:
             self._odd.add(step)

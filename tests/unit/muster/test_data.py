@@ -1,6 +1,7 @@
 """Every sample once an epoch, at any world size and across a change of it."""
 
 import itertools
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -83,6 +84,15 @@ def test_tensors_in_memory_and_any_other_dataset_give_the_same_batches():
         assert torch.equal(quick[1], plain[1])
 
 
+def test_a_dataset_made_of_tensors_gives_each_sample_as_it_makes_it():
+    class Turned(TensorDataset):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0].flip(0)
+
+    (batch,) = batches(Turned(torch.arange(4.0).view(2, 2)), [[0, 1]])
+    assert batch.tolist() == [[1, 0], [3, 2]]
+
+
 def test_a_loader_does_not_touch_the_ranks_random_numbers():
     before = torch.get_rng_state()
     list(batches(list(range(4)), [[0, 1]]))
@@ -102,6 +112,20 @@ def test_every_tensor_of_a_batch_goes_to_the_device_and_all_else_stays_as_it_is(
     assert [(tensor.device.type, len(tensor)) for tensor in tensors] == [("meta", 2), ("meta", 1), ("meta", 3)]
     assert (type(moved["more"]), type(moved["more"][1]), moved["more"][1][1]) == (list, tuple, "text")
     assert moved["name"] is name
+
+
+class Pair(NamedTuple):
+    """What a collation may return."""
+
+    x: torch.Tensor
+    name: str
+
+
+def test_named_tuples_and_what_moves_itself_go_to_the_device():
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    pair, moved = to_device([Pair(torch.ones(2), "a"), packed], torch.device("meta"))
+    assert (type(pair), pair.x.device.type, pair.name) == (Pair, "meta", "a")
+    assert moved.data.device.type == "meta"
 
 
 def test_on_the_cpu_a_batch_stays_the_users_own_object():

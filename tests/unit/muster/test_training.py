@@ -71,6 +71,25 @@ def test_a_loop_that_was_killed_continues_to_the_last_bit_and_repeats_no_sample(
     assert sorted(first_epoch) == list(range(SAMPLES))
 
 
+class Noisy(TensorDataset):
+    """Draws for each sample."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index)[0] + torch.rand(())
+
+
+def test_what_loader_processes_draw_differs_in_each_epoch_and_is_the_same_after_a_resume(tmp_path):
+    def taken(folder, *epochs):
+        _, training = build(tmp_path / folder)
+        noisy = Noisy(torch.zeros(8))
+        return [x.tolist() for each in epochs for x in training.batches(noisy, batch=4, epochs=each, workers=1)]
+
+    first, second, third = taken("whole", 1, 2, 3)[::2]
+    assert len({*first, *second, *third}) == 12
+    taken("cut", 1)
+    assert taken("cut", 2, 3)[::2] == [second, third]
+
+
 def test_a_loop_that_has_done_its_steps_does_no_more_and_can_be_given_more(tmp_path):
     train(tmp_path, 6)
     assert train(tmp_path, 6)[1] == []
@@ -114,6 +133,17 @@ def test_a_signal_ends_the_loop_with_a_checkpoint_and_code_75(tmp_path, monkeypa
         next(batches)
     assert end.value.code == 75
     assert build(tmp_path)[1].step == 3
+
+
+def test_each_of_two_trainings_in_a_script_hears_a_signal(tmp_path, monkeypatch):
+    monkeypatch.delenv("MUSTER_OUTCOME_DIR", raising=False)
+    trainings = [build(tmp_path / name)[1] for name in "ab"]
+    for training in trainings:
+        batches = training.batches(data(), batch=8, steps=5)
+        next(batches)
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(SystemExit):
+            next(batches)
 
 
 def test_a_handler_of_the_script_stays(tmp_path):
@@ -238,3 +268,24 @@ def test_moments_take_the_layout_that_their_weights_have_now():
     trained_parts.apply("here", state, {"optimizer": loaded})
     assert loaded.state[other.weight]["exp_avg"].stride() == other.weight.stride()
     assert torch.equal(loaded.state[other.weight]["exp_avg"], optimizer.state[model.weight]["exp_avg"])
+
+
+class Master(torch.optim.Optimizer):
+    """SGD on a copy of each weight that has more bits."""
+
+    @torch.no_grad()
+    def step(self):
+        for weight in self.param_groups[0]["params"]:
+            copy = self.state[weight].setdefault("master", weight.float())
+            weight.copy_(copy.sub_(weight.grad, alpha=self.param_groups[0]["lr"]))
+
+
+def test_an_optimizers_copy_of_the_weights_comes_back_with_all_of_its_bits():
+    model = nn.Linear(4, 4, dtype=torch.bfloat16)
+    optimizer, loaded = (Master(model.parameters(), {"lr": 0.001}) for _ in range(2))
+    model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
+    optimizer.step()
+    trained_parts.apply("here", {"optimizer": optimizer.state_dict()}, {"optimizer": loaded})
+    saved = optimizer.state[model.weight]["master"]
+    assert not torch.equal(saved, saved.bfloat16().float())
+    assert torch.equal(loaded.state[model.weight]["master"], saved)

@@ -96,7 +96,7 @@ def _agree(store: Store, attempt: Callable[[], object]) -> None:
         fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
     if not _others_come(store, bool(fault)):
         raise Refused(f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _TRUST)
-    faults = exchange.broadcast(exchange.gather(fault))
+    faults = exchange.all_of(fault)
     if reason := next(filter(None, faults), ""):
         raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
 

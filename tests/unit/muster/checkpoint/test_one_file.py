@@ -1,5 +1,6 @@
 """`python -m muster.checkpoint`: one file of the newest usable checkpoint."""
 
+import resource
 import sys
 
 import pytest
@@ -38,6 +39,19 @@ def test_the_newest_step_becomes_one_file_and_a_file_that_exists_stays(run, writ
     assert write(run) == 2
     assert "exists" in capsys.readouterr().err
     assert (tmp_path / "state.pt").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_named_with_the_reason(run, write, tmp_path, capsys):
+    assert write(run, "nowhere/state.pt") == 1
+    assert capsys.readouterr().err.endswith("nowhere/state.pt: No such file or directory\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        assert write(run) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert capsys.readouterr().err.endswith("state.pt: File too large\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_a_damaged_step_is_named_and_the_one_before_is_written(run, write, tmp_path, capsys):

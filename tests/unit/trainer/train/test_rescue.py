@@ -11,11 +11,11 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from muster.checkpoint import store
+from muster.checkpoint.randomness import Seeded, seed_step
 from muster.errors import TrainError
 from trainer.train.buffers import Buffers
 from trainer.train.ending import rescue
 from trainer.train.ending.rescue import Mark, Rescue
-from trainer.train.seeds import Seeded, numbered, seed_step
 
 CPU = torch.device("cpu")
 
@@ -48,8 +48,8 @@ def test_a_loader_process_draws_the_same_for_a_list_wherever_it_begins():
     dataset = Seeded(Noisy(torch.arange(8.0)), 3, 1)
 
     def batches(first, workers):
-        own = numbered(lists[first:], first)
-        return [batch.tolist() for batch in DataLoader(dataset, batch_sampler=list(own), num_workers=workers)]
+        own = list(enumerate(lists[first:], first))
+        return [batch.tolist() for batch in DataLoader(dataset, batch_sampler=own, num_workers=workers)]
 
     assert batches(2, 1) == batches(0, 2)[2:]
 
