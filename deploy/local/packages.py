@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..core.results import Results
 from ..job.options import FLAG
 from ..report import packages as packages_shown
@@ -18,7 +18,6 @@ from ..run.files import locks
 from ..run.files.folders import cache_folder
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
-from ..send.packages.exchange import ToolFailed
 from ..send.packages.here import Here
 from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
@@ -37,8 +36,8 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
     try:
         target = _bring(place, needs, folder, console, script.sent(run_dir))
-    except ToolFailed as fault:
-        if not needs.by_itself:
+    except DeployError as fault:
+        if isinstance(fault, UsageError) or not needs.by_itself:
             raise
         has = f"the script has what {script.python()} has ({FLAG.requirements} {needs.path} insists on the file)"
         console.warn(f"packages: nothing is installed, {has}: {fault.message}")

@@ -40,6 +40,9 @@ _OF_OWN_PORT = "if a line of the script names that port, let it take MASTER_PORT
 _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
 )
+_ALONE = "with `python` before its name it starts as by hand, without torchrun's variables"
+# What a script says that takes its path for several ranks. By hand it starts without the variables that lead there.
+_OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
 
 
 def end(
@@ -97,6 +100,10 @@ def _hint(
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
+    facts = record.facts(run_dir)
+    alone = len(facts.get("nodes", ())) == len(state.ranks.began) == 1 and not facts.get("bare")
+    if open_end and alone and _OF_SEVERAL.search(words.partition("\n")[0]):
+        return _with(_ALONE, result)
     if open_end and shows("port-busy", words):
         return _with(_OF_OWN_PORT, result)
     if fetch and open_end and shows("download", words):

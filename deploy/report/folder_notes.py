@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ..core.text import listed
-from ..send.folder import left_out
+from ..send.folder import left_out, selection
 from ..send.folder.folder_look import FolderLook, Look
 from .console import Console
 
 _SHOWN = 5
+
+
+def tell_sent(code: FolderLook, console: Console) -> None:
+    """Say what is found in a folder that goes to hosts, where a link to the rest of its repository leads nowhere."""
+    look = code.result()
+    links = [entry.path for entry in look.entries if entry.issym() and not entry.linkname.startswith("/")]
+    hints = [selection.beyond_link(code.folder, path) for path in links if os.path.exists(code.folder / path)]
+    tell(replace(look, notes=(*look.notes, *list(filter(None, hints))[:1])), console)
 
 
 def tell(look: Look, console: Console) -> None:

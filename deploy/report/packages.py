@@ -57,7 +57,8 @@ def bring(
 
     `torch`: the build of torch that is among them (`cu126`), where the base has none.
     """
-    own = settings.of_user(far=not all(isinstance(place, ProcessPlace) for place in places))
+    here = all(isinstance(place, ProcessPlace) for place in places)
+    own = settings.of_user(far=not here)
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
     if torch and not own.indexes:
         own = replace(own, variables={**own.variables, "UV_TORCH_BACKEND": torch})
@@ -70,6 +71,8 @@ def bring(
         if own.left:
             console.warn(left)
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
+        if here and needs.by_itself:  # the script starts without them, and a warning says why
+            faults = []
         for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed) and cause.words):
             console.note(words)
         raise

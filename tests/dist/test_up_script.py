@@ -374,17 +374,19 @@ def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_
     assert "No module named 'plain'" in done.stderr
 
 
-@pytest.mark.parametrize("line", ["no-such-package==9", "torch==2.0.0"])
+@pytest.mark.parametrize("line", ["no-such-package==9", "torch==2.0.0", "broken==1"])
 def test_packages_that_cannot_be_had_keep_no_script_from_the_python_that_it_has_by_hand(project, line):
     """Somebody's repository pins what it was written with, and the user's environment runs it all the same."""
     (project.folder / "requirements.txt").write_text(f"{line}\n")
-    with index.serve("127.0.0.1", {}) as url:
+    broken = index.source("broken", "1", "", before="raise RuntimeError('needs another compiler')\n")
+    with index.serve("127.0.0.1", dict([broken])) as url:
         project.environment["UV_DEFAULT_INDEX"] = url
         done = project("--script", "train.py 3 0")
         insists = project("--requirements", "requirements.txt", "--run", "asked", "train.py", "3", "0")
     assert done.returncode == 0, done.stderr
     (warning,) = [text for text in done.stderr.splitlines() if "nothing is installed" in text]
     assert line.partition("=")[0] in warning
+    assert "error:" not in done.stderr
     python = re.search(r"the script has what (\S+) has \(--requirements requirements\.txt insists", warning)
     assert python, warning
     # By another path than this one's in a checkout whose .venv is a link.

@@ -80,7 +80,7 @@ def look_through(code: FolderLook | None, script: str, console: Console) -> None
     if code:
         look = code.result()
         folder_look.refuse_unsent(look, code.folder, script)
-        folder_notes.tell(look, console)
+        folder_notes.tell_sent(code, console)
 
 
 def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, Pushed]:

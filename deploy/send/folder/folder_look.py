@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...core.errors import DeployError, UsageError
-from ...core.text import amount
+from ...core.text import amount, listed
 from ...job.load import refuse_no_folder
 from ...job.values import Data
 from ...run.files.folders import cache_folder
@@ -23,7 +23,6 @@ from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
 _LARGE = 50 << 20  # bytes; a file of code is never that large
-_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,9 @@ def copy_folder(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
         if entry.isdir():
             path.mkdir()
         elif entry.issym():
-            path.symlink_to(entry.linkname)
+            # On this machine what a link leads to is where it was, and the copy is elsewhere.
+            away = selection.link_out(folder, entry.path)
+            path.symlink_to(os.path.realpath(folder / away) if away else entry.linkname)
         else:
             shutil.copyfile(folder / entry.path, path)
         if not entry.issym():
@@ -202,12 +203,9 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
     large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
     if not large:
         return []
-    named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in large[:_SHOWN])
-    more = f" and {len(large) - _SHOWN} more" if len(large) > _SHOWN else ""
+    named = listed(f"{entry.path} ({amount(entry.size)})" for entry in large)
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
-    return [
-        f"sends large files: {named}{more}; what the hosts have already: --mount /data:/data, and list it in {where}"
-    ]
+    return [f"sends large files: {named}; what the hosts have already: --mount /data:/data, and list it in {where}"]
 
 
 def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:

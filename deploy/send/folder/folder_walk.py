@@ -111,7 +111,7 @@ class Walk:
         usual = is_usual(path[len(place.top) + 1 if place.top else 0 :])
         is_ignored = place.is_ignored or (not usual and _ignores(place.rules, own, is_folder))
         if not is_tracked and not holds and (usual or is_ignored):
-            if not usual:
+            if not usual and not _is_of_a_program(place):
                 self.ignored.append(path)
             return
         if is_folder and (is_tracked or os.path.lexists(f"{self.folder}/{path}/.git")) and not holds:
@@ -219,6 +219,12 @@ def _ignores(rules: Sequence[tuple[str, Rules]], path: str, is_folder: bool) -> 
         if (number := spec.decides(path[len(place) :], is_folder)) >= 0:
             return not spec.patterns[number].takes_back
     return False
+
+
+def _is_of_a_program(place: _Place) -> bool:
+    """Whether the folder's own rules hide the folder, and themselves: so do caches, and run folders of another day."""
+    own = [each for each in place.rules if place.below and each[0] == place.below]
+    return _ignores(own, f"{place.below}{RULES}", False)
 
 
 def _own_file() -> Path:

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
 from ...explain import libraries
@@ -29,6 +30,7 @@ _OF_IMAGES = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib64", "muster", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"}
     | {"var", "venv", "workspace"}
 )
+_MOST_OF_A_LIST = 1 << 20  # bytes of a file that names packages
 _FILES = 8  # that one hint names
 
 
@@ -50,7 +52,12 @@ def hint(
     # The rank may have made a folder itself, and miss what should be in it.
     inside = [path.removeprefix(named_paths.WORK) for path in paths]
     missing = [path for path in inside if f"{named_paths.WORK}{path}" not in host_paths or (folder / path).is_dir()]
-    if how := _not_sent([*missing, *(path for module in modules for path in _files_of(module))], folder, choice):
+    wanted = [*missing, *(path for module in modules for path in _files_of(module))]
+    here = [path for path in wanted if os.path.exists(folder / path)]
+    for path in here:
+        if how := selection.beyond_link(folder, path):
+            return how
+    if here and (how := _not_sent(here, folder, choice)):
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
@@ -66,11 +73,8 @@ def _of_typo(paths: Sequence[str], folder: Path) -> str:
     return ""
 
 
-def _not_sent(paths: Sequence[str], folder: Path, choice: Choice) -> str:
-    """The option for the first of these paths that stayed here."""
-    here = [path for path in paths if os.path.exists(folder / path)]
-    if not here:
-        return ""
+def _not_sent(here: Sequence[str], folder: Path, choice: Choice) -> str:
+    """The option for the first of these paths of the folder that stayed here."""
     with suppress(DeployError):  # the folder has changed since
         sent = {entry.path for entry in folder_look.look_at(folder, choice).entries}
         for path in here:
@@ -87,6 +91,8 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
         package = libraries.OF_MODULES.get(top, f"the package that has {top}")
+        if needs and (line := _line_of(folder / needs, libraries.OF_MODULES.get(top, top))):
+            return f"{needs} names {line}, and it is not installed: --requirements {needs} installs it, or says why"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
@@ -95,6 +101,16 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
     missing = f"{root}{top} has no {path.removeprefix(f'{root}{top}/')}.py"
     name = meant.removeprefix(root).removesuffix(".py").replace("/", ".")
     return f"{missing}: did you mean {name}?" if meant else missing
+
+
+def _line_of(needs: Path, package: str) -> str:
+    """The package as this file names it; empty if it does not."""
+    name = re.sub(r"[-_.]+", "[-_.]", package.partition("<")[0].removesuffix("-headless"))
+    with suppress(OSError, UnicodeDecodeError):
+        text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
+        if match := re.search(rf"(?im)^[ \t]*[\"']?({name}(?:-headless)?)[ \t]*(?:[\[<>=!~;@,\"'#]|$)", text):
+            return match[1]
+    return ""
 
 
 def _of_variable(words: str, folder: Path, choice: Choice) -> str:

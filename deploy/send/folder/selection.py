@@ -7,6 +7,7 @@ the folder may be somebody else's (git.py). Credentials are the matter of folder
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -108,10 +109,34 @@ def _refuse_link(folder: Path, asked: str) -> None:
         raise UsageError(f"--include {asked}: it is outside {top}", "name a path as seen from the folder")
     if os.path.realpath(top / above) != str(top / above):
         real = os.path.realpath(top / asked)
-        inner = os.path.relpath(real, top)
-        hint = "a file that is elsewhere: --mount, or copy it into the folder"
-        hint = hint if inner.startswith("..") else f"--include {inner}"
+        hint = beyond_link(folder, asked) or f"--include {os.path.relpath(real, top)}"
         raise UsageError(f"--include {asked}: it leads through a link to {real}", hint)
+
+
+def beyond_link(folder: Path, path: str) -> str:
+    """What brings to hosts what they miss behind a link out of the folder; empty if none is on this path.
+
+    The link itself is sent. What it leads to is not: it may be anything of this user's.
+    """
+    if not (link := link_out(folder, path)):
+        return ""
+    top, real = folder.resolve(), (folder / link).resolve()
+    if os.readlink(folder / link).startswith("/"):  # hosts may have a disk in the same place
+        return f"{link} leads out of the folder: --mount {real}:{real} if the hosts have that, or --data {real}:{real}"
+    above = os.path.commonpath((top, real.parent))
+    if Path.home().is_relative_to(above):  # that would send all that this user has
+        return f"{link} leads out of the folder: copy what is there into it"
+    up, down = os.path.relpath(above, top), shlex.quote(os.path.relpath(top, above))
+    return f'{link} leads out of the folder: --folder {up} bash -c "cd {down} && ..." sends what is there, too'
+
+
+def link_out(folder: Path, path: str) -> str:
+    """The first link on this path that leads out of the folder; empty if none does."""
+    for part in (*map(str, reversed(PurePosixPath(path).parents)), path):
+        real = Path(os.path.realpath(folder / part))  # Path.resolve raises for a loop, before Python 3.13
+        if os.path.islink(folder / part) and not real.is_relative_to(folder.resolve()):
+            return part
+    return ""
 
 
 def _all_of(folder: Path, path: str) -> Iterator[str]:

@@ -31,11 +31,13 @@ def folder(tmp_path):
     return tmp_path / "project"
 
 
-def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", cause=Cause.EXCEPTION):
+def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", cause=Cause.EXCEPTION, ranks=0):
     """The hint in the outcome of a run whose rank on the last node failed."""
     run_dir = folder.parent / RUN
     run_dir.mkdir(exist_ok=True)
     state = State(names, script=True)
+    for rank in range(ranks):
+        state.apply({"kind": "began", "node": names[0], "rank": rank, "t": 1.0})
     result = Result("failed", message, RESUME, names[-1], 1, cause=cause)
     err = RichConsole(file=io.StringIO(), theme=THEME)
     ending.end(run_dir, result, state, 1.0, Console(False, err, err), fetch, (folder, NO_CHOICE), there)
@@ -223,3 +225,11 @@ def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder)
     text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
     assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
     assert text.endswith(RESUME)
+
+
+@pytest.mark.parametrize(("ranks", "bare", "told"), [(1, False, True), (2, False, False), (1, True, False)])
+def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_hand(folder, ranks, bare, told):
+    (folder.parent / RUN).mkdir()
+    record.write_record(folder.parent / RUN, {"id": RUN, "nodes": ["a"], "bare": bare})
+    words = "train.py ended with code 1: AssertionError: insufficient CUDA devices for DDP command"
+    assert ("`python` before its name" in hint(folder, words, names=("a",), fetch="", ranks=ranks)) == told

@@ -150,3 +150,13 @@ def test_no_folder_a_file_or_nothing_in_it_is_wrong_usage(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="nothing to send"):
         pack(tmp_path / "empty")
+
+
+def test_a_link_out_of_the_folder_leads_to_the_same_in_a_copy_on_this_machine(folder, tmp_path):
+    """A script finds the rest of its repository, as it does by hand."""
+    (tmp_path / "shared.py").write_text("x = 1\n")
+    (folder / "package/shared.py").symlink_to("../../shared.py")
+    copy = tmp_path / "run/sent/workspace"
+    folder_look.copy_folder(folder, copy)
+    assert (copy / "package/shared.py").read_text() == "x = 1\n"
+    assert os.readlink(copy / "latest") == "package"

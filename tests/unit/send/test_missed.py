@@ -1,8 +1,13 @@
 """A script that misses a file which stayed here gets the option that sends it."""
 
+import io
+
 import pytest
+from rich.console import Console as RichConsole
 
 from deploy.core.errors import UsageError
+from deploy.report import folder_notes
+from deploy.report.console import THEME, Console
 from deploy.send.folder import folder_look, missed, selection
 from deploy.send.folder.credentials import Choice
 
@@ -156,6 +161,75 @@ def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_p
 def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, needs, where):
     words = "ModuleNotFoundError: No module named 'sklearn'"
     assert missed.hint(words, folder, Choice(), needs) == f"add scikit-learn to {where}"
+
+
+@pytest.mark.parametrize(
+    ("needs", "text", "module", "package"),
+    [
+        ("requirements.txt", "numpy\nPyYAML>=5.3.1  # settings\n", "yaml", "PyYAML"),
+        ("requirements.txt", "opencv-python==4.6\n", "cv2", "opencv-python"),
+        ("requirements.txt", "flash_attn\n", "flash_attn", "flash_attn"),
+        ("pyproject.toml", '[project]\ndependencies = [\n  "scikit_learn>=1",\n]\n', "sklearn", "scikit_learn"),
+    ],
+)
+def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs, text, module, package):
+    (folder / needs).write_text(text)
+    hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, Choice(), needs)
+    assert hint.startswith(f"{needs} names {package}, and it is not installed")
+    assert f"--requirements {needs}" in hint
+    other = missed.hint("ModuleNotFoundError: No module named 'flash'", folder, Choice(), needs)
+    assert other.startswith("add the package that has flash")
+
+
+@pytest.fixture
+def experiment(tmp_path):
+    """A folder of a repository, whose code it has as links; and data elsewhere."""
+    for path in ("repo/lib/net.py", "repo/egs/my set/train.py", "repo/egs/my set/own/a.py", "disk/a.bin"):
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / path).write_text("x")
+    folder = tmp_path / "repo/egs/my set"
+    (folder / "lib").symlink_to("../../lib")
+    (folder / "same").symlink_to("own")
+    (folder / "none").symlink_to("../nothing")
+    (folder / "data").symlink_to(tmp_path / "disk")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "ModuleNotFoundError: No module named 'lib'",
+        "ModuleNotFoundError: No module named 'lib.net'",
+        "run.sh: line 3: lib/net.py: No such file or directory",
+    ],
+)
+def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folder_around_both(experiment, words):
+    """--include would be refused, and no package has it."""
+    assert missed.hint(words, experiment, Choice()) == (
+        """lib leads out of the folder: --folder ../.. bash -c "cd 'egs/my set' && ..." sends what is there, too"""
+    )
+
+
+def test_nobody_is_told_to_send_a_home(experiment, monkeypatch):
+    monkeypatch.setenv("HOME", str(experiment.parents[1] / "me"))
+    hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
+    assert hint == "lib leads out of the folder: copy what is there into it"
+
+
+def test_what_a_link_to_a_disk_leads_to_is_mounted_or_data(experiment):
+    hint = missed.hint("FileNotFoundError: [Errno 2] No such file or directory: 'data/a.bin'", experiment, Choice())
+    disk = experiment.parents[2] / "disk"
+    assert f"--mount {disk}:{disk}" in hint
+    assert f"--data {disk}:{disk}" in hint
+
+
+def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
+    """Not of one to a disk, which hosts may have as well."""
+    text = io.StringIO()
+    err = RichConsole(file=text, theme=THEME, width=200)
+    folder_notes.tell_sent(folder_look.FolderLook(experiment), Console(False, err, err))
+    assert "lib leads out of the folder" in text.getvalue()
+    assert text.getvalue().count("leads out") == 1
 
 
 def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):

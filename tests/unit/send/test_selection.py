@@ -128,6 +128,16 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
     assert "a.ckpt" in sent_paths(folder, Choice(frozenset({"a.ckpt"})))
 
 
+def test_what_a_program_keeps_for_itself_is_not_named(folder):
+    """Such a folder hides itself by a rule of its own: a cache, or the runs of a day when this folder was below."""
+    for path in ("below/runs/.gitignore", "below/runs/1/log", "out/.gitignore", "out/big"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("*\n!.gitignore\n" if path == "out/.gitignore" else "*\n")
+    named = select(folder).ignored
+    assert "out/big" in named
+    assert not [path for path in named if path.startswith("below")]
+
+
 def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_it(folder):
     (folder / ".gitignore").write_text("train.py\n")
     with pytest.raises(UsageError, match=r"train\.py.*\.gitignore") as refused:

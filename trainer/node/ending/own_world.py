@@ -89,13 +89,13 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         note.get("meets", ""),
         note.get("given", ""),
     )
-    begun = note.get("t", now)
-    if meets in ("", given) or others < 2 or not processes.lives(note.get("pid", 0)):
+    begun, client = note.get("t", now), note.get("client") is True
+    if meets in ("", given) or (others < 2 and not client) or not processes.lives(note.get("pid", 0)):
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False
     is_of_run = "launch" in note or note.get("as_run") is True
-    nobody = is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given))
+    nobody = client or (is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given)))
     # A launcher that has started its ranks has met the others, or is the first of them.
     met = "launch" in note and bool(processes.children(note["pid"]))
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met

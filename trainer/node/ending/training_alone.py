@@ -33,6 +33,10 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "t": (int, float),
 }
 
+_BY_HAND = (
+    "leave that out; a script that starts its own ranks: `python` before its name, or on several hosts --each, "
+    "which fills in {master} and {port}"
+)
 _TORCH = (
     "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
     "own, because torchrun's variables have them; `muster docs several-gpus` shows the lines"
@@ -103,11 +107,18 @@ def _alone(
 ) -> Alone | None:
     """How the rank of this life is alone by now; None while nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
-    for note in reversed(own if _hosts(lives) > 1 else ()):
+    for note in reversed(own):
+        if _hosts(lives) == 1 and note.get("client") is not True:
+            continue
         waited, in_vain = own_world.waits(note, own, now)
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
             where, fix = own_world.blame(note, script)
             why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
+            if note.get("client") is True:
+                why, fix = (
+                    f"it sets {note['meets']} as where ranks meet, and no rank of torchrun listens there",
+                    _BY_HAND,
+                )
             if "launch" in note:
                 fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
             fix = fix.removeprefix("; ") or _TORCH

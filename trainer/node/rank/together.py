@@ -30,7 +30,7 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate
 
 def patches() -> dict[str, hooks.Patch]:
     """What to do to each module once it has been loaded, by the module's name."""
-    _given[:] = [worlds.given()]
+    _given[:] = [worlds.given(), worlds.meeting_of(None, None)]
     return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
 
 
@@ -54,8 +54,8 @@ def _groups(module: ModuleType) -> None:
     def begins(
         _: Any = None, init_method: str | None = None, __: Any = None, world_size: int = -1, *more: Any, **named: Any
     ) -> str:
-        store = named.get("store", more[1] if len(more) > 1 else None)
-        if about := worlds.of_join(init_method, world_size, store):
+        store = named.get("store", [*more, None, None][1])
+        if about := worlds.of_join(init_method, world_size, store, _given[1]):
             _note(given=_given[0], **about)
         return worlds.meeting_of(init_method, store)
 

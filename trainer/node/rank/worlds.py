@@ -35,17 +35,24 @@ def of_launch(config: Any) -> dict[str, Any]:
     return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
 
 
-def of_join(init_method: str | None, world_size: int, store: Any) -> dict[str, Any]:
-    """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group."""
-    by_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    # A rank meets where its torchrun has met: what that one noted says it.
-    if by_torchrun and store is None and (init_method or "env:").startswith("env:"):
+def of_join(init_method: str | None, world_size: int, store: Any, began: str) -> dict[str, Any]:
+    """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group.
+
+    `began`: where its variables let it meet when the process began. `client`: a rank of torchrun, which never listens.
+    """
+    meets = meeting_of(init_method, store)
+    client = meets == _meeting("MASTER_") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    # A rank meets where its torchrun has met: what that one noted says it. Elsewhere nobody serves it.
+    if client and meets == began:
         return {}
-    size = world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0"))
-    # By the run's own variables this is the rank of its node: it waits for those of the others.
-    as_run = world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"])
-    about = {"joins": size, "meets": meeting_of(init_method, store), **whose()}
-    return {**about, "as_run": True} if as_run else about
+    return {
+        "joins": world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0")),
+        # By the run's own variables this is the rank of its node: it waits for those of the others.
+        "as_run": world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"]),
+        "client": client,
+        "meets": meets,
+        **whose(),
+    }
 
 
 def meeting_of(init_method: str | None, store: Any) -> str:

@@ -176,6 +176,44 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
     assert told(watch, lasting(0), lasting(1)) == []
 
 
+def test_ranks_that_a_script_starts_at_an_address_of_its_own_wait_for_nobody_even_on_one_host(tmp_path, told):
+    """As in PyTorch's tutorial: mp.spawn, and os.environ["MASTER_PORT"] = "12355". Below torchrun no rank listens."""
+    watch = training_alone.Watch(tmp_path)
+    note = {"rank": 0, "joins": 2, "client": True, "meets": "localhost:12355", "given": "127.0.0.1:29500"}
+    note |= {"at": "train.py:51", "pid": os.getpid(), "t": time.time() - 10}
+    ((rank, why, hint),) = told(watch, note, of=lives_now(0, world=1))
+    assert rank == 0
+    assert why.startswith("train.py:51: it sets localhost:12355")
+    assert "`python` before its name" in hint
+    assert watch.final is None
+    told(watch, {**note, "t": time.time() - 60}, of=lives_now(0, world=1))
+    assert watch.final
+    assert told(training_alone.Watch(tmp_path), {**note, "client": False}, of=lives_now(0, world=1)) == []
+    assert (
+        told(
+            training_alone.Watch(tmp_path),
+            note,
+            member(0, 2, "localhost:12355", t=time.time()),
+            of=lives_now(0, world=1),
+        )
+        == []
+    )
+
+
+def test_a_rank_that_moves_from_where_torchrun_lets_it_meet_is_a_client_of_nobody(monkeypatch):
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    began = worlds.meeting_of(None, None)
+    assert worlds.of_join(None, 2, None, began) == {}
+    monkeypatch.setenv("MASTER_PORT", "12355")
+    about = worlds.of_join(None, 2, None, began)
+    assert (about["client"], about["joins"], about["meets"]) == (True, 2, "127.0.0.1:12355")
+    assert not worlds.of_join("tcp://10.0.0.1:5", 2, None, began)["client"]
+    monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
+    assert not worlds.of_join(None, 2, None, began)["client"]
+
+
 def test_a_watch_looks_once_a_second_unless_a_rank_has_ended(tmp_path, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
