@@ -117,7 +117,7 @@ def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, t
     control.fab("push", "--image", BASE)
     base = base_of(BASE, images.inspect(BASE))
     image = run_image(replace(base, layers=(*base.layers, f"sha256:{'0' * 64}")), f"muster-{folder.name}:latest")
-    named = b"".join(archive(image, [], {}, GZIP).read())
+    named = b"".join(archive(image, [], {}, GZIP).chunks())
     container = control.rack.container(host)
     subprocess.run(["docker", "exec", "-i", container, "docker", "load"], input=named, capture_output=True, timeout=60)
     done = control.deploy("--folder", str(folder), "--script", "train.py")

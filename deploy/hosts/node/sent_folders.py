@@ -54,6 +54,10 @@ def give(nodes: Sequence[NodeContainer], beside: Mapping[str, Beside]) -> tuple[
     return tuple(_with(node, beside[node.host].folders) for node in nodes)
 
 
+def _mounted(folders: Sequence[HostFolder]) -> tuple[str, ...]:
+    return (*mounts(folders), *(word for folder in folders for word in ("--label", _label(folder))))
+
+
 def _label(folder: HostFolder) -> str:
     if folder.is_data:
         return f"{DATA_LABEL}{folder.digest}={folder.target}"
@@ -61,11 +65,10 @@ def _label(folder: HostFolder) -> str:
 
 
 def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
-    """A node, its witness and its network's end with these folders."""
+    """A node and its witness with these folders. Its network's end, which is root, sees none of the user's."""
     targets = {folder.target for folder in folders}
-    options = mounts(folders)
-    options += tuple(w for each in folders for w in ("--label", _label(each)))
-    options += ("--workdir", WORKSPACE) if WORKSPACE in targets else ()
+    options = (*_mounted(folders), *(("--workdir", WORKSPACE) if WORKSPACE in targets else ()))
+    agent = _mounted([folder for folder in folders if folder.target == CODE])
     variables = {**node.environment, **{_DIGESTS[each.target]: each.digest for each in folders if not each.is_data}}
     if data := [folder.target for folder in folders if folder.is_data]:
         variables[environment.DATA] = os.pathsep.join(data)
@@ -76,5 +79,5 @@ def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
         docker=node.docker.with_options(*options),
         environment=variables,
         witness=_with(node.witness, folders) if node.witness else None,
-        overlay=node.overlay.with_options(*options) if node.overlay else None,
+        overlay=node.overlay.with_options(*agent) if node.overlay else None,
     )

@@ -31,7 +31,8 @@ def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
         *("--label", "muster.code=c0de", "--label", "muster.folder=f01d", "--workdir", "/workspace"),
     )
     assert given.docker.options == given.witness.docker.options == ("--init", *options)
-    assert given.overlay.options == ("--init", *options)
+    of_root = ("--mount", "type=bind,source=/h/c0de,target=/muster/code,readonly", "--label", "muster.code=c0de")
+    assert given.overlay.options == ("--init", *of_root), "what is root sees no folder of the user's"
     digests = {"MUSTER_CODE_DIGEST": "c0de", "MUSTER_SENT_DIGEST": "f01d"}
     assert given.environment == given.witness.environment == digests
     assert sent_folders.digest_of(BESIDE) == "f01d"

@@ -29,7 +29,7 @@ def test_ranks_of_a_plain_torchrun_are_not_observed():
 
 HOME = Path(__file__).parents[4]
 # Python's own.
-OF_PYTHON = {"_exit", "_current_frames", "_getframe", "_thread", "_run_module_as_main"}
+OF_PYTHON = {"_make", "_exit", "_current_frames", "_getframe", "_thread", "_run_module_as_main"}
 # pysyncobj's, of the one version that requirements/control.in names (test_register.py).
 OF_PYSYNCOBJ = {"_onTick", "_TcpConnection__processRead"}
 

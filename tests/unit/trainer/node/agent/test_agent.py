@@ -171,6 +171,11 @@ def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, 
         (tmp_path / ".stop").touch()
     diary = Diary(tmp_path, "n1", outcome, lambda *_: 0, ())
     here = node.Node(
-        ["sleep", "3"], {"MUSTER_ALL_SIGNALLED": "1"}, outcome, diary, Limit(tmp_path, "n1", {}), relay=True
+        ["sleep", "60" if asked else "1"],
+        {"MUSTER_ALL_SIGNALLED": "1"},
+        outcome,
+        diary,
+        Limit(tmp_path, "n1", {}),
+        relay=True,
     )
     assert here.run() == (STOPPED if asked else DONE)
