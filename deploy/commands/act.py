@@ -125,7 +125,7 @@ def down(options: Options, console: Console) -> int:
     # Without --run it is about this machine, and what --delete removes must be named.
     is_here = not options.run or options.delete or recorded.here(options)
     asked = options if is_here else recorded.filled(options, console)
-    if asked.hosts or asked.cluster:
+    if not is_here or asked.hosts or asked.cluster:
         return hosts_delete.delete(asked, console) if asked.delete else hosts_attach.down(asked, console)
     if options.delete:
         local_delete.delete(options.run, console)

@@ -39,7 +39,11 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     from ..hosts.act import within
     from ..local import within as local_within
 
-    if recorded.here(options):
+    here = recorded.here(options)
+    if not words:
+        hosts = "" if here else options.hosts or _HOSTS
+        raise UsageError("no command is named", command_of("exec", options, "nvidia-smi", hosts=hosts))
+    if here:
         return local_within.exec_here(options.run, options.rank, words, console)
     asked = recorded.filled(options, console)
     return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, words, console)

@@ -105,7 +105,7 @@ class Options:
         again=False,
         read=values.one_of("sbatch", "jobset", "trainjob"),
         refusal="neither sbatch, jobset nor trainjob",
-        hint="--to jobset",
+        hint="--to sbatch",
     )
     nodes: str = option(
         "with --slurm: how many nodes (default: 1)",

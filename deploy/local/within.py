@@ -42,8 +42,6 @@ class Beside:
 
 def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> int:
     """Run a command once, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
-    if not words:
-        raise UsageError("no command is named", "muster exec -- nvidia-smi")
     beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-i",))
     try:
         child = subprocess.Popen(

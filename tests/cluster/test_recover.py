@@ -178,7 +178,7 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     run.fab_deploy.send_signal(signal.SIGHUP)
     assert run.fab_deploy.wait(30) == DETACHED
     run.rack.on(run.hosts[1], f"docker kill muster-{run.run}")
-    rows = {row["host"]: row for row in run.rows("status")}
+    rows = {row["host"]: row for row in run.rows("status", "--run", run.run)}
     assert (rows[run.hosts[1]]["word"], rows[run.hosts[0]]["word"]) == ("failed", "running")
     stopped = run.fab("stop", "--run", run.run)
     assert stopped.returncode == 0, stopped.stderr

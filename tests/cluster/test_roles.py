@@ -36,7 +36,8 @@ def run(rack, tmp_path):
 
     fab.id, fab.folder, fab.rack, fab.dir = name, tmp_path, rack, tmp_path / "runs" / name
     yield fab
-    fab("down", "--run", name)
+    ended = fab("down", "--run", name)
+    assert ended.returncode == 0, ended.stderr
     for host in rack.hosts[:3]:
         rack.on(host, f"rm -rf ~/.muster/runs/{name}")
 

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -62,6 +63,18 @@ class Nearby:
             reader.join()
         assert not check or process.returncode == 0, lines
         return session.Done(process.returncode, out.decode(), lines[0].decode())
+
+    def keep(self, name, make):
+        return make()
+
+    def connect(self, path):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(10)
+        connection.connect(path)
+        return connection
+
+    def lost(self):
+        """Nothing is between this machine and itself."""
 
     def docker(self, *arguments):
         """Standard output of a docker command on this engine."""
@@ -194,9 +207,9 @@ def test_an_image_without_the_agent_gets_it_beside_and_finds_it_there(push, host
 
 
 def test_a_second_push_sends_nothing_and_says_so(push, host):
-    first = push()
+    lying = tuple(replace(each, lacking="", bytes=0) for each in push().folders)
     host.asked.clear()
-    assert push() == transfer.Pushed(0, "the host has it", tuple(replace(each, lacking="") for each in first.folders))
+    assert push() == transfer.Pushed(0, "the host has it", lying)
     assert not [argv for argv in host.asked if any("docker load" in word for word in argv)]
 
 

@@ -1,6 +1,7 @@
 """`muster up` on containers: the same run, the same record, and nothing left whatever happens."""
 
 import json
+import shlex
 import signal
 import subprocess
 
@@ -212,6 +213,6 @@ def test_a_script_in_a_container_keeps_a_path_and_a_cache_and_is_started_again_a
     assert {path.name for path in (folder / "keep/data/out").iterdir()} == {"first", "second"}
     assert "refused 30" in out, "the folder of what is kept is read-only"
     assert "the script starts again (restart 1): master (rank 0) ended with code 1: ValueError: bad sample 7" in err
-    assert json.loads((folder / "record.json").read_text())["again"].endswith(
-        f"--restarts 1 --secret-file account.json={tmp_path}/account.json --keep /data/out"
-    )
+    again = shlex.split(json.loads((folder / "record.json").read_text())["again"])
+    asked = {"--restarts": "1", "--secret-file": f"account.json={tmp_path}/account.json", "--keep": "/data/out"}
+    assert dict(zip(again[::2], again[1::2], strict=True)) == {"--folder": "project", **asked}

@@ -39,10 +39,8 @@ class Place:
 def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], console: Console) -> int:
     """Run a command on all hosts of a run, or on that of a rank; returns the largest exit code of all.
 
-    Raises DeployError where the run has no node, UsageError without a command.
+    Raises DeployError where the run has no node.
     """
-    if not words:
-        raise UsageError("no command is named", "muster exec --hosts a,b -- nvidia-smi")
     with places(cluster, run, rank) as chosen:
         several = len(chosen) > 1
         by_host = {place.session.name: place for place in chosen}

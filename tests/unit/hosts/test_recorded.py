@@ -5,7 +5,7 @@ import json
 import pytest
 
 from deploy.commands.main import run
-from deploy.core.errors import UsageError
+from deploy.core.errors import FAILED, UsageError
 from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
@@ -91,6 +91,13 @@ def test_a_cluster_file_comes_first(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     (runs.parent / "cluster.toml").touch()
     assert where(Options()) == ("", "")
+
+
+def test_a_down_of_a_run_on_the_hosts_of_a_cluster_file_goes_to_them(runs, capsys):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
+    (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "two.invalid"\n')
+    assert run(["down", "--run", "r1", "--allow-folder"]) == FAILED
+    assert "the name two.invalid does not resolve" in capsys.readouterr().err
 
 
 def test_a_record_that_somebody_else_wrote_names_no_hosts(runs):
