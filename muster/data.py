@@ -125,13 +125,16 @@ def batches(
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """`batch` with every tensor on `device`, also those inside lists, tuples and dicts."""
-    if device.type == "cpu":
-        return batch
-    if hasattr(batch, "to"):  # also what other libraries make of a batch
-        return batch.to(device, non_blocking=True)
+    return batch if device.type == "cpu" else mapped(batch, lambda part: part.to(device, non_blocking=True))
+
+
+def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
+    """`batch` with every tensor in it changed, and what other libraries make of a batch that has a `to`."""
+    if hasattr(batch, "to"):
+        return change(batch)
     if isinstance(batch, dict):
-        return {key: to_device(value, device) for key, value in batch.items()}
+        return {key: mapped(value, change) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
         # A namedtuple takes no iterator.
-        return getattr(batch, "_make", type(batch))(to_device(value, device) for value in batch)
+        return getattr(batch, "_make", type(batch))(mapped(value, change) for value in batch)
     return batch

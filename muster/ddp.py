@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .checkpoint.randomness import random_state, restore_random_state
+from .data import mapped
 
 
 def settle(model: DistributedDataParallel) -> None:
@@ -29,10 +29,9 @@ def settle(model: DistributedDataParallel) -> None:
         hook.remove()
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         # A model may change its input, which may come out of another model's graph.
-        args, kwargs = tree_map_only(torch.Tensor, _copy, (args, kwargs))
+        args, kwargs = mapped((args, kwargs), _copy)
         with unchanged(model.module, parameters[0].device), _synchronized(model):
-            result = model(*args, **kwargs)
-            parts = tree_leaves({**result} if isinstance(result, dict) else result)
+            mapped(model(*args, **kwargs), (parts := list[Any]()).append)
             sums = [part.float().sum() for part in parts if isinstance(part, torch.Tensor) and part.requires_grad]
             if sums:
                 (torch.stack(sums).sum() * 0).backward()
@@ -64,5 +63,5 @@ def _synchronized(model: DistributedDataParallel) -> Iterator[None]:
         model.require_backward_grad_sync = before
 
 
-def _copy(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_(tensor.requires_grad).clone()
+def _copy(part: Any) -> Any:
+    return part.detach().requires_grad_(part.requires_grad).clone() if isinstance(part, torch.Tensor) else part

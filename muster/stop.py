@@ -52,8 +52,8 @@ class Stop:
             return
         for number in (signal.SIGTERM, signal.SIGINT):
             handler = signal.getsignal(number)
-            none = (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN)
-            if getattr(handler, "__func__", handler) in (*none, Stop._ask):
+            is_another = isinstance(getattr(handler, "__self__", None), Stop)
+            if is_another or handler in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
                 signal.signal(number, self._ask)
         self._listening.append(self)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
