@@ -1,4 +1,4 @@
-"""The budget of every reader of what somebody else wrote: a host, a container, a file of theirs, anybody's log.
+"""The time, depth, files and memory that a reader of others' texts may use; bytes of a host's answer: framing.py.
 
 It is 64 MB above what the command needs anyway, 2 seconds of CPU a MB and 20 seconds in all, depth 50, and 200 files.
 What a host answers to a command is cut in door/framing.py.

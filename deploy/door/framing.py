@@ -1,4 +1,4 @@
-"""What goes to a login shell for a command, and what of its output is the command's: between two marks, within limits.
+"""What goes to a login shell for a command, and what of its output is the command's: most bytes, slowest pace.
 
 The limits stand here too. A host that exceeds one is at fault, and Muster stops reading.
 """

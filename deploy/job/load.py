@@ -1,4 +1,4 @@
-"""Read what was typed, and cluster.toml beneath it: text in; hosts, words, paths and variables out.
+"""Read what was typed, cluster.toml beneath it; refuse what does not fit together. Text in; hosts, words, paths out.
 
 What is typed goes before the file. Nothing here touches a host.
 """

@@ -1,4 +1,4 @@
-"""Look at this machine and change nothing. plan.py decides by these facts."""
+"""Look at this machine and change nothing: its system, cores, torch, Docker. plan.py decides by these facts."""
 
 from __future__ import annotations
 

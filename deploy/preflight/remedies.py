@@ -1,4 +1,4 @@
-"""Fixes: what to type, on which host, with the names of its own interfaces and of the cluster's network. Pure.
+"""The words of fixes: what to type, where, with names of interfaces and networks; which one, checks/ choose. Pure.
 
 `on gpu-b: COMMAND; COMMAND   (a remark)`, `on a and b: ...; on c: ...`, `...; or on c: ...`: lab/fixes.py takes the
 commands out of these words, and benchmarks/preflight_fixes.py runs them.

@@ -1,4 +1,4 @@
-"""The checkpoint store: one folder for each step. A kill at any moment leaves the newest checkpoint usable.
+"""The checkpoint store: a folder a step, and which of them are kept. A kill at any moment leaves the newest usable.
 
 A checkpoint is `checkpoints/step-00000200/` with `state.pt` (torch.save) and `manifest.json`. torch.load accepts a
 flipped bit without an error, so the manifest has the state's SHA-256 and a checksum of itself. `write` writes a

@@ -1,4 +1,4 @@
-"""One optimizer step on all ranks: mean loss, mixed precision, accumulation, clipping, and what the ranks agree on."""
+"""One optimizer step on all ranks: mean loss, learning rate, mixed precision, accumulation, clipping, agreement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each host without an engine gets one of its own, and all of them the same Python for it.
+"""Where no host of a run has an engine, each gets one of its own, and all of them the same Python for it.
 
 A host whose Python is missing or too old gets the one that uv brings: from this machine, or by itself. So do all hosts
 where they differ: a run's nodes have one environment.

@@ -1,4 +1,4 @@
-"""Look at hosts and change nothing: one round trip asks for their facts, another for the routes between them."""
+"""Look at hosts and change nothing, in two round trips: their facts, and whether any has an engine; their routes."""
 
 from __future__ import annotations
 

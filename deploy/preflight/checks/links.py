@@ -1,4 +1,4 @@
-"""Reachability: which connections of the training fail, and the smallest thing that explains them. Pure."""
+"""Reachability: which connections of the training fail, the smallest thing that explains them, and its fix. Pure."""
 
 from __future__ import annotations
 

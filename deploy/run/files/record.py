@@ -1,4 +1,4 @@
-"""The run folder runs/<id>/: make it, find it, list it, close it with the outcome. Its formats: contract.md."""
+"""The run folder runs/<id>/: make it, find it, list it, close it with outcome.json. Its formats: contract.md."""
 
 from __future__ import annotations
 

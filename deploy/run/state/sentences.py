@@ -1,4 +1,4 @@
-"""What a run's story says of an event, in words. Pure.
+"""One sentence for most events of a run's story; of restarts and losses story.py tells. Pure.
 
 Of most events that is one sentence, and the story keeps nothing of them.
 """

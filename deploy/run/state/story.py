@@ -1,4 +1,4 @@
-"""The story of a run, line by line, as its events come; and how a late follower is shown it. Pure.
+"""The story of a run, line by line, as its events come: restarts and losses too; how a late follower sees it. Pure.
 
 record.py keeps it in timeline.jsonl.
 """

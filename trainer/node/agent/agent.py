@@ -1,4 +1,4 @@
-"""`python -m muster.trainer.node agent ARGS`: one node of a run. node.py starts torchrun and watches it.
+"""`python -m muster.trainer.node agent ARGS`: one node of a run, and its own address; node.py watches torchrun.
 
 torchrun (launch/torchrun.py) restarts ranks whose fault is final, waits for nodes that will never finish, and turns
 every exit code into 1. This process gives it addresses that sort as planned, ends it once the ranks' verdict is known,
@@ -250,8 +250,8 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
 def _after_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
-    # Whoever ends after another may only have lost it, and where other nodes train, one of these may have ended first.
-    first = min((life.ended for life in lives if life.ended), default=0.0)
+    # Whoever fails after another may only have lost it; and where other nodes train, one of these may be first.
+    first = min((failure.life.ended for failure in node.diary.failures), default=0.0)
     whole = all(life.world == len(lives) for life in lives)
     for failure in node.diary.failures if whole else ():
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:

@@ -1,4 +1,4 @@
-"""Whether a rank has to be a new Python, because a fork comes too late for its script.
+"""One reason for a new Python in place of a fork: the script sets what torch reads as it is imported.
 
 Such a script sets variables that torch reads as it is imported, and a fork has torch before; or a module of its folder
 has the name of one that torchrun has imported.

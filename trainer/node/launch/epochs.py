@@ -1,4 +1,4 @@
-"""The ranks of all nodes begin together, as the agents have agreed: their world, and address and port of their store.
+"""The ranks of all nodes begin together: world = nodes x ranks, as the agents agreed, and where their store is.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
 (membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with itself. The

@@ -1,4 +1,4 @@
-"""Forks the ranks from torchrun's process, which has imported torch, so that they need not import it.
+"""Whether a rank can be a fork of torchrun's process, which has imported torch, and the fork.
 
 Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process has no
 threads, and a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets one (ranks.py): as where
