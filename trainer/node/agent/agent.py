@@ -228,7 +228,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     if code == DONE:
         return _verdict_on_end(what, arguments, node)
     if code == STOPPED:
-        why, after = node.limit.words if node.limit.reached else "was asked to stop", _after_stop(node)
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", after_stop(node)
         words = stop_words.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
         if after.unsaved:
             return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
@@ -247,7 +247,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     )
 
 
-def _after_stop(node: Node) -> stop_words.AfterStop:
+def after_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # Whoever fails after another may only have lost it; and where other nodes train, one of these may be first.

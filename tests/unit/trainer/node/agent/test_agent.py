@@ -13,10 +13,12 @@ import pytest
 from lab.ports import free_port
 from muster.errors import DONE, STOPPED, Refused, TrainError
 from trainer.node.agent import node
-from trainer.node.agent.agent import torchrun_command, torchrun_environment
+from trainer.node.agent.agent import after_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
 from trainer.node.agent.limit import Limit
+from trainer.node.ending.culprit import Failure
 from trainer.node.ending.rank_lives import Life
+from trainer.node.ending.script_verdict import LastWords
 from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
 
@@ -179,3 +181,13 @@ def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, 
         relay=True,
     )
     assert here.run() == (STOPPED if asked else DONE)
+
+
+@pytest.mark.parametrize(("first", "errors"), [(0, {0: "OSError: no room"}), (1, {})])
+def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_path, first, errors):
+    """After one that failed, it may only have lost that one. The peer's end may be seen a look earlier."""
+    peer = Life(1, 1, 0, 2, 11, began=1.0, ended=10.0, code=first)
+    failed = Failure(Life(0, 0, 0, 2, 10, began=1.0, ended=10.2, code=1), LastWords((), "OSError: no room"), "")
+    failures = [failed, *([Failure(peer, LastWords((), "", victim=True), "")] if first else [])]
+    diary = SimpleNamespace(run_folder=None, lives=[failed.life, peer], failures=failures, cut=None, shown=str)
+    assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
