@@ -160,7 +160,7 @@ def test_where_a_host_is_is_asked_even_for_a_host_that_is_typed(clone):
 
 def commands():
     """Every command that takes a file of hosts, with what else it needs."""
-    more = {"port": ["80"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
+    more = {"port": ["80"], "exec": ["--", "true"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
     # Without the option, these are about this machine.
     more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard", "board")}
     more |= {"bootstrap": ["--yes"], "clean": ["--yes"]}
