@@ -172,6 +172,7 @@ def show_again(run_dir: Path, script: bool, console: Console, fetch: str) -> int
     state.training.evaluated = {"values": values, "samples": outcome.get("samples", 0)}
     if step:
         state.ranks.views[0] = RankView(0, "", step=step)
-    shown = {"seconds": 0.0, **outcome}
+    unknown = dict.fromkeys(("rank", "accuracy", "samples", "samples_per_s"))
+    shown = {**unknown, "seconds": 0.0, **outcome}
     console.result(result, state, shown, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code
