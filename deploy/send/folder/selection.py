@@ -121,13 +121,15 @@ def beyond_link(folder: Path, path: str) -> str:
     if not (link := link_out(folder, path)):
         return ""
     top, real = folder.resolve(), (folder / link).resolve()
-    if os.readlink(folder / link).startswith("/"):  # hosts may have a disk in the same place
-        return f"{link} leads out of the folder: --mount {real}:{real} if the hosts have that, or --data {real}:{real}"
-    above = os.path.commonpath((top, real.parent))
-    if Path.home().is_relative_to(above):  # that would send all that this user has
+    far = os.readlink(folder / link).startswith("/")  # hosts may have a disk in the same place
+    above = str(real) if far else os.path.commonpath((top, real.parent))
+    if Path.home().is_relative_to(above) or "/." in above:  # all that this user has, or their keys
         return f"{link} leads out of the folder: copy what is there into it"
-    up, down = os.path.relpath(above, top), shlex.quote(os.path.relpath(top, above))
-    return f'{link} leads out of the folder: --folder {up} bash -c "cd {down} && ..." sends what is there, too'
+    if far:  # whoever made the link chose these words, and a user types them
+        place = shlex.quote(f"{real}:{real}")
+        return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
+    inner = shlex.quote(f"cd {shlex.quote(os.path.relpath(top, above))} && ...")
+    return f"{link} leads out of the folder: --folder {os.path.relpath(above, top)} bash -c {inner} sends it, too"
 
 
 def link_out(folder: Path, path: str) -> str:

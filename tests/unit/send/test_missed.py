@@ -1,6 +1,7 @@
 """A script that misses a file which stayed here gets the option that sends it."""
 
 import io
+import shlex
 
 import pytest
 from rich.console import Console as RichConsole
@@ -206,7 +207,9 @@ def experiment(tmp_path):
 def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folder_around_both(experiment, words):
     """--include would be refused, and no package has it."""
     assert missed.hint(words, experiment, Choice()) == (
-        """lib leads out of the folder: --folder ../.. bash -c "cd 'egs/my set' && ..." sends what is there, too"""
+        "lib leads out of the folder: --folder ../.. bash -c "
+        + shlex.quote("cd 'egs/my set' && ...")
+        + " sends it, too"
     )
 
 
@@ -221,6 +224,27 @@ def test_what_a_link_to_a_disk_leads_to_is_mounted_or_data(experiment):
     disk = experiment.parents[2] / "disk"
     assert f"--mount {disk}:{disk}" in hint
     assert f"--data {disk}:{disk}" in hint
+
+
+@pytest.mark.parametrize("made", ["$(touch here)", "x;touch here;", "`touch here`", "a b"])
+def test_the_words_of_a_hint_are_one_word_of_a_shell_whatever_a_link_is_called(tmp_path, made):
+    """Whoever made the repository chose where its links lead."""
+    (disk := tmp_path / made).mkdir()
+    (folder := tmp_path / "in" / made / "own").mkdir(parents=True)
+    (folder / "far").symlink_to(disk)
+    (folder / "near").symlink_to(f"../../{made}")
+    far, near = (shlex.split(selection.beyond_link(folder, link)) for link in ("far", "near"))
+    assert far.count(f"{disk}:{disk}") == 2
+    assert shlex.split(near[near.index("-c") + 1]) == ["cd", f"{made}/own", "&&", "..."]
+
+
+@pytest.mark.parametrize("place", ["me", "me/.ssh", "."])
+def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends_them(tmp_path, monkeypatch, place):
+    (tmp_path / "me/.ssh").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    (folder := tmp_path / "code").mkdir()
+    (folder / "weights").symlink_to((tmp_path / place).resolve())
+    assert selection.beyond_link(folder, "weights") == "weights leads out of the folder: copy what is there into it"
 
 
 def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
