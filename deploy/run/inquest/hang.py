@@ -39,7 +39,7 @@ _STANDS = {
     "unobserved": f"is not observed ({FLAG.no_observe})",
 }
 # The same of a rank that moves.
-_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "is in", "backward": "is in backward"}
+_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
 _FIELDS = {
     "doing": default(text(20, "[a-z]+"), "unseen"),
     "file": default(words(200), ""),

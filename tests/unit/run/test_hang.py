@@ -72,7 +72,7 @@ def test_a_rank_whose_process_runs_another_program_is_told_of():
 def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
     moving = [dataclasses.replace(rank, moves=True) for rank in (waiting(0), RankDoing(1, "b", "script", "train.py"))]
     assert hang.missing(moving) == ""
-    assert [hang.words_of(rank) for rank in moving] == ["is in backward", "is in"]
+    assert [hang.words_of(rank) for rank in moving] == ["is in backward", "runs"]
     still = [dataclasses.replace(rank, moves=False) for rank in moving]
     assert "rank 1 (b) is stuck" in hang.missing(still)
     assert hang.words_of(still[1]) == "is stuck"
