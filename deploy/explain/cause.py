@@ -216,7 +216,7 @@ def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
     alike = [
         hit.line
         for hit in hits
-        if hit.sign is chosen.sign and hit.weight == chosen.weight and hit.error == chosen.error
+        if hit.sign == chosen.sign and hit.weight == chosen.weight and hit.error == chosen.error
     ]
     lines = tuple(dict.fromkeys((chosen.line, *alike)))[:3]
     sign = chosen.sign

@@ -19,6 +19,10 @@ _UNPICKLED = several(
 _SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
 _NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
 _COPY = compiled(r"/copy\.py$")
+_OF_KUBERNETES = compiled(
+    r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
+    r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
+)
 _AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
 _TOO_MANY = several(
     _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
@@ -40,6 +44,8 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return _NO_ROOM
     if broad.cause == "pickle" and _COPY.search(frame):
         return None
+    if _OF_KUBERNETES.search(text):
+        return replace(broad, next="kubectl describe pod POD")
     if broad.cause == "library-missing":
         return replace(broad, next=libraries.install(libraries.missing(text)))
     met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None

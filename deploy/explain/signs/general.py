@@ -48,7 +48,9 @@ _OUTSIDE = (
     general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
             "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
             "the script was given wrong arguments", "python SCRIPT --help"),
-    general("file-permission", "(?i)permissionerror|permission denied|operation not permitted|not write?able",
+    # A service in the internet says the same of a login.
+    general("file-permission", "(?i)^(?!.{0,2000}(?:wandb|https?:)).{0,2000}?(?:permissionerror|permission denied|"
+            "operation not permitted|not write?able)",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
     general("disk-quota", r"(?i)(?:disk|storage|file|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
             "storage|file)",
@@ -60,7 +62,7 @@ _OUTSIDE = (
             + _CANNOT + r" resolve (?:\w+ ){0,2}(?:host|name|address)|unknown ?host|getaddrinfo",
             "a node cannot resolve the name of another one, or its own", "getent hosts $MASTER_ADDR",
             "name-unresolvable", "endpoint-unresolvable"),
-    general("scheduler", r"(?i)quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
+    general("scheduler", r"(?i)(?<!disk )quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
             "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
@@ -99,7 +101,7 @@ _HOST = (
             "undefined|not defined)|dll load failed.{0,200}(?:could not be found|not a valid|找不到)|"
             r"invalid elf|(?:compiled|built) (?:with|using|against|for) "
             r".{0,60}(?:but|cannot|incompatible|different|older|newer)|\bbut .{0,40}(?:compiled|built) (?:with|using|"
-            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version|"
+            r"against|for)|multiarray failed to import|(?:incompatible|mismatch\w*) (?:\w+ ){0,2}version(?! detected)|"
             "requires version .{0,80}but .{0,40}(?:installed|version)|version "
             "(?:mismatch|conflict|incompatib)|binary incompatib",
             "a compiled library is missing, or was built for another torch, CUDA or system",

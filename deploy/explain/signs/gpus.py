@@ -30,7 +30,8 @@ GPU = (
          r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
          "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
-    sign("fabric-manager", r"Error 802\b|system not yet initialized", "the fabric manager is not running",
+    sign("fabric-manager", r"Error 802\b|system not yet initialized|NV_WARN_NOTHING_TO_DO|"
+         r"Job for nvidia-fabricmanager", "the fabric manager is not running",
          "systemctl status nvidia-fabricmanager", "gpu-faulty"),
     sign("fabric-manager", r"Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
          r"configuration error in the Fabric Manager",
@@ -56,8 +57,12 @@ GPU = (
          "the container asks for a GPU, or a part of one, that the host does not have: {0}", "nvidia-smi -L",
          "gpu-runtime"),
     sign("gpu-hidden", r"Failed to initialize NVML: Unknown Error",
-         "the container lost its GPUs: systemd changed its device rules while it ran", "docker restart CONTAINER",
+         "the container may not use its GPUs: systemd changed its device rules while it ran, or the runtime set none "
+         "(no-cgroups)", "docker restart CONTAINER; grep no-cgroups /etc/nvidia-container-runtime/config.toml",
          "gpu-lost"),
+    sign("gpu-runtime", r"(?i:(?:initialize NVML|nvml error): insufficient permissions)",
+         "a process may not open the GPU's device files: by SELinux, their group, or a user's name space",
+         "ls -lZ /dev/nvidia*; getenforce; id", "file-permission"),
     sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
          r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]",
@@ -72,7 +77,7 @@ GPU = (
     # LLVM goes on with what every GPU understands, which may do.
     hint("gpu-arch", r"'sm_\w+' is not a recognized processor", "the compiler of a library does not know that GPU",
          "pip list | grep -iE 'torch|triton'"),
-    sign("gpu-memory", r"CUDA out of memory|HIP out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
+    sign("gpu-memory", r"(?:CUDA|HIP|XPU|MPS backend) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
          r"(?<!on host: )CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory|[Cc]uda failure.{0,12}out of memory|"
          r"OutOfMemoryError: (?:CUDA|HIP)|Failed to bind NVLink SHARP.{0,200}out of memory|"
          r"out of memory at |RESOURCE_EXHAUSTED: Out of memory|OutOfMemoryError: Alloc|No available memory for the "

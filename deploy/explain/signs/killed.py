@@ -31,8 +31,9 @@ KILLED: tuple[Sign, ...] = (
     sign("docker-refused", r"pthread_create failed.{0,60}Operation not permitted",
          "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
          "docker version", "process-limits"),
-    sign("process-limits", r"can't start new thread|pthread_create failed|fork.{0,40}Resource temporarily unavailable|"
-         r"File size limit exceeded|Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
+    sign("process-limits", r"can't start new thread|pthread_create failed(?!.{0,60}not permitted)|"
+         r"fork.{0,40}Resource temporarily unavailable|File size limit exceeded|"
+         r"Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
          "the terminal or SSH session ended, and the run with it", "muster deploy --detach"),
@@ -43,12 +44,13 @@ KILLED: tuple[Sign, ...] = (
             r"\bsegfault at [0-9a-f]+ ip |general protection fault ip:|"
             r"DataLoader worker \(pid \d+\) is killed by signal: Aborted|"
             r"exit status 3221225477|double free or corruption|free\(\): invalid|free invalid pointer|"
-            r"corrupted (?:size|double)|malloc\(\): |Fatal Python error(?!: Aborted)",
+            r"corrupted (?:size|double)|malloc\(\): |\d bus error  \w|Fatal Python error(?!: Aborted)",
             "a process crashed in compiled code", "python -X faulthandler SCRIPT", "library-mismatch"),
-    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed",
+    general("crashed", r"\.(?:cc?|cpp|cxx|h|hpp):\d+: .{0,1000}Assertion .{1,300} failed|"
+            r"\.mm?:\d+: failed assertion|Assertion failure at \S{1,200}\.c:\d",
             "an assertion in compiled code failed, and the process ended itself", "python -X faulthandler SCRIPT",
             "exception"),
-    general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction",
+    general("architecture-differs", ended("SIGILL", 4) + r"|Illegal instruction|illegal hardware instruction",
             "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
     general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),

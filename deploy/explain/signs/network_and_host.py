@@ -8,6 +8,7 @@ from .killed import KILLED
 from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign, victim
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
+_NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
 
 # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
 _RETRIED = (
@@ -81,30 +82,23 @@ NETWORK = (
             "getent hosts $(hostname)", "name-unresolvable", "endpoint-unresolvable", "peer-name-unresolvable",
             "download"),
     # Firewalls that reject say "No route to host" too.
-    sign("host-unreachable", r"failed to connect.{0,200} remote=\[([^]]+)\].{0,200}(?:Network is unreachable|No "
-         r"route to host)",
-         "{0}, the address that a node gave, cannot be reached: no route leads there, or a firewall rejects",
-         PREFLIGHT, "other-network", "no-route", "data-ports-rejected"),
-    sign("host-unreachable", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:No route to host|Network is unreachable)",
-         "NCCL cannot reach the address {0}: there is no route, or a firewall there rejects it", PREFLIGHT,
-         "data-ports-rejected", "other-network", "no-route"),
+    sign("host-unreachable",
+         rf"(?:failed to connect.{{0,200}} remote=\[([^]]+)\].{{0,200}}|{_NCCL_TO} (?:failed|returned).{{0,40}}|"
+         r"tcp/socket\.cc:\d+\].{0,80} connect: )(?:Network is unreachable|No route to host)",
+         "an address that a node gave ({0}) cannot be reached: no route leads there, or a firewall rejects", PREFLIGHT,
+         "data-ports-rejected", "other-network", "no-route", "link-local"),
     # A peer that has ended refuses too.
-    several(rf"{_NCCL_TO} (?:failed|returned).{{0,40}}Connection refused",
-            "{0} refuses NCCL's connections", PREFLIGHT, "data-ports-rejected", "container-bridge", "other-network"),
-    sign("data-ports-dropped", rf"{_NCCL_TO} (?:failed|returned).{{0,40}}(?:timed out|connection abort|in progress)",
-         "{0} does not answer NCCL's connections: a firewall drops them, or the network is another one", PREFLIGHT,
-         "data-ports-rejected", "other-network", "host-unreachable"),
-    several(r"WARN (?:Net : )?Call to connect failed : Connection refused", "a peer refuses NCCL's connections",
-            NCCL_DEBUG, "data-ports-rejected", "container-bridge", "other-network"),
-    sign("data-ports-dropped", r"WARN (?:Net : )?Call to connect failed : Connection timed out",
-         "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
+    several(rf"{_NCCL_REACHES}Connection refused", "a peer ({0}) refuses NCCL's connections", PREFLIGHT,
+            "data-ports-rejected", "container-bridge", "other-network"),
+    sign("data-ports-dropped", rf"{_NCCL_REACHES}(?:(?:Connection )?timed out|connection abort|in progress)",
+         "a peer ({0}) does not answer NCCL's connections: a firewall drops them, or the network is another one",
+         PREFLIGHT, "data-ports-rejected", "other-network", "host-unreachable"),
     hint("data-ports-dropped", r"NCCL INFO Call to connect returned Connection timed out, retrying",
          "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
-    sign("data-ports-rejected", r"tcp/pair\.cc:\d+\] connect \[([^]]+)\]:\d+: Connection refused|"
+    # A host refuses itself where a peer gave its loopback address, or ended.
+    sign("data-ports-rejected", r"tcp/pair\.cc:\d+\] connect \[((?!127\.|::1\b)[^]]+)\]:\d+: Connection refused|"
          r"(?:failed to connect|connectFullMesh).{0,300}Connection refused.{0,300}remote=\[([^]]+)\]",
          "{0} joined the rendezvous but refuses the connections for the gradients", PREFLIGHT, "name-loopback"),
-    sign("host-unreachable", r"tcp/socket\.cc:\d+\].{0,80} connect: (?:Network is unreachable|No route to host)",
-         "a node gave an address that its peers cannot reach", PREFLIGHT, "other-network", "no-route", "link-local"),
     sign("data-ports-dropped", r"tcp/pair\.cc:\d+\] [Cc]onnect timeout \[([^]]+)\]",
          "{0} joined the rendezvous but does not answer the connections for the gradients", PREFLIGHT,
          "data-ports-rejected", "other-network", "host-unreachable"),
@@ -116,13 +110,12 @@ NETWORK = (
     several(r"connect\(\) timed out\. Original timeout",
             "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
             "rendezvous-dropped", "node-missing", "data-ports-dropped"),
-    general("node-missing", r"RendezvousTimeoutError", "not enough nodes joined the rendezvous in time", PREFLIGHT,
-            "rendezvous-dropped"),
     general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
-    general("node-missing", r"Timed out after \d+ seconds waiting for clients\. (\d+/\d+) clients joined",
-         "only {0} of the processes joined the rendezvous: the others never started, or cannot reach it",
-         PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
+    general("node-missing",
+            r"Timed out after \d+ seconds waiting for clients\. (\d+/\d+) clients joined|RendezvousTimeoutError",
+            "not all nodes joined the rendezvous in time ({0}): the others never started, or cannot reach it",
+            PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
     sign("nccl-differs", r"Mismatched NCCL version detected", "the nodes have different NCCL versions"),
     sign("memlock", r"ibv_reg_mr.{0,20} failed.{0,60}Cannot allocate memory|"
          r"ibv_create_\w+ failed.{0,60}Cannot allocate memory", "locked memory is limited", "ulimit -l"),
@@ -145,6 +138,11 @@ NETWORK = (
     general("rdma", r"wc error 12\b|vendor err 129\b|Got completion from peer .{0,80} with (?:status=|error )12\b",
             "an RDMA transfer was not answered: by its settings or its cabling, or because the peer died",
             "ibv_devinfo -v", "killed", "node-lost"),
+    # oneCCL's words, and those of MPICH and Intel's MPI. What crashes after them does so for want of a network.
+    sign("library-mismatch", r"atl_ofi.{0,120}(?:fi_getinfo error|find suitable provider|open network "
+         r"providers)|OFI fi_getinfo\(\) failed",
+         "libfabric has no network for oneCCL or MPI: FI_PROVIDER asks for another one, its path lacks the one, or the "
+         "run may not use the card", "env | grep -E '^(FI_|CCL_|I_MPI)'; fi_info", "rdma", "memlock"),
     sign("rdma-down", r"NET/IB.{0,20} (?:Got async event ?: (?:port error|local catastrophic)|async fatal event)",
          "an RDMA port, or its card, went down", "ibstat"),
     several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|ERROR|Unable)", "the RDMA plugin failed: NCCL may do without it",
@@ -241,6 +239,7 @@ HOST = (
     sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),
     sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
+         r"could not open image /\S{1,200}: failed to retrieve path|"
          r"/manifests/\S{1,200} returned error code: 404", "the image is not there", "muster push --hosts ..."),
     # A registry says the same of an image that is not there and of one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
@@ -264,7 +263,7 @@ HOST = (
             "somebody cancelled the job", "sacct -X -j JOB"),
     # Slurm says so of each step, also if it ends it because one of its ranks has failed.
     victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
-    sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia\.com/gpu|FailedScheduling|"
+    sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia|Unschedulable|FailedScheduling|"
          r"number of devices unavailable for |"
          r"srun: error: Unable to (?:create|allocate|confirm)|"
          r"Requested node configuration is not available|Invalid (?:account|qos|partition)",

@@ -52,6 +52,17 @@ SCRIPT = (
            r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
            rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
            "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
+    sign("module-missing", r"No solution found when resolving|requirements are unsatisfiable|from versions: (?!none)|"
+         r"ResolutionImpossible|PackagesNotFoundError|ResolvePackageNotFound|UnsatisfiableError: ",
+         "no set of packages is what is asked for: a version is not in that index or not for this Python, or it "
+         "excludes another", "python --version; pip index versions PACKAGE"),
+    # pip says the same where it reaches no index.
+    several(r"Could not find a version that satisfies the|No matching distribution found for",
+            "pip finds no version of a package: none is for this Python and system, or it reaches no index",
+            "python --version; pip index versions PACKAGE", "module-missing", "download"),
+    script("exception", r"No backend type associated with device type (\w+)",
+           "the process group has no backend for tensors on {0}: they are not on the GPU, the group is for another "
+           "device (init_process_group('cpu:gloo,cuda:nccl')), or a package with that backend is not there", ALONE),
     script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
            r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
            r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded",
@@ -80,10 +91,11 @@ SCRIPT = (
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
-    script("worker-failed", r"DataLoader worker (?:\(pid(?:\(s\))? [\d, ]+\) )?exited unexpectedly|"
+    script("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
+           r"unexpectedly|"
            r"One of the subprocesses has abruptly died",
            "a worker that prepares data ended and handed over no error: memory, or a crash in it",
-           "dmesg -T | tail -20", "killed", "crashed", "shm-small"),
+           "dmesg -T | tail -20", "killed", "crashed", "shm-small", "open-files"),
     general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
             "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
 )  # fmt: skip
