@@ -54,8 +54,8 @@ SCRIPT = (
            "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
     sign("module-missing", r"No solution found when resolving|requirements are unsatisfiable|from versions: (?!none)|"
          r"ResolutionImpossible|PackagesNotFoundError|ResolvePackageNotFound|UnsatisfiableError: ",
-         "no set of packages is what is asked for: a version is not in that index or not for this Python, or it "
-         "excludes another", "python --version; pip index versions PACKAGE"),
+         "no version of a package is what is asked for: it is not in that index, or not for this Python, or "
+         "another package excludes it", "python --version; pip index versions PACKAGE"),
     # pip says the same where it reaches no index.
     several(r"Could not find a version that satisfies the|No matching distribution found for",
             "pip finds no version of a package: none is for this Python and system, or it reaches no index",

@@ -11,6 +11,7 @@ from deploy.core.errors import UsageError
 from deploy.explain.cause import explain, judge
 from deploy.explain.lines import time_of, undress
 from deploy.explain.read import CHUNK, read
+from deploy.explain.signs.general import ROWS
 from deploy.explain.signs.table import SIGNS
 from deploy.report.console import Console
 from lab import waiting
@@ -422,3 +423,27 @@ def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
     assert found.what == "the script failed: AssertionError: assert a == b"
     cut = "Traceback (most recent call last):\n...\nAssertionError\n"
     assert explain({"a": cut}).what == "the script failed: AssertionError:", "what somebody cut out is no source"
+
+
+@pytest.mark.parametrize(("line", "cause", "program"), [
+    ("Warning  FailedScheduling  2s  default-scheduler  0/6 nodes are available: 6 Insufficient nvidia.com/gpu.",
+     "scheduler", "kubectl"),
+    ("    Reason:       OOMKilled", "host-memory", "kubectl"),
+    ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "scheduler",
+     "scontrol"),
+    ("RuntimeError: MPS backend out of memory (MPS allocated: 9.48 GiB)", "gpu-memory", "ps"),
+])  # fmt: skip
+def test_the_next_command_is_one_of_the_system_that_speaks(line, cause, program):
+    explained = explain({"a": f"{line}\n"})
+    assert (explained.cause, explained.next.split()[0]) == (cause, program)
+
+
+@pytest.mark.parametrize(("line", "cause"), [
+    ("wandb.errors.CommError: Permission denied, ask the project owner to grant you access", "file-permission"),
+    ("OSError: [Errno 122] Disk quota exceeded", "scheduler"),
+    ("RuntimeError: tcp/pair.cc:724] connect [127.0.1.1]:3210: Connection refused", "data-ports-rejected"),
+])  # fmt: skip
+def test_words_of_another_system_are_no_sign_of_a_cause(line, cause):
+    shown = [sign.cause for sign in (*SIGNS, *ROWS) if sign.pattern.search(line)]
+    assert shown
+    assert cause not in shown
