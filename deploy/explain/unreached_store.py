@@ -15,6 +15,8 @@ _FILE = compiled(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
 
 # From here on a system chooses ports itself; a lower one is that of the rendezvous, which a person chose.
 _EPHEMERAL = 32768
+# Ray has no rendezvous of torch's: the one store is at a port that Ray's program chose.
+_OF_RAY = compiled(r"\(\w* ?pid=\d")
 
 Explained = tuple[str, str, tuple[str, ...], tuple[Line, ...], str]
 
@@ -37,7 +39,7 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
     rest = " ".join(_rest(call.text) for call in calls)
     lines = tuple(reached_not)
-    if at_rendezvous or int(port) < _EPHEMERAL:
+    if at_rendezvous or int(port) < _EPHEMERAL or _OF_RAY.search(lines[0].text):
         nodes = at_rendezvous or list(dict.fromkeys(line.node for line in lines))
         return _rendezvous(readings, nodes, lines, host, port, rest)
     who = _node(lines[0].speaker)

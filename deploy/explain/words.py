@@ -97,6 +97,7 @@ ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
     r"job aborted due to stage failure|background workers are no longer alive|"
+    r"failed to start containers?:|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.

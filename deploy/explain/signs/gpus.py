@@ -31,12 +31,9 @@ GPU = (
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
          "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
     sign("fabric-manager", r"Error 802\b|system not yet initialized|NV_WARN_NOTHING_TO_DO|"
-         r"Job for nvidia-fabricmanager", "the fabric manager is not running",
-         "systemctl status nvidia-fabricmanager", "gpu-faulty"),
-    sign("fabric-manager", r"Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
-         r"configuration error in the Fabric Manager",
-         "NCCL cannot use NVLink SHARP: the fabric manager or an NVSwitch does not work",
-         "systemctl status nvidia-fabricmanager", "nccl-cuda", "gpu-faulty"),
+         r"Job for nvidia-fabricmanager|Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
+         r"configuration error in the Fabric Manager", "the fabric manager, or an NVSwitch, does not work",
+         "systemctl status nvidia-fabricmanager", "gpu-faulty", "nccl-cuda"),
     sign("gpu-lost", r"fallen off the bus|GPU is lost|GPU requires (?:reset|restart)|Unable to determine the device "
     r"handle",
          "a GPU is no longer on its bus", KERNEL, "gpu-faulty", "gpu-xid"),
@@ -65,7 +62,8 @@ GPU = (
          "ls -lZ /dev/nvidia*; getenforce; id", "file-permission"),
     sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
-         r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]",
+         r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]|"
+         r"^No devices were found$|No devices found\. Waiting",
          "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
          r"module 'torch\._C' has no attribute '_cuda",

@@ -35,11 +35,10 @@ DENIED = several(
     "process-limits", "file-permission",
 )  # fmt: skip
 NETWORK = (
-    sign("interface-missing", r"Unable to find address for: (\S+)", "the host has no interface {0} with an address",
-         "ip -br addr", "interface-no-address", "interface-down"),
-    sign("interface-missing", r"no socket interface found|No usable listening interface found",
-         "NCCL found no interface of this host to use: NCCL_SOCKET_IFNAME or NCCL_COMM_ID names another",
-         "ip -br addr", "interface-no-address", "other-network"),
+    sign("interface-missing",
+         r"Unable to find address for: (\S+)|no socket interface found|No usable listening interface found",
+         "the host has no such interface ({0}), or none with an address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME or "
+         "NCCL_COMM_ID names another", "ip -br addr", "interface-no-address", "interface-down", "other-network"),
     sign("few-ports", r"gloo/transport/tcp/socket\.cc:\d+\].{0,80} bind: Address already in use",
          "gloo found no free port in the system's range", "sysctl net.ipv4.ip_local_port_range"),
     sign("family-mixed", r"ss1?\.ss_family == ss2\.ss_family",
@@ -273,6 +272,10 @@ HOST = (
             "Slurm could not start a task on a host",
             "scontrol show node HOST",
             "scheduler", "node-lost", "clock-skew", "disk-faulty"),
+    # The words of runc, crun and Apptainer. What else they say of it is above.
+    several(r"OCI runtime create failed|container creation failed: ",
+            "the container was not started; the end of that line says why", "docker info", "docker-refused",
+            "mount-missing", "gpu-runtime"),
     *KILLED,
     general("node-lost", r"(?:ORTE|PRTE) has lost communication with a remote daemon|NodeNotReady|node is not ready|"
             r"Node \S{1,80} (?:is|became) not ready|marked dead because the (?:detector|monitor)|"

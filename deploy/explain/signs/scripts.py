@@ -91,6 +91,9 @@ SCRIPT = (
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
+    general("collective-timeout", r"\bEI000[26]\b.{0,200}times out",
+            "HCCL waited for a rank that did not come, or is stuck", "grep -rlE 'ERROR|EI[0-9]' ~/ascend/log",
+            "node-missing", "data-ports-dropped"),
     script("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
            r"unexpectedly|"
            r"One of the subprocesses has abruptly died",
@@ -106,11 +109,10 @@ VICTIM = (
            "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
-           r"Some rank\w* (?:did not|didn't) (?:join|reach)",
-           "the ranks are stuck in a collective or in CUDA", "collective-timeout",
+           r"Some rank\w* (?:did not|didn't) (?:join|reach)|failed to pass monitoredBarrier|"
+           r"Ranks? [\d, ]{1,80} failed to pass",
+           "a rank did not come to a barrier or a collective, or is stuck in CUDA", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
-    victim(r"failed to pass monitoredBarrier|Ranks? [\d, ]{1,80} failed to pass",
-           "a rank did not come to a barrier", "collective-timeout"),
     victim(r"Connection (?:closed|reset) by (?:remote )?peer|Broken pipe|got 0 bytes|Timed out waiting \d+ms for "
            r"(?:send|recv)|"
            r"closing signal SIGTERM|exitcode\s*: -15|remote process exited|ncclRemoteError|RendezvousClosedError|"

@@ -137,6 +137,8 @@ def test_a_port_that_a_person_chose_is_that_of_the_rendezvous():
     )
     assert explain({"a": words.format("10.0.0.7, 29500")}).maybe[0] == "rendezvous-dropped"
     assert explain({"a": words.format("10.0.0.7, 40321")}).cause == "data-ports-dropped"
+    of_ray = explain({"a": f"(WorkerDict pid=904548) {words.format('10.0.0.7, 40321')}"})
+    assert (of_ray.cause, of_ray.maybe[0]) == ("", "rendezvous-dropped"), "Ray's program chose that port"
 
 
 def test_a_cause_beside_a_list_of_guesses_is_believed():
