@@ -41,7 +41,7 @@ _PREFIXES = (
     compiled(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
     compiled(r" {0,4}(?P<task>\d{1,5}) ?: "),
     compiled(r"(?P<who>[\w.-]+):\d+:\d+ \[\d+\] (?=.*NCCL|[\w/]+\.cc)"),
-    compiled(r"(?P<who>(?=[\w.-]*\d)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
+    compiled(r"(?P<who>(?=[\w.-]*\d)(?!E[A-Z]?\d{4}:)[A-Za-z0-9][\w.-]*(?<!\.py)(?<!Error)): (?!error)"),
     compiled(
         r"(?P<who>[a-z0-9][a-z0-9.-]*-(?:\d{1,3}|[a-z0-9]{5})) [a-z][a-z0-9-]* "
         r"(?=[A-Z\[(]|  |/|[a-z_.]{1,80}\.[A-Z]\w*: )"

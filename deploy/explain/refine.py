@@ -44,6 +44,8 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return _NO_ROOM
     if broad.cause == "pickle" and _COPY.search(frame):
         return None
+    if "HIP" in text:
+        return replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
     if "MPS backend" in text:
         return replace(broad, next="ps aux -m | head")
     if _OF_KUBERNETES.search(text):

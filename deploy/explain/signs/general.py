@@ -20,12 +20,12 @@ _OUTSIDE = (
     general("access-denied", r"(?i)\b40[13]\b.{0,60}(?:client error|forbidden|unauthori[sz]ed|denied)|"
             r"(?<!cuda )(?<!hip )(?<!acl )(?:error|status|code|response)\W{1,4}(?:\w+ ){0,3}40[13]\b|"
             r"\b(?:unauthori[sz]ed|forbidden)\b|"
-            r"accessdenied|"
+            r"accessdenied|gatedrepo|api_key not configured|invalid user token|"
             r"\b(?:invalid|expired|missing|no|incorrect|wrong) (?:\w+ ){0,3}(?:credentials?|api[_ -]?key|(?:access|"
             r"auth\w*|security|login) (?:key|token))\b|nocredentials|expiredtoken|authenticat\w* (?:failed|required|"
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
             r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
-            "an internet service refuses the login, or there is no token", "hf auth whoami", "download"),
+            "an internet service refuses the login, or there is no token", "hf auth whoami"),
     general("download", _ELSEWHERE
             + r"(?i:.{0,2000}?\b(?:429|50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
             r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"

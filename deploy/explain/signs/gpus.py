@@ -62,6 +62,7 @@ GPU = (
          "ls -lZ /dev/nvidia*; getenforce; id", "file-permission"),
     sign("gpu-missing", r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device is detected|"
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
+         r"Torch is not able to use GPU|"
          r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]|"
          r"^No devices were found$|No devices found\. Waiting",
          "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
@@ -86,7 +87,7 @@ GPU = (
     script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
            "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
     script("illegal-memory", r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
-           r"CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU",
+           r"CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU|\[gfxhub\d*\] .{0,20}page fault",
            "a GPU kernel wrote or read outside its memory: a kernel's fault, or its arguments'",
            BLOCKING, "gpu-faulty"),
     # A failed assertion of a kernel ends so too.

@@ -172,9 +172,6 @@ NETWORK = (
          "no SSH server listens on {0}, port {1}", "nc -vz HOST PORT"),
     sign("ssh-timeout", r"ssh: connect to host (\S{1,80}) port (\d+): (?:Connection timed out|No route to host)",
          "{0} does not answer SSH on port {1}", "nc -vz HOST PORT"),
-    sign("access-denied", r"Cannot access gated repo|GatedRepoError|401 Client Error|403 Client Error|api_key not "
-         r"configured|Invalid user token",
-         "an internet service refuses the login, or there is no token", "hf auth whoami"),
     several(r"(RepositoryNotFoundError|is not a local folder and is not a valid model identifier)",
             "no model has that name, or it is not public: {0}", ALONE, "script-error", "access-denied", "download"),
     sign("download", r"(?:huggingface\.co|hf-mirror\.com|s3[\w.-]{0,40}\.amazonaws|github(?:usercontent)?\.com|"
