@@ -100,7 +100,8 @@ CAUSES = (
         "gpu-runtime",
         r"could not select device driver|unresolvable CDI devices|stat CDI host device|"
         r"unknown or invalid runtime.{0,20}nvidia|nvidia\.com/gpu=[\w:.-]{1,80}.?: no such file|"
-        r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found",
+        r"unknown runtime specified nvidia|nvidia-container-runtime.{0,80}not found|nvidia-docker: command not found|"
+        r"executing hook .{0,3}/\S{1,80}/nvidia-",
         in_logs=True,
     ),
     _sign(

@@ -270,7 +270,7 @@ HOST = (
             "scontrol show node HOST",
             "scheduler", "node-lost", "clock-skew", "disk-faulty"),
     # The words of runc, crun and Apptainer. What else they say of it is above.
-    several(r"OCI runtime create failed|container creation failed: ",
+    several(r"OCI runtime (?:create failed|error: )|container creation failed: ",
             "the container was not started; the end of that line says why", "docker info", "docker-refused",
             "mount-missing", "gpu-runtime"),
     *KILLED,

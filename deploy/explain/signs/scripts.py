@@ -77,8 +77,9 @@ SCRIPT = (
          "processes write one cache of compiled code at once: the ranks of a host, or hosts with one home",
          "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
     sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
-         r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image",
-         "a file of the data set is not a readable image, or is truncated ({0})", "ls -l FILE"),
+         r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image|"
+         r"Parquet magic bytes not found|Corrupt snappy compressed data",
+         "a file of the data set cannot be read, or is truncated ({0})", "ls -l FILE"),
     several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
             "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",
