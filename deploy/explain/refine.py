@@ -23,6 +23,7 @@ _OF_KUBERNETES = compiled(
     r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
     r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
 )
+_OF_A_MAC = compiled("MPS backend")
 _AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
 _TOO_MANY = several(
     _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
@@ -46,7 +47,7 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return None
     if "HIP" in text:
         return replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
-    if "MPS backend" in text:
+    if _OF_A_MAC.search(text):
         return replace(broad, next="ps aux -m | head")
     if _OF_KUBERNETES.search(text):
         return replace(broad, next="kubectl describe pod POD")
