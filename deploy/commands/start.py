@@ -146,7 +146,10 @@ def _taken(options: Options, task: str) -> Options:
     known = {each.name for each in options_of(task)}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
-        raise UsageError(f"{flag}: {options.resume} is not a run on hosts", f"leave out {flag}")
+        what = f"{flag} {options.hosts}".rstrip()  # a word that is no run's name here stands for hosts
+        raise UsageError(
+            f"{what}: {options.resume} is not a run on hosts", f"leave out {flag}; `muster runs` lists the runs here"
+        )
     return options
 
 
