@@ -101,7 +101,7 @@ def ray(options: Options, console: Console) -> int:
 def up(options: Options, console: Console) -> int:
     """Train on this machine: your script, or Muster's own trainer.
 
-    In containers if a Docker engine answers, otherwise as plain processes.
+    As plain processes; in the checkout, in containers if an engine answers.
     """
     from ..local import up as launch
 
@@ -164,8 +164,8 @@ def _taken(options: Options, task: str) -> Options:
 def demo(options: Options, console: Console) -> int:
     """Train handwritten digits on this machine, to see what a run looks like.
 
-    Three nodes, in containers if a Docker engine answers, else processes.
-    In the checkout, `make up` does the same.
+    Three nodes, as plain processes. In the checkout, `make up` does the
+    same, in containers if a Docker engine answers.
     """
     return up.work(replace(options, args="--recipe digits"), console)
 

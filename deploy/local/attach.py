@@ -93,7 +93,7 @@ def stop_all(console: Console, run: str = "") -> int:
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
         resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
-    what = run or "this checkout's runs"
+    what = run or "this folder's runs"
     console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
     return count
 
