@@ -137,7 +137,7 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
     except KeyboardInterrupt:
         return DONE if follow else STOPPED
     if not matched:
-        console.note(f"no line matches {pattern}" if pattern else "nothing is printed so far")
+        console.note(f"no line matches {pattern}" if pattern else "nothing was printed")
     return DONE
 
 
@@ -159,8 +159,9 @@ def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
         files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but events
         numbers = sorted({int(match[1]) for path in files if (match := _OF_A_RANK.fullmatch(path.name))})
         if rank and int(rank) not in numbers and over:
-            has = ", ".join(map(str, numbers)) or "none so far"
-            raise DeployError(f"{run_dir.name}: it has no rank {rank}", f"its ranks: {has}")
+            raise DeployError(
+                f"{run_dir.name}: it has no rank {rank}", f"its ranks: {', '.join(map(str, numbers)) or 'none so far'}"
+            )
         for number in numbers if not rank else [int(rank)]:
             while new := _read(run_dir, number, sizes.get(number, 0)):
                 sizes[number] = sizes.get(number, 0) + len(new)
