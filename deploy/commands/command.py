@@ -208,7 +208,10 @@ def command(
 def code_of(console: Console, work: Callable[[], int]) -> int:
     """Do the work; its exit code, or that of its fault: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
     try:
-        return work()
+        code = work()
+        if console.lost:
+            raise console.lost
+        return code
     except DeployError as fault:
         console.error(fault)
         return fault.code

@@ -77,12 +77,7 @@ def trust(options: Options, console: Console) -> int:
     """Show the SSH keys of unknown hosts, and ask whether to trust them."""
     from ..door import session
 
-    def ask(question: str) -> bool:
-        if not sys.stdin.isatty():
-            raise UsageError("no terminal to ask on whether to trust a host", "run `muster trust` on a terminal")
-        return console.ask(question)
-
-    for host, words in session.trust(load_cluster(options).hosts, ask, console.note).all().items():
+    for host, words in session.trust(load_cluster(options).hosts, console.ask, console.note).all().items():
         console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
     return DONE
 
@@ -113,9 +108,7 @@ def unlock(options: Options, console: Console) -> int:
         held = {host: lock for host, lock in seen.items() if lock}
         alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
         words = f"the deploy that holds the lock is alive: {'; '.join(alive)}"
-        if alive and not sys.stdin.isatty():
-            raise UsageError(words, f"wait until it ends, or add {FLAG.yes}")
-        if alive and not console.ask(f"{words}. Break it?"):
+        if alive and not console.ask(f"{words}. Break it?", f"wait until it ends, or add {FLAG.yes}"):
             console.note("the locks stay")
             return STOPPED
         taken = host_lock.break_lock(sessions.values(), held).all()
@@ -149,5 +142,4 @@ def clean(options: Options, console: Console) -> int:
     named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
     older_s = leftovers.age(options.older) if options.older else 0
     wanted = leftovers.Selection(options.runs, named, older_s, options.data)
-    ask = console.ask if sys.stdin.isatty() else None
-    return hosts_clean.clean(options, wanted, options.yes, ask, console)
+    return hosts_clean.clean(options, wanted, console)

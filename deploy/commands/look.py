@@ -139,7 +139,7 @@ class _Optional(Command):
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
     codes={DONE: "you ended it by Ctrl-C"},
-    words={"folder": "a project, or its folder of runs (default: this checkout's runs)"},
+    words={"folder": "a project, or its folder of runs (default: this folder)"},
     klass=_Optional,
 )
 def board(options: Options, console: Console, folder: str | None) -> int:

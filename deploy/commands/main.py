@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from ..core.errors import STOPPED, UsageError
+from ..core.errors import FULL, STOPPED, DeployError, UsageError
 from ..job.again import command_of
 from . import typos
 from .command import Command, Context
@@ -132,18 +132,23 @@ def _refuse_removed_folder() -> None:
 
 
 def end_quietly_when_nobody_reads() -> None:
-    """Let `muster --list | head` end without a traceback: the reader closed the pipe on purpose.
+    """Let `muster --list | head` end without a traceback: the reader closed the pipe on purpose. A full disk did not.
 
     This is for what click prints. In a run, Console notices the closed pipe and continues silently.
     """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if not issubclass(kind, BrokenPipeError):
+        if isinstance(value, OSError) and value.errno in FULL:
+            from ..report.console import Console
+
+            what = f"{value.filename or 'standard output'}: {value.strerror}"
+            Console().error(DeployError(what, "free some space: df -h"))
+        elif not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return
         # The flush at the end would fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        os.dup2(os.open(os.devnull, os.O_RDWR), sys.stdout.fileno())
 
     sys.excepthook = hook
 
@@ -156,9 +161,11 @@ def take_no_program_from_here() -> None:
 
 def main() -> None:
     """The console command `muster`; ends the process with the command's exit code."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a letter that a terminal does not have ends no run
+    for name in ("stdin", "stdout", "stderr"):
+        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):  # a letter that a terminal lacks ends no run
             stream.reconfigure(errors="backslashreplace")
+        elif not stream:  # it is closed: the next file that is opened would get its number
+            setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 (open until the process ends)
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
     try:

@@ -101,7 +101,7 @@ def ray(options: Options, console: Console) -> int:
 def up(options: Options, console: Console) -> int:
     """Train on this machine: your script, or Muster's own trainer.
 
-    In containers if a Docker engine answers, otherwise as plain processes.
+    As plain processes; in the checkout, in containers if an engine answers.
     """
     from ..local import up as launch
 
@@ -146,7 +146,10 @@ def _taken(options: Options, task: str) -> Options:
     known = {each.name for each in options_of(task)}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
-        raise UsageError(f"{flag}: {options.resume} is not a run on hosts", f"leave out {flag}")
+        what = f"{flag} {options.hosts}".rstrip()  # a word that is no run's name here stands for hosts
+        raise UsageError(
+            f"{what}: {options.resume} is not a run on hosts", f"leave out {flag}; `muster runs` lists the runs here"
+        )
     return options
 
 
@@ -161,8 +164,8 @@ def _taken(options: Options, task: str) -> Options:
 def demo(options: Options, console: Console) -> int:
     """Train handwritten digits on this machine, to see what a run looks like.
 
-    Three nodes, in containers if a Docker engine answers, else processes.
-    In the checkout, `make up` does the same.
+    Three nodes, as plain processes. In the checkout, `make up` does the
+    same, in containers if a Docker engine answers.
     """
     return up.work(replace(options, args="--recipe digits"), console)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 # The exit codes of our commands and of a run's nodes: contract.md. muster/errors.py has those of a node.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 # Ctrl-C ended the command, and the run continues.
@@ -16,6 +18,8 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 SIGNALLED = 128
 # Of trainer/node/agent/handover.py: the node took its secrets; no node waits for secrets.
 TAKEN, NOBODY_WAITS = 0, 3
+# What the system says where a file can grow no more.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class DeployError(Exception):

@@ -511,14 +511,17 @@ class Options:
     )
     workers: str = option(
         "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
-        "up demo",
+        "up",
         roles="each role says how many nodes it has: NAME=N:COMMAND",
         again=False,
-        of={"preflight": "with --backend: nodes beside the master (default: 2)"},
+        of={
+            "preflight": "with --backend: nodes beside the master (default: 2)",
+            "demo": "nodes beside the master (default: 2)",
+        },
     )
     backend: str = option(
-        "auto, docker or processes (default: auto: processes for a script where there are GPUs, docker where an engine "
-        "answers)",
+        "auto, docker or processes (default: auto: docker in Muster's checkout, if an engine answers and a script "
+        "finds no GPUs; else processes)",
         "up demo",
         again=False,
         of={

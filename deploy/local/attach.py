@@ -93,8 +93,8 @@ def stop_all(console: Console, run: str = "") -> int:
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
         resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
-    what = run or "this checkout's runs"
-    console.note("nothing was running" if not count else f"down: nothing of {what} is left running")
+    left = f"down: nothing of {run or 'the runs of this folder'} is left running"
+    console.note(left if count else "nothing was running")
     return count
 
 
@@ -175,7 +175,9 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     state.story.recall(record.story_of(run_dir))
     words = known.get("arguments") or []
     what = environment.script_name(words) if state.script else environment.recipe_name(words)
-    follower, logs = follow.Follower(run_dir, from_start=True), RankLogs(run_dir)
+    # This machine's clock differs from no other.
+    follower = follow.Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
+    logs = RankLogs(run_dir)
     here, ask = CatchingUp(state.story, "muster attach follows the run from here on", time.time()), _Asking(run_dir)
     lives = [NodeState(name, "running", None, 0) for name in state.names]
     with console.following(state, what, str(known.get("why", "")), ranks) as tell:

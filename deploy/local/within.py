@@ -24,7 +24,7 @@ from ..run.files import folders, own_files, record
 from . import backends, processes
 
 _LOOK_EVERY_S, _PIECE = 0.3, 1 << 20
-_LOG = re.compile(r"rank-([0-9]{1,9})\.log")
+_OF_A_RANK = re.compile(r"rank-([0-9]{1,9})\.(?:log|jsonl)")
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,9 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
 
 def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console) -> int:
     """Print what the ranks of a run on this machine have printed, or one of them. With `follow`, until its end."""
+    rank = "" if rank == "all" else rank
     if rank and not rank.isdecimal():
-        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0")
+        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0; all: every rank")
     try:
         wanted = re.compile(pattern)
     except re.error as fault:
@@ -135,8 +136,8 @@ def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console)
                 return STOPPED
     except KeyboardInterrupt:
         return DONE if follow else STOPPED
-    if pattern and not matched:
-        console.note(f"no line matches {pattern}")
+    if not matched:
+        console.note(f"no line matches {pattern}" if pattern else "nothing was printed")
     return DONE
 
 
@@ -155,9 +156,12 @@ def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
     sizes, rests = dict[int, int](), dict[int, bytes]()
     while True:
         over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
-        numbers = sorted(int(match[1]) for path in run_dir.glob("logs/*.log") if (match := _LOG.fullmatch(path.name)))
+        files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but events
+        numbers = sorted({int(match[1]) for path in files if (match := _OF_A_RANK.fullmatch(path.name))})
         if rank and int(rank) not in numbers and over:
-            raise DeployError(f"{run_dir.name}: it has no log of rank {rank}", f"it has {', '.join(map(str, numbers))}")
+            raise DeployError(
+                f"{run_dir.name}: it has no rank {rank}", f"its ranks: {', '.join(map(str, numbers)) or 'none so far'}"
+            )
         for number in numbers if not rank else [int(rank)]:
             while new := _read(run_dir, number, sizes.get(number, 0)):
                 sizes[number] = sizes.get(number, 0) + len(new)

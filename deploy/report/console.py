@@ -27,7 +27,7 @@ from rich.table import Table
 from rich.text import Text as RichText
 from rich.theme import Theme
 
-from ..core.errors import DeployError
+from ..core.errors import FULL, DeployError, UsageError
 from ..core.facts import RunFacts
 from ..core.printable import visible
 from ..core.text import in_seconds
@@ -42,7 +42,7 @@ from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
-_VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
+_VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint", "failed": "bad", "unfinished": "quiet"}
 _REFRESH_S = 0.125
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
@@ -70,7 +70,8 @@ class Console:
         self._json = self.as_json = as_json
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
-        self.gone = False
+        self.gone = self._follows = False
+        self.lost: OSError | None = None  # why its output is not whole, though its reader has not left
         self._live: _LiveView | None = None
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # of the run's own output
 
@@ -163,6 +164,7 @@ class Console:
         self, state: State, recipe: str, why: str, ranks: ShownRanks = RANK_0
     ) -> Iterator[Callable[[list[Event]], None]]:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
+        self._follows = True
         if self._json:
             shown = 0
 
@@ -224,12 +226,10 @@ class Console:
         if self._json:
             self.values(row.__dict__ for row in rows)
             return
-        table = Table.grid(padding=(0, 3))
-        for row in rows:
-            name, verdict, *rest = lines.run_cells(row)
-            style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
-            table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
-        self._out.print(table) if rows else self.note("no runs yet: `muster up` starts one")
+        if rows:
+            self.table((), [lines.run_cells(row) for row in rows])
+        else:
+            self.note("no runs yet: `muster up` starts one")
 
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object a line."""
@@ -248,7 +248,7 @@ class Console:
             table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
         table.columns[-1].min_width = 8  # a line that is too long loses its end
         for first, *rest in rows:
-            table.add_row(Text(first, "node"), *map(Text, rest))
+            table.add_row(Text(first, "node"), *(Text(cell, _VERDICT_STYLES.get(cell, "")) for cell in rest))
         self._safely(lambda: self._out.print(table))
 
     def block(self, rows: Sequence[str]) -> None:
@@ -273,8 +273,13 @@ class Console:
         """Whether a person at a terminal can answer."""
         return self._err.is_terminal and sys.stdin.isatty() and not self._json
 
-    def ask(self, question: str) -> bool:
-        """Ask a person on the terminal, below the view of a run; any answer but yes means no."""
+    def ask(self, question: str, hint: str = "type the command on a terminal") -> bool:
+        """Ask a person on the terminal, below the view of a run; any answer but yes means no.
+
+        Raises UsageError, with the hint, where there is no terminal.
+        """
+        if not sys.stdin.isatty():
+            raise UsageError(f"no terminal to ask on: {question}", hint)
         if live := self._live:
             self._safely(live.pause)
         self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
@@ -293,7 +298,9 @@ class Console:
         """Write. If the output has gone, become silent instead of failing in the middle of a run."""
         try:
             write()
-        except OSError:
+        except OSError as fault:
+            if fault.errno in FULL and not self._follows:  # the end of a run decides about the code, whoever reads it
+                self.lost = fault
             if self.gone:
                 self.mute()
             # Most often the reader of a pipe has left, and standard error has one still. If not, the next line fails.

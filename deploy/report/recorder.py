@@ -61,7 +61,7 @@ class Recorder(Console):
         if self._show:
             super().block(rows)
 
-    def ask(self, question: str) -> bool:
+    def ask(self, question: str, hint: str = "") -> bool:
         """Answer no, without asking."""
         return False
 

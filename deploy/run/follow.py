@@ -43,11 +43,11 @@ _AWAY_S = 30.0
 class Follower:
     """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
 
-    `tail`: so many bytes at the end of each file as well.
+    `tail`: so many bytes at the end of each file as well. What is older than `since` is of earlier starts of the run.
     """
 
-    def __init__(self, run_dir: Path, from_start: bool = False, tail: int = 0) -> None:
-        self._dir = run_dir
+    def __init__(self, run_dir: Path, from_start: bool = False, tail: int = 0, since: float = 0.0) -> None:
+        self._dir, self._since = run_dir, since
         self._offsets: dict[str, int] = {}
         if not from_start:
             self._offsets = {path: max(0, size - tail) for path, size in self._line_files()}
@@ -62,7 +62,7 @@ class Follower:
             events += self._new_events(Path(path), size, _MOST_AT_ONCE // len(new), budget)
         events += self._new_documents("nodes", run_events.node_up)
         events += self._new_documents("outcome", run_events.verdict)
-        return sorted(events, key=lambda event: float(event["t"]))
+        return sorted((event for event in events if event["t"] >= self._since), key=lambda event: float(event["t"]))
 
     def _line_files(self) -> list[tuple[str, int]]:
         """The files of events and numbers, with the size of each."""

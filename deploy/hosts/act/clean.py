@@ -5,7 +5,7 @@ Nothing that a container has, and nothing of another user, is removed: the host 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...core.errors import DONE, STOPPED, DeployError, UsageError
@@ -28,8 +28,8 @@ from .delete import delete_folder
 _LOOK_S, _REMOVE_S = 600.0, 3600.0
 
 
-def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], bool] | None, console: Console) -> int:
-    """List, or remove what is `wanted`. `ask`: asks the user; None: no terminal is there to ask on.
+def clean(options: Options, wanted: Selection, console: Console) -> int:
+    """List, or remove what is `wanted`, once the user has agreed.
 
     Raises UsageError if the user would have to be asked, DeployError with every host that failed.
     """
@@ -50,7 +50,7 @@ def clean(options: Options, wanted: Selection, yes: bool, ask: Callable[[str], b
         if not goes:
             console.note("nothing to remove")
             return DONE
-        if not yes and not _agreed(goes, ask, console):
+        if not options.yes and not _agreed(goes, console):
             console.note("nothing was removed")
             return STOPPED
         busy = [session for session in sessions if session.name in goes]
@@ -72,15 +72,15 @@ def _had(session: Session) -> Had:
     return Had(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
 
 
-def _agreed(goes: Mapping[str, Sequence[Leftover]], ask: Callable[[str], bool] | None, console: Console) -> bool:
-    if ask is None:
-        raise UsageError("no terminal to ask on", f"look at the list first, then add {FLAG.yes}")
+def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
     for host, things in goes.items():
         for thing in things:
             console.note(f"{host}: {_words(thing)}")
     count = sum(map(len, goes.values()))
     size = sum(thing.bytes or 0 for things in goes.values() for thing in things)
-    return ask(f"Remove {several(count, 'thing')}, {amount(size)}?")
+    return console.ask(
+        f"Remove {several(count, 'thing')}, {amount(size)}?", f"to remove what is listed, add {FLAG.yes}"
+    )
 
 
 def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:

@@ -58,6 +58,10 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
 def why_here(run: str, stacks: bool, console: Console) -> int:
     """Ask the nodes of a run on this machine: what they leave lies in its folder. Returns 1 if one did not answer."""
     run_dir, code = record.find(folders.RUNS, run or "latest"), DONE
+    if end := ends.end_of(run_dir):  # ranks that were killed left what they did last
+        words = str(end.get("message") or end.get("verdict", ""))
+        _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"why: muster explain {run_dir.name}", console)
+        return DONE
     ranks: list[RankDoing] = []
     for node in record.facts(run_dir).get("nodes", ()):
         environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
@@ -72,10 +76,6 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
             what, hint = f"{node}: its node cannot say: no answer for {in_seconds(_LOOK_S)}", "does its disk answer?"
             console.error(DeployError(what, f"{hint} ls {run_dir}"))
             code = FAILED
-    if not ranks and (end := ends.end_of(run_dir)):
-        words = str(end.get("message") or end.get("verdict", ""))
-        _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"why: muster explain {run_dir.name}", console)
-        return DONE
     if not (ranks or code):
         raise DeployError(
             f"{run_dir.name}: no rank of it runs on this machine", f"how it ended: muster attach --run {run_dir.name}"

@@ -13,6 +13,8 @@ import pytest
 from deploy.commands import main, typos
 from deploy.run.files import folders
 
+REPO = Path(main.__file__).parents[2]
+
 
 def given(words, monkeypatch):
     """The options, and the words of its own, that a command gets."""
@@ -251,6 +253,31 @@ def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, lett
     (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
     words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
     environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
-    done = subprocess.run(words, env=environment, cwd=Path(main.__file__).parents[2], capture_output=True, check=False)
+    done = subprocess.run(words, env=environment, cwd=REPO, capture_output=True, check=False)
     assert b"\\u2588\\u2588 no such thing \\u2713" in done.stdout
     assert b"Traceback (most recent" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["--help", "docs", "completion bash", "explain gpu-xid --json"])
+def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
+    """`muster export train.py >job.sbatch` left half a file, and exit code 0; the help ended with a traceback."""
+    done = subprocess.run(
+        f"{sys.executable} -m muster {words} >/dev/full", shell=True, cwd=REPO, capture_output=True, text=True
+    )
+    assert done.stderr == "error: standard output: No space left on device\nhint: free some space: df -h\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(("words", "first"), [("explain --json", "latest"), ("bootstrap a", "no terminal to ask on")])
+def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, first, tmp_path):
+    """As cron and service managers start it: it ended with a traceback."""
+    done = subprocess.run(
+        f"{sys.executable} -m muster {words} <&- >&-",
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr.startswith(f"error: {first}")
+    assert done.returncode == 2

@@ -3,6 +3,7 @@
 import pytest
 
 from deploy.commands import start
+from deploy.core.errors import UsageError
 from deploy.hosts.start import deploy
 from deploy.hosts.start.resume import resume_fields
 from deploy.job.options import Options
@@ -64,3 +65,10 @@ def test_it_continues_on_its_own_hosts_with_what_a_cluster_file_says_of_them(sta
     asked = started(record.HOSTS, Options(), Options(), ["10.0.0.1"])
     (host,) = start.load_cluster(asked).hosts
     assert (host.name, host.gateway) == ("gpu-a", "jump")
+
+
+def test_a_word_that_is_no_run_is_named_as_the_host_for_which_it_stands(started):
+    """`muster resume sweep2`, a typing error, was answered by a sentence on --hosts, which nobody had typed."""
+    with pytest.raises(UsageError, match=r"--hosts sweep2: r1 is not a run on hosts") as refused:
+        started("processes", Options(), Options(hosts="sweep2"))
+    assert "`muster runs` lists the runs" in refused.value.hint

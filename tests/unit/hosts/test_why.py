@@ -22,9 +22,14 @@ def test_of_a_run_whose_nodes_have_all_ended_it_says_so_and_the_command_that_sho
 
 
 def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_path, monkeypatch, capsys):
+    """A rank that was killed at once leaves what it did last, and was shown as one that answers no look."""
+    program = tmp_path / "python"
+    program.write_text('#!/bin/sh\necho \'{"rank": 0, "node": "a", "doing": "silent"}\'\n')
+    program.chmod(0o700)
+    monkeypatch.setattr(why.sys, "executable", str(program))
     monkeypatch.setattr(why.folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
-    (tmp_path / "r1/record.json").write_text('{"format": 1}')
+    (tmp_path / "r1/record.json").write_text('{"format": 1, "nodes": ["a"]}')
     (tmp_path / "r1/outcome.json").write_text('{"verdict": "stopped", "message": "train.py was asked to stop"}')
     assert why.why_here("r1", False, Console()) == 0
     said = "".join(capsys.readouterr())

@@ -100,3 +100,14 @@ def test_a_run_that_another_user_recorded_is_shown_and_not_continued(run_dir, ca
     assert code == 1
     assert "no command of yours has started it" in err
     assert "muster down --run r1 --delete" in err
+
+
+def test_a_rank_that_has_printed_nothing_is_no_unknown_rank(run_dir, capsys):
+    """`muster logs --rank 1` of the tutorial's script: only rank 0 prints, and rank 1 had "no log"."""
+    (run_dir / "logs/rank-0.log").write_text("step 50\n")
+    for rank in (0, 1):
+        (run_dir / f"ranks/rank-{rank}.jsonl").write_text("")
+    assert typed(capsys, "logs", "--rank", "1")[:2] == (0, "")
+    assert typed(capsys, "logs", "--rank", "all")[:2] == (0, "[0]  step 50\n")
+    code, _, err = typed(capsys, "logs", "--rank", "7")
+    assert (code, err) == (1, "error: r1: it has no rank 7\nhint: its ranks: 0, 1\n")

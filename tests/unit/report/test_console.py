@@ -374,6 +374,9 @@ def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch:
     shown: list[str] = []
 
     class Answer(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
         def readline(self, size: int = -1) -> str:
             shown.append(text(err))
             return "yes\n"

@@ -610,3 +610,12 @@ def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it()
     removed.apply(node("worker-1", 2.0, "exited", 137, 0, "gone"))
     removed.inquire(2.5)
     assert ["gone" in line.text for line in removed.story] == [True], "removed, not killed"
+
+
+def test_who_comes_to_a_resumed_run_is_told_nothing_of_its_earlier_starts(tmp_path: Path) -> None:
+    """`muster attach` said how the first start had ended, as if this one had, below what was said since."""
+    (tmp_path / "ranks").mkdir()
+    lines = [{"t": t, "kind": "began", "attempt": 0, "world": 1, "rank": 0, "node": "master"} for t in (10.0, 20.0)]
+    (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert [event["t"] for event in Follower(tmp_path, from_start=True, since=15.0).read()] == [20.0]
+    assert len(Follower(tmp_path, from_start=True).read()) == 2
