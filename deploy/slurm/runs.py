@@ -12,7 +12,6 @@ from ..core.text import in_seconds
 from ..host import commands, jobs
 from ..host.files import gather
 from ..job.again import command_of, grace_s
-from ..job.options import FLAG
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
@@ -112,15 +111,13 @@ def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
 
 def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console: Console) -> int:
     """Print what the job, or one rank of it, has printed so far."""
-    if follows or since:
+    if follows or since or "," in rank:
         raise UsageError(
-            f"--{'follow' if follows else 'since'}: not for a run on Slurm",
-            f"muster attach {FLAG.run} {known.run} {FLAG.rank} {rank or 'all'} follows it",
+            f"--{'follow' if follows else 'since' if since else f'rank {rank}'}: not for a run on Slurm",
+            f"{command_of('attach', run=known.run, rank=rank or 'all')} follows it",
         )
-    name = "job.out"
-    if rank:
-        (number,) = shown_ranks(rank).numbers or (0,)
-        name = f"logs/rank-{number}.log"
+    numbers = shown_ranks(rank or "all").numbers
+    name = f"logs/rank-{min(numbers)}.log" if numbers else "job.out"
     with Login(known.login, known.shared) as login:
         rest = b""
 
