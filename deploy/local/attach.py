@@ -72,7 +72,8 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
 
 
 def fetch(run_dir: Path, console: Console) -> Path:
-    """Say where the files are, and build the report; returns the folder."""
+    """Say where the files are, and build the report; returns the folder. Raises as folders.ask_link does."""
+    folders.ask_link(folders.RUNS)
     settle(run_dir)
     page.write(run_dir)
     work = run_dir / "work"

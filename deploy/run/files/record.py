@@ -291,9 +291,11 @@ def find(runs: Path, name: str) -> Path:
     Raises UsageError if there is no such run.
     """
     path = Path(name).expanduser()
-    if name and "/" not in name and (name == "latest" or not path.is_dir()):
+    known = path.is_dir()
+    if name and "/" not in name and (name == "latest" or not known):
         path = runs / (name if name == "latest" else asked("RUN", name, run_id))
-    if name and path.is_dir():
+        known = is_run(path)
+    if name and known:
         refuse_newer(path)
         return path.resolve()
     raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
@@ -305,8 +307,14 @@ def path_of(run: RunId) -> Path:
 
 
 def latest() -> Path:
-    """Where the latest run on this machine lies; if there is none, a path where nothing is."""
-    return (folders.RUNS / "latest").resolve()
+    """Where the latest run on this machine lies; if there is none, a path that is no run."""
+    link = folders.RUNS / "latest"
+    return link.resolve() if is_run(link) else link
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
+    return path.is_dir() and path.resolve().parent == path.parent.resolve()
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
