@@ -214,8 +214,30 @@ def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_git_ignores_a_folder_of_runs_that_muster_made_and_no_other(tmp_path):
+    (tmp_path / "new").mkdir()
     record.make_folder(tmp_path / "new" / "runs", [], 0)
     assert (tmp_path / "new/runs/.gitignore").read_text().endswith("\n*\n")
     (tmp_path / "runs").mkdir()
     record.make_folder(tmp_path / "runs", [], 0)
     assert not (tmp_path / "runs/.gitignore").exists()
+
+
+def test_what_has_the_place_of_the_runs_or_of_their_newest_is_named_with_what_to_type(tmp_path):
+    (tmp_path / "runs/latest").mkdir(parents=True)
+    with pytest.raises(DeployError, match="runs/latest") as refused:
+        record.point_latest(tmp_path / "runs/a")
+    assert refused.value.hint == f"mv {tmp_path}/runs/latest {tmp_path}/runs/latest-here"
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["latest"]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "gone").symlink_to("nowhere")
+    for place in ("file", "gone"):
+        with pytest.raises(DeployError, match=f"{place}/.*: cannot be made"):
+            record.make_folder(tmp_path / place, [], 0)
+
+
+def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_path):
+    run_dir = tmp_path / "runs/a"
+    run_dir.mkdir(parents=True)
+    os.mkfifo(tmp_path / "runs/.gitignore")
+    record.undo_start(run_dir, {})
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
