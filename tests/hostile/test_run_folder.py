@@ -8,7 +8,8 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
-from deploy.local import script
+from deploy.local import script, within
+from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.run import follow, output
 from deploy.run.files import locks, own_files, record
@@ -113,6 +114,19 @@ def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch)
     (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
     events = follow.Follower(run_dir, from_start=True).read()
     assert len([event for event in events if event["kind"] == "stopping"]) == 201
+
+
+@pytest.mark.parametrize("name", ["rank-0.log", "master.log"])
+def test_a_line_of_a_log_that_never_ends_is_shown_in_parts(planted, monkeypatch, capsys, name):
+    """`muster logs` had all of it in memory, and read it again for each piece."""
+    run_dir = planted[0]
+    (run_dir / "logs" / name).write_text("first\n" + "x" * 10_000 + "\n\nlast")
+    monkeypatch.setattr(within, "_PIECE", 4096)
+    assert within.logs_here(str(run_dir), "", False, "", Console()) == 0
+    shown = [line.partition("]  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert (shown[0], *shown[-2:]) == ("first", "", "last")
+    assert "".join(shown[1:-2]) == "x" * 10_000
+    assert max(map(len, shown)) <= 4096
 
 
 def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted, tmp_path):
