@@ -13,6 +13,7 @@ from deploy import api
 from deploy.commands import main
 from deploy.core.errors import USAGE
 from tests.hostile.terminal import at_terminal
+from tests.hostile.watch import Watch
 
 HOSTS = '[[hosts]]\nname = "evil"\n'
 # As the console command, with the modules of the command that is typed alone.
@@ -324,6 +325,21 @@ def test_an_answer_for_a_file_of_variables_holds_for_what_it_took_from_the_shell
     refused = clone.types("status")
     assert refused.code == USAGE
     assert "with AWS_SECRET_ACCESS_KEY of this shell" in refused.output
+
+
+def test_a_file_of_variables_elsewhere_is_not_opened_before_a_yes(clone):
+    watch = Watch(clone.there.home)
+    clone.says('env_file = "../home/important"')
+    refused = clone.types("status")
+    assert f"variables of {clone.there.home}/important" in refused.err
+    assert not [name for name in watch.opened() if name.endswith("important")]
+    watch.close()
+    clone.says('env_file = "../outside/file"')
+    (clone.there.folder / "outside/file").write_text("AWS_SECRET_ACCESS_KEY\n")
+    assert "AWS_SECRET_ACCESS_KEY" not in clone.types("status").err
+    asked = clone.person("status", answers=["y", "n"])
+    assert asked.questions == 2, "what the file takes from the shell is asked for once it may be read"
+    assert "AWS_SECRET_ACCESS_KEY of this shell" in asked.screen
 
 
 def test_programs_get_their_rows_alone_and_people_the_list(clone):
