@@ -28,9 +28,14 @@ _OUTCOME = shaped(
 
 
 def end_of(run_dir: Path) -> dict[str, Any]:
-    """The readable fields of outcome.json, which ranks may have written; {} if there is none."""
+    """The readable fields of outcome.json, which ranks may have written; {} if there is none.
+
+    Without the hint where this user has not recorded the run: it would say what to type in our words.
+    """
     fields = _OUTCOME(record.read_json(run_dir / "outcome.json"), "")
-    return {name: value for name, value in fields.items() if value is not None}
+    return {
+        name: value for name, value in fields.items() if value is not None and (name != "hint" or record.own(run_dir))
+    }
 
 
 def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
