@@ -142,6 +142,25 @@ def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted,
     assert not list(tmp_path.glob(".muster-sent-*"))
 
 
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_copy_of_the_folder_has_no_copy_in_it_not_even_one_that_a_kill_left(planted, tmp_path, killed):
+    """`muster up` copies the folder that its runs are in, and gathers the copy beside them."""
+    run_dir = planted[0]
+    (tmp_path / "train.py").write_text("print(1)\n")
+    child = os.fork()
+    if child == 0:
+        own_files.replace_folder = lambda *_: os._exit(9)
+        script.bring(tmp_path, run_dir, Choice())
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.glob(".muster-sent-*/sent"))) == 1
+    if not killed:
+        shutil.rmtree(next(tmp_path.glob(".muster-sent-*")))
+    script.bring(tmp_path, run_dir, Choice())
+    sent = {path.name for path in script.sent(run_dir).rglob("*") if not path.is_dir()}
+    assert sent == {"train.py", "file", "a.json", "master.log", "rank-0.jsonl"}
+    assert len(list(script.sent(run_dir).glob(".muster*"))) == killed
+
+
 def test_ranks_lines_are_read_through_no_link(planted):
     run_dir, plant = planted
     logs = output.RankLogs(run_dir)
