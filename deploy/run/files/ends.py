@@ -40,8 +40,7 @@ def end_of(run_dir: Path) -> dict[str, Any]:
 
 def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
     """All runs that are `named` so, newest last."""
-    run_dirs = [path for path in runs.glob(named) if path.is_dir() and not path.is_symlink()]
-    return [_listed(path, going_on) for path in sorted(run_dirs, key=record.started)]
+    return [_listed(path, going_on) for path in sorted(record.run_dirs(runs, named), key=record.started)]
 
 
 def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:

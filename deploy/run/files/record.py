@@ -29,7 +29,7 @@ from ...core.fields import (
     whole,
 )
 from ...core.fields import record as shaped
-from ...core.names import RunId, asked, node_name, run_id
+from ...core.names import RunId, asked, node_name, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
 from ..outcome import Result, downloads
@@ -233,7 +233,7 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
 
 def point_to_newest(runs: Path) -> bool:
     """Make runs/latest point to the newest run that is left; false if none is."""
-    if left := [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]:
+    if left := run_dirs(runs):
         point_latest(max(left, key=started))
     else:
         (runs / "latest").unlink(missing_ok=True)
@@ -314,6 +314,11 @@ def latest() -> Path:
     return link.resolve() if is_run(link) else link
 
 
+def run_dirs(runs: Path, named: str = "*") -> list[Path]:
+    """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have."""
+    return [path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink()]
+
+
 def is_run(path: Path) -> bool:
     """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
     return path.is_dir() and path.resolve().parent == path.parent.resolve()
@@ -353,8 +358,7 @@ def without_end(backend: str) -> list[Path]:
 
 def on(backend: str) -> list[Path]:
     """The runs on that backend, of those that this user recorded."""
-    every = folders.RUNS.glob("*")
-    return [path for path in every if not path.is_symlink() and own(path).get("backend") == backend]
+    return [path for path in run_dirs(folders.RUNS) if own(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import DeployError
-from deploy.run.files import ends, folders, locks, own_files, record, timeline
+from deploy.core.errors import DeployError, UsageError
+from deploy.run.files import ends, folders, locks, own_files, record, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -241,3 +241,14 @@ def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_pat
     os.mkfifo(tmp_path / "runs/.gitignore")
     record.undo_start(run_dir, {})
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
+
+
+def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_path):
+    """A folder's name that came with a clone made a line of its own, and stood in the command of a hint."""
+    runs = tmp_path / "runs"
+    for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
+        (runs / name).mkdir(parents=True)
+    assert [run.id for run in ends.listing(runs, ())] == ["first"]
+    with pytest.raises(UsageError) as refused:
+        resumable.refuse_unknown("firs", runs)
+    assert refused.value.hint.startswith("did you mean --resume first? ")
