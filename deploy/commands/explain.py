@@ -203,7 +203,7 @@ def _own_run(whats: Sequence[str], console: Console) -> OwnRun | None:
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
             folder = record.find(folders.RUNS, whats[0])
             if (folder / "record.json").is_file():
-                outcome = attach.settle(folder) or record.read_json(folder / "outcome.json")
+                outcome = attach.settle(folder)
                 if not outcome and attach.lives(folder):
                     console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
                 return OwnRun(folder.name, outcome, record.story_of(folder))

@@ -171,6 +171,7 @@ def report(options: Options, console: Console) -> int:
     from ..report.page import run as page
     from ..run.files import folders, record
 
+    folders.ask_link(folders.RUNS)
     path = page.write(record.find(folders.RUNS, options.run or "latest"))
     console.line(folders.display_path(path))
     return DONE

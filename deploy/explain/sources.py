@@ -44,7 +44,7 @@ def in_folder(folder: Path) -> tuple[list[Path], str]:
     if not logs:
         files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
         logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
-        logs = logs or [file for file in files if not file.suffix and _is_text(file)]
+        logs = logs or [file for file in files if not file.suffix and file.name[0] != "." and _is_text(file)]
     left = [f"{len(logs) - MOST_FILES:,} of {len(logs):,} logs"] * (len(logs) > MOST_FILES)
     left += [f"what lies beyond {_MOST_LOOKED_AT:,} files"] * (len(files) > _MOST_LOOKED_AT)
     return logs[:MOST_FILES], f"{folder}: {' and '.join(left)}" if left else ""

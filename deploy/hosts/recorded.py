@@ -79,7 +79,7 @@ def here(options: Options) -> Path | None:
         return None
     run_dir = _here(options)
     elsewhere = record.facts(run_dir).get("backend") in (record.HOSTS, record.SLURM)
-    return run_dir if run_dir.is_dir() and not elsewhere else None
+    return run_dir if record.is_run(run_dir) and not elsewhere else None
 
 
 def newest_of(runs: Container[str]) -> RunId | None:

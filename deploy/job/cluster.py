@@ -85,6 +85,7 @@ def _allowed(path: Path) -> Cluster:
     cluster = replace(cluster, job=_resolved(cluster.job, path.parent))
     wanted = wishes.wishes(cluster.hosts, cluster.job, path)
     consent.require(path.parent, wanted, str(path), wishes.free(cluster.hosts, cluster.job))
+    consent.require(path.parent, list(map(wishes.variables, cluster.job.env_file)), str(path))
     return cluster
 
 

@@ -39,9 +39,9 @@ def load_cluster(options: Options) -> Cluster:
     Raises UsageError for the first fault in either.
     """
     cluster = _cluster_of(options)
-    for name in frozenset(cluster.job.environment).union(*(host.environment for host in cluster.hosts)):
-        refuse_ours(name, "cluster.toml: environment:")
     for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
+        for name in variables:
+            refuse_ours(name, "cluster.toml: environment:")
         refuse_named_like_secrets(variables, "cluster.toml: environment:")
     mounts = value_of(options, "mount")
     job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}

@@ -637,7 +637,7 @@ class Options:
         "allow what the folder's files ask for, such as hosts, secrets and mounts, without asking; it is remembered "
         "like a yes",
         "deploy ray up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight "
-        "runs shell status stop tensorboard trust unlock why board export",
+        "report runs shell status stop tensorboard trust unlock why board export",
         False,
         again=False,
         python=None,

@@ -48,7 +48,8 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
     asked += [wish for host in hosts for wish in _of_host(host, bool(owner))]
     asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
     asked += [Wish("data", f"all of {data.source}, to {data.target} on the hosts") for data in job.data]
-    asked += [_variables(file) for file in job.env_file]
+    # A file elsewhere is not opened before a yes: then `variables` asks for what it takes from this shell.
+    asked += [Wish("variables", f"of {file}") if outside(file, here) else variables(file) for file in job.env_file]
     asked += [_secret(secret) for secret in job.secrets]
     if owner:
         asked.append(Wish("owner", f"{owner}: this folder is that user's, who can change it at any moment"))
@@ -153,7 +154,8 @@ def _mount(mount: Mount) -> str:
     return f"{mount.source}:{mount.target}{mode}"
 
 
-def _variables(path: Path) -> Wish:
+def variables(path: Path) -> Wish:
+    """What a file of variables asks for, with the names that it takes from this shell."""
     names = names_of_shell(path)
     return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 

@@ -72,7 +72,8 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
 
 
 def fetch(run_dir: Path, console: Console) -> Path:
-    """Say where the files are, and build the report; returns the folder."""
+    """Say where the files are, and build the report; returns the folder. Raises as folders.ask_link does."""
+    folders.ask_link(folders.RUNS)
     settle(run_dir)
     page.write(run_dir)
     work = run_dir / "work"
@@ -100,9 +101,8 @@ def stop_all(console: Console, run: str = "") -> int:
 
 def list_all(console: Console, named: str = "*") -> None:
     """`make runs`, or the runs that are `named` so."""
-    for run_dir in folders.RUNS.glob(named):
-        if run_dir.is_dir() and not run_dir.is_symlink():
-            settle(run_dir)
+    for run_dir in record.run_dirs(folders.RUNS, named):
+        settle(run_dir)
     console.runs(ends.listing(folders.RUNS, going_on(), named))
 
 

@@ -26,6 +26,7 @@ def delete(name: str, console: Console) -> None:
     """
     run = asked(flag_of("run"), name, run_id)
     run_dir = record.path_of(run)
+    folders.ask_link(folders.RUNS)
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"{FLAG.run} {run}: no such run here", "`muster runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:

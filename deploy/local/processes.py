@@ -149,9 +149,9 @@ def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
     """Live processes by run, for runs whose folder is in `runs`: runs of another checkout are not ours."""
     alive: dict[str, list[psutil.Process]] = {}
     for process, environment in _muster_processes():
-        folder = environment.get(RUN_DIR, "")
-        if folder and Path(folder).parent == runs:
-            alive.setdefault(Path(folder).name, []).append(process)
+        folder = Path(environment[RUN_DIR])
+        if folder.parent == runs:
+            alive.setdefault(folder.name, []).append(process)
     return alive
 
 
@@ -172,7 +172,9 @@ def heads(run_dir: Path) -> list[Head]:
     nodes = []
     for process in agents(labelled(run_dir)):
         with suppress(psutil.Error):
-            nodes.append(Head(process.environ(), process.exe(), Path(process.cwd())))
+            # Any user can give a process this label, and root would run its program.
+            if process.uids().real == os.getuid():
+                nodes.append(Head(process.environ(), process.exe(), Path(process.cwd())))
     return nodes
 
 

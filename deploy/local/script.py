@@ -45,8 +45,11 @@ def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
     runs = run_dir.parent
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
+        look = folder_look.look_at(folder, choice)  # before the stage is there, which may be in that folder
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
-            folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), choice)
+            # A kill leaves it behind: git ignores it, and nothing in it is sent.
+            Path(stage, ".gitignore").write_text("*\n")
+            folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), look.entries)
             own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
     except OSError as fault:
         raise DeployError(f"{run_dir}: {folder} cannot be copied there: {fault.strerror}", "free some space") from fault

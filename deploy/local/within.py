@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -145,15 +146,15 @@ def _consoles(run_dir: Path) -> Iterator[tuple[str, str]]:
     """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
     for path in sorted(run_dir.glob("logs/*.log")):
         with suppress(OSError), own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
-            for line in file:
+            while line := file.readline(_PIECE):
                 text = line.decode(errors="replace").rstrip("\n")
                 if not text.startswith("muster-said "):
                     yield path.stem, text
 
 
 def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
-    """The whole lines of the ranks' logs as they come, each with its rank."""
-    sizes, rests = dict[int, int](), dict[int, bytes]()
+    """The whole lines of the ranks' logs as they come, each with its rank; of one that does not end, parts."""
+    ends = Counter[int]()
     while True:
         over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
         files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but events
@@ -163,12 +164,13 @@ def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
                 f"{run_dir.name}: it has no rank {rank}", f"its ranks: {', '.join(map(str, numbers)) or 'none so far'}"
             )
         for number in numbers if not rank else [int(rank)]:
-            while new := _read(run_dir, number, sizes.get(number, 0)):
-                sizes[number] = sizes.get(number, 0) + len(new)
-                *lines, rests[number] = (rests.get(number, b"") + new).split(b"\n")
-                yield from ((number, line.decode(errors="replace")) for line in lines)
-            if over and rests.get(number):
-                yield number, rests[number].decode(errors="replace")
+            while new := _read(run_dir, number, ends[number]):
+                is_part = over or len(new) == _PIECE
+                if not (size := new.rfind(b"\n") + 1 or len(new) * is_part):
+                    break
+                ends[number] += size
+                for line in new[:size].removesuffix(b"\n").split(b"\n"):
+                    yield number, line.decode(errors="replace")
         if over:
             return
         time.sleep(_LOOK_EVERY_S)

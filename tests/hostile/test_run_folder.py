@@ -8,7 +8,8 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
-from deploy.local import script
+from deploy.local import script, within
+from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.run import follow, output
 from deploy.run.files import locks, own_files, record
@@ -115,6 +116,19 @@ def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch)
     assert len([event for event in events if event["kind"] == "stopping"]) == 201
 
 
+@pytest.mark.parametrize("name", ["rank-0.log", "master.log"])
+def test_a_line_of_a_log_that_never_ends_is_shown_in_parts(planted, monkeypatch, capsys, name):
+    """`muster logs` had all of it in memory, and read it again for each piece."""
+    run_dir = planted[0]
+    (run_dir / "logs" / name).write_text("first\n" + "x" * 10_000 + "\n\nlast")
+    monkeypatch.setattr(within, "_PIECE", 4096)
+    assert within.logs_here(str(run_dir), "", False, "", Console()) == 0
+    shown = [line.partition("]  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert (shown[0], *shown[-2:]) == ("first", "", "last")
+    assert "".join(shown[1:-2]) == "x" * 10_000
+    assert max(map(len, shown)) <= 4096
+
+
 def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted, tmp_path):
     run_dir, plant = planted
     (tmp_path / "project").mkdir()
@@ -126,6 +140,25 @@ def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted,
         assert (script.sent(run_dir) / "train.py").read_text() == "print(1)\n"
         shutil.rmtree(run_dir / "sent")
     assert not list(tmp_path.glob(".muster-sent-*"))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_copy_of_the_folder_has_no_copy_in_it_not_even_one_that_a_kill_left(planted, tmp_path, killed):
+    """`muster up` copies the folder that its runs are in, and gathers the copy beside them."""
+    run_dir = planted[0]
+    (tmp_path / "train.py").write_text("print(1)\n")
+    child = os.fork()
+    if child == 0:
+        own_files.replace_folder = lambda *_: os._exit(9)
+        script.bring(tmp_path, run_dir, Choice())
+    os.waitpid(child, 0)
+    assert len(list(tmp_path.glob(".muster-sent-*/sent"))) == 1
+    if not killed:
+        shutil.rmtree(next(tmp_path.glob(".muster-sent-*")))
+    script.bring(tmp_path, run_dir, Choice())
+    sent = {path.name for path in script.sent(run_dir).rglob("*") if not path.is_dir()}
+    assert sent == {"train.py", "file", "a.json", "master.log", "rank-0.jsonl"}
+    assert len(list(script.sent(run_dir).glob(".muster*"))) == killed
 
 
 def test_ranks_lines_are_read_through_no_link(planted):

@@ -68,9 +68,9 @@ _muster_words() (
 
 # Hosts of cluster.toml, then those of SSH's settings that are no patterns.
 _muster_hosts() {
-    [ ! -r "$1" ] || awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
+    [ ! -f "$1" ] || head -c 1048576 -- "$1" 2>/dev/null | awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
         /^[ \t]*hosts[ \t]*=[ \t]*\[[^]]*\]/ { gsub(/^[^[]*\[|\].*$|["\047,]/, " "); print }
-        inside && /^[ \t]*name[ \t]*=/ { gsub(/^[^=]*=[ \t]*["\047]|["\047].*$/, ""); print }' "$1"
+        inside && /^[ \t]*name[ \t]*=/ { gsub(/^[^=]*=[ \t]*["\047]|["\047].*$/, ""); print }'
     _muster_settings "${MUSTER_SSH_CONFIG:-$HOME/.ssh/config}" | while IFS= read -r file; do
         awk 'tolower($1) == "host" { for (i = 2; i <= NF; i++) if ($i !~ /[*?!"]/) print $i }' "$file"
     done

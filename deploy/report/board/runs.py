@@ -61,10 +61,9 @@ class Runs:
         names, until = self._names(), time.monotonic() + _MOST_S
         known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
         self._known, self.unread = known, len(names) - len(known)
-        rows = [
-            {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in self._known.values()
-        ]
-        return newest_first(rows)
+        return newest_first(
+            {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in known.values()
+        )
 
     def find(self, name: str) -> Path | None:
         """The folder of a run that lies here; None if there is none, or if it is a link."""
@@ -79,8 +78,11 @@ class Runs:
 
     def _row(self, name: str, now: float) -> tuple[Signature, float, Row]:
         run_dir, before = self.folder / name, self._known.get(name)
-        still = before and (before[2]["ended"] or now - before[2]["seen"] > _STILL_S)
-        if before and still and abs(now - before[1]) < _STILL_EVERY_S:
+        if (
+            before
+            and abs(now - before[1]) < _STILL_EVERY_S
+            and (before[2]["ended"] or now - before[2]["seen"] > _STILL_S)
+        ):
             return before
         seen = signature(run_dir)
         row = before[2] if before and before[0] == seen else _read(run_dir, seen)

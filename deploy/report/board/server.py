@@ -1,5 +1,7 @@
 """The door of the board: an HTTP server on 127.0.0.1 alone, which answers GET to whoever has the token of its address.
 
+Where the kernel says who asks, on Linux, other users of this machine are refused even with it.
+
 What a browser may send for another site is refused before anything is read: a foreign Host (rebinding), Origin or
 Sec-Fetch-Site. A request has few bytes and little time, an answer has an end, and what a page may do is in its policy.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import hmac
 import io
 import os
+import re
 import secrets
 import socket
 import sys
@@ -23,6 +26,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ...core.errors import DONE, UsageError
+from ...job.allowed import own_users
 from ..console import Console
 from .answers import Board, Reply
 from .runs import Elsewhere
@@ -33,12 +37,15 @@ _MOST_HEAD, _MOST_S, _AT_ONCE = 16 << 10, 5.0, 16
 _REFUSED, _NOT_HERE, _NO_METHOD = Reply(403, b"refused\n"), Reply(404, b"not here\n"), Reply(405, b"only GET\n")
 _HEADERS = {
     "Cache-Control": "no-store",
+    "Connection": "close",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+# In the kernel's tables: the ports of an end and of the other one, and after four columns whose this end is.
+_CONNECTION = r":%04X \w+:%04X(?: +\S+){4} +(\d+)"
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 
 
@@ -65,7 +72,7 @@ class Server(HTTPServer):
         """Bind, and ask no name server who we are."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
-        self.server_name, self.server_port = HERE, self.socket.getsockname()[1]
+        self.server_port = self.socket.getsockname()[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Reply in a thread of its own; where too many are open, not at all."""
@@ -141,31 +148,42 @@ class _Request(BaseHTTPRequestHandler):
 
     def _is_own(self) -> bool:
         """Whether a page of ours, or somebody who typed the address, asks."""
-        hosts, port = self.headers.get_all("Host", []), self.server.server_port
-        if len(hosts) != 1 or hosts[0] not in (f"{HERE}:{port}", f"localhost:{port}"):
-            return False
-        origins = self.headers.get_all("Origin", [])
-        sites = self.headers.get_all("Sec-Fetch-Site", [])
-        return set(origins) <= {f"http://{hosts[0]}"} and set(sites) <= {"same-origin", "none"}
+        given, port = self.headers.get_all, self.server.server_port
+        hosts = given("Host", [])
+        return (
+            hosts in ([f"{HERE}:{port}"], [f"localhost:{port}"])
+            and {*given("Origin", [])} <= {f"http://{hosts[0]}"}
+            and {*given("Sec-Fetch-Site", [])} <= {"same-origin", "none"}
+            and _users(self.client_address[1], port) <= {0, *own_users()}
+        )
 
     def _send(self, answer: Reply) -> None:
         self.send_response(answer.code)
-        own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "Connection": "close"}
-        own |= {"ETag": answer.mark} if answer.mark else {}
+        own = {"Content-Type": answer.kind, "Content-Length": str(len(answer.body)), "ETag": answer.mark}
         for name, value in {**_HEADERS, "Content-Security-Policy": answer.policy or _POLICY, **own}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(answer.body)
 
 
+def _users(theirs: int, ours: int) -> set[int]:
+    """Whose the other end of a connection is: all users see the address where a browser is started with it.
+
+    Empty where the kernel does not say it. Of an end that is closed already it says root.
+    """
+    row = _CONNECTION % (theirs, ours)
+    return {int(user) for table in Path("/proc/net").glob("tcp*") for user in re.findall(row, table.read_text())}
+
+
 def _head(connection: socket.socket) -> bytes:
     """The head of a request; what came of one that is too long or too slow, which nothing will answer."""
     head, end = b"", time.monotonic() + _MOST_S
     with suppress(OSError):
-        while b"\r\n\r\n" not in head and len(head) <= _MOST_HEAD and (left := end - time.monotonic()) > 0:
+        while len(head) <= _MOST_HEAD and (left := end - time.monotonic()) > 0:
+            if b"\r\n\r\n" in head:
+                return head
             connection.settimeout(left)
-            piece = connection.recv(4096)
-            if not piece:
+            if not (piece := connection.recv(4096)):
                 break
             head += piece
-    return head if b"\r\n\r\n" in head and len(head) <= _MOST_HEAD else b""
+    return b""

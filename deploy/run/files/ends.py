@@ -28,15 +28,19 @@ _OUTCOME = shaped(
 
 
 def end_of(run_dir: Path) -> dict[str, Any]:
-    """The readable fields of outcome.json, which ranks may have written; {} if there is none."""
+    """The readable fields of outcome.json, which ranks may have written; {} if there is none.
+
+    Without the hint where this user has not recorded the run: it would say what to type in our words.
+    """
     fields = _OUTCOME(record.read_json(run_dir / "outcome.json"), "")
-    return {name: value for name, value in fields.items() if value is not None}
+    return {
+        name: value for name, value in fields.items() if value is not None and (name != "hint" or record.own(run_dir))
+    }
 
 
 def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
     """All runs that are `named` so, newest last."""
-    run_dirs = [path for path in runs.glob(named) if path.is_dir() and not path.is_symlink()]
-    return [_listed(path, going_on) for path in sorted(run_dirs, key=record.started)]
+    return [_listed(path, going_on) for path in sorted(record.run_dirs(runs, named), key=record.started)]
 
 
 def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:

@@ -16,7 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from ...core import plain_file
 from ...core.errors import DeployError
+from ...core.plain_file import open_plain
 
 # The bytes of a file that is read as a whole.
 MOST = 64 << 20
@@ -88,11 +90,7 @@ def replace_folder(run_dir: Path, name: str, source: Path) -> None:
 
 def read(path: Path, most: int = MOST) -> bytes:
     """Read a whole regular file. Raises OSError for a link, a pipe, or a file of more than `most` bytes."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
-        data = file.read(most + 1)
-    if len(data) > most:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), os.fspath(path))
-    return data
+    return plain_file.read(path, most)
 
 
 def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
@@ -104,13 +102,13 @@ def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
 
 def read_at(path: Path, place: int, size: int) -> bytes:
     """So many bytes of a regular file. Raises OSError for a link or a pipe."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+    with os.fdopen(open_plain(path), "rb") as file:
         return os.pread(file.fileno(), size, place)
 
 
 def blocks(path: Path, most: int, start: int = 0) -> Iterator[bytes]:
     """A regular file from a place on, in pieces of whole lines, of about `most` bytes at most. Raises as `read_at`."""
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+    with os.fdopen(open_plain(path), "rb") as file:
         file.seek(start)
         while piece := file.read(_BLOCK):
             yield piece if piece.endswith(b"\n") else piece + file.readline(most)
@@ -121,7 +119,7 @@ def sample(path: Path, number: int, most: int) -> Iterator[bytes]:
 
     A line of more than `most` bytes is left out, as an empty one. Raises OSError for a link or a pipe.
     """
-    with os.fdopen(_opened(os.fspath(path), os.O_RDONLY, None), "rb") as file:
+    with os.fdopen(open_plain(path), "rb") as file:
         size, after = os.fstat(file.fileno()).st_size, 0
         for place in [size * part // number for part in range(number)]:
             if place >= after:
@@ -162,7 +160,7 @@ def open_to_read(run_dir: Path, name: str) -> BinaryIO:
         os.close(folder)
 
 
-def _opened(name: str, flags: int, folder: int | None) -> int:
+def _opened(name: str, flags: int, folder: int) -> int:
     descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

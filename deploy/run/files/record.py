@@ -29,7 +29,7 @@ from ...core.fields import (
     whole,
 )
 from ...core.fields import record as shaped
-from ...core.names import RunId, asked, node_name, run_id
+from ...core.names import RunId, asked, node_name, run_id, run_ids
 from ...job.options import FLAG
 from ..environment import IMAGE_USER, recipe_name, script_name
 from ..outcome import Result, downloads
@@ -98,22 +98,35 @@ class Choice:
 
 
 def make_runs(runs: Path) -> None:
-    """Make this machine's folder of runs: git ignores it, no other user enters. Raises as folders.ask_link does."""
+    """Make this machine's folder of runs: git ignores it, no other user enters.
+
+    Raises as folders.ask_link does, and DeployError where it cannot be made.
+    """
     folders.ask_link(runs)
-    try:
-        runs.mkdir(OWNERS, parents=True)
-    except FileExistsError:
+    if _made(runs):
+        with suppress(OSError):
+            (runs / ".gitignore").write_text(_IGNORED)
+    else:
         _close(runs)
-        return
-    with suppress(OSError):
-        (runs / ".gitignore").write_text(_IGNORED)
+
+
+def _made(folder: Path) -> bool:
+    """Make a folder; false if its name is taken. Raises DeployError."""
+    try:
+        folder.mkdir(OWNERS)
+    except FileExistsError:
+        return False
+    except OSError as fault:
+        raise DeployError(f"{folder}: cannot be made: {fault.strerror}", f"ls -ld {folder.parent}") from fault
+    return True
 
 
 def _close(runs: Path) -> None:
     """Close a folder of runs that is ours; a link leads to a folder that may serve for more."""
     about = runs.lstat()
     if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o7777 != _OPENED_BY_COMPOSE:
-        runs.chmod(OWNERS)
+        with suppress(OSError):  # on a disk that takes nothing, the run's own folder says so
+            runs.chmod(OWNERS)
 
 
 def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
@@ -126,15 +139,8 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
     name = f"{time.strftime('%Y-%m-%d-%H%M', time.localtime(now))}-{recipe_name(arguments)}{f'-{mark}' * bool(mark)}"
     for attempt in range(1, 1000):
         folder = runs / (name if attempt == 1 else f"{name}-{attempt}")
-        if folder.name in taken:
-            continue
-        try:
-            folder.mkdir(OWNERS)
-        except FileExistsError:
-            continue
-        except OSError as fault:
-            raise DeployError(f"{runs}: cannot make a run folder: {fault.strerror}") from fault
-        return folder
+        if folder.name not in taken and _made(folder):
+            return folder
     raise DeployError(f"{runs}: a thousand runs named {name}")
 
 
@@ -148,12 +154,8 @@ def new_folder(name: str, words: Sequence[str], script: bool, taken: Collection[
         return make_folder(folders.RUNS, named, time.time(), taken, mark)
     folder = path_of(RunId(name))
     make_runs(folder.parent)
-    try:
-        if name in taken:
-            raise FileExistsError
-        folder.mkdir(OWNERS)
-    except FileExistsError:
-        raise UsageError(f"--run {name}: a run of this name exists already", "choose another name") from None
+    if name in taken or not _made(folder):
+        raise UsageError(f"--run {name}: a run of this name exists already", "choose another name")
     return folder
 
 
@@ -222,16 +224,16 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
         return
     shutil.rmtree(run_dir)
     if not point_to_newest(run_dir.parent):
-        with suppress(OSError, UnicodeDecodeError):  # it holds other files
+        with suppress(OSError):  # it holds other files
             ignore = run_dir.parent / ".gitignore"
-            if [*run_dir.parent.iterdir()] == [ignore] and ignore.read_text() == _IGNORED:
+            if [*run_dir.parent.iterdir()] == [ignore] and own_files.read(ignore) == _IGNORED.encode():
                 ignore.unlink()
             run_dir.parent.rmdir()
 
 
 def point_to_newest(runs: Path) -> bool:
     """Make runs/latest point to the newest run that is left; false if none is."""
-    if left := [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]:
+    if left := run_dirs(runs):
         point_latest(max(left, key=started))
     else:
         (runs / "latest").unlink(missing_ok=True)
@@ -291,9 +293,11 @@ def find(runs: Path, name: str) -> Path:
     Raises UsageError if there is no such run.
     """
     path = Path(name).expanduser()
-    if name and "/" not in name and (name == "latest" or not path.is_dir()):
+    known = path.is_dir()
+    if name and "/" not in name and (name == "latest" or not known):
         path = runs / (name if name == "latest" else asked("RUN", name, run_id))
-    if name and path.is_dir():
+        known = is_run(path)
+    if name and known:
         refuse_newer(path)
         return path.resolve()
     raise UsageError(f"{FLAG.run} {name}: no such run", "`muster runs` lists them")
@@ -305,8 +309,19 @@ def path_of(run: RunId) -> Path:
 
 
 def latest() -> Path:
-    """Where the latest run on this machine lies; if there is none, a path where nothing is."""
-    return (folders.RUNS / "latest").resolve()
+    """Where the latest run on this machine lies; if there is none, a path that is no run."""
+    link = folders.RUNS / "latest"
+    return link.resolve() if is_run(link) else link
+
+
+def run_dirs(runs: Path, named: str = "*") -> list[Path]:
+    """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have."""
+    return [path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink()]
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
+    return path.is_dir() and path.resolve().parent == path.parent.resolve()
 
 
 def folder_of(runs: Path, run: RunId) -> Path:
@@ -343,8 +358,7 @@ def without_end(backend: str) -> list[Path]:
 
 def on(backend: str) -> list[Path]:
     """The runs on that backend, of those that this user recorded."""
-    every = folders.RUNS.glob("*")
-    return [path for path in every if not path.is_symlink() and own(path).get("backend") == backend]
+    return [path for path in run_dirs(folders.RUNS) if own(path).get("backend") == backend]
 
 
 def has_checkpoint(run_dir: Path) -> bool:
@@ -353,11 +367,16 @@ def has_checkpoint(run_dir: Path) -> bool:
 
 
 def point_latest(run_dir: Path) -> None:
-    """Make runs/latest point to this run; a reader always sees the old or the new link."""
-    aside = run_dir.parent / f".latest.{os.getpid()}"
+    """Make runs/latest point to this run; a reader always sees the old or the new link.
+
+    Raises DeployError where a folder has that name.
+    """
+    link, aside = run_dir.parent / "latest", run_dir.parent / f".latest.{os.getpid()}"
+    if link.is_dir() and not link.is_symlink():
+        raise DeployError(f"{link}: the link to the newest run would replace it", f"mv {link} {link}-here")
     aside.unlink(missing_ok=True)
     aside.symlink_to(run_dir.name)
-    aside.replace(run_dir.parent / "latest")
+    aside.replace(link)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -108,7 +108,7 @@ def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn
 
 def refuse_unknown(wanted: str, runs: Path, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
-    here = sorted((path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()), key=record.started)
+    here = sorted(record.run_dirs(runs), key=record.started)
     known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
     near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
     meant = f"did you mean {described(near, flag)}? " if near else ""
@@ -196,8 +196,7 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
 
 def _newest_here(runs: Path, wanted: Asked) -> Path:
     """The newest run of this machine that the command may mean: one of a script, or one with a checkpoint."""
-    all_runs = [path for path in runs.glob("*") if path.is_dir() and not path.is_symlink()]
-    here = [path for path in all_runs if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)]
+    here = [path for path in record.run_dirs(runs) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)]
     resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
     meant = [path for path in resumable if wanted.matches(path)]
     if not meant:

@@ -71,10 +71,10 @@ def looks_at_data(data: Sequence[Data], choice: Choice) -> tuple[FolderLook, ...
     return tuple(FolderLook(each.source, choice, data=each) for each in data)
 
 
-def copy_folder(folder: Path, goal: Path, choice: Choice = NO_CHOICE) -> None:
-    """Copy what is sent into a new folder. Raises as `look_at` does, and OSError if `goal` cannot be written."""
+def copy_folder(folder: Path, goal: Path, entries: Iterable[Entry]) -> None:
+    """Copy what is sent, as `look_at` has it, into a new folder. Raises OSError if `goal` cannot be written."""
     goal.mkdir(parents=True)
-    for entry in look_at(folder, choice).entries:
+    for entry in entries:
         path = goal / entry.path
         if entry.isdir():
             path.mkdir()

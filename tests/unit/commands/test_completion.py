@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import subprocess
@@ -73,6 +74,12 @@ def test_hosts_of_a_list_are_offered_where_a_bare_word_stands_for_them(offered, 
     (tmp_path / "project" / "cluster.toml").write_text("hosts = ['gpu-a', \"me@gpu-b:2222\", '$(touch owned)']\n")
     assert offered("gpus", "") == ["gpu-a", "me@gpu-b:2222", "alpha", "beta-1", "Gamma", "delta"]
     assert offered("status", "2026") == ["2026-one"]
+
+
+def test_a_pipe_in_the_place_of_a_cluster_file_holds_no_shell_up(offered, tmp_path):
+    (tmp_path / "project/cluster.toml").unlink()
+    os.mkfifo(tmp_path / "project/cluster.toml")
+    assert offered("status", "--hosts", "al") == ["alpha"]
 
 
 def test_runs_are_offered_from_a_folder_below_too(offered):

@@ -57,5 +57,11 @@ def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
     assert sources.names_of(files) == ["attempt_0/0/stderr.log", "attempt_0/1/stderr.log", "slurm-7.out"]
 
 
+def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path):
+    for name in ("output", ".env", ".netrc"):
+        (tmp_path / name).write_text("TOKEN=sesame\n")
+    assert [path.name for path in sources.in_folder(tmp_path)[0]] == ["output"]
+
+
 def test_the_rank_of_a_file_is_named_as_the_first():
     assert explained(OOM.encode(), who="rank 3").first == "rank 3"

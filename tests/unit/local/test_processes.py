@@ -149,3 +149,14 @@ def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: proces
     namesake.end()
     assert gone(theirs)
     assert not gone(own)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
+def test_no_program_of_another_user_is_run_beside_a_rank(tmp_path: Path) -> None:
+    """Anybody can give a process the label of a run; what runs it is what `muster exec` starts, as root."""
+    given = {"MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "master", "PATH": os.environ["PATH"]}
+    for user in (65534, 0):
+        with subprocess.Popen(["sleep", "60"], env=given, user=user, cwd="/") as process:
+            until(lambda: processes.labelled(tmp_path) != [], "it is seen", 20)
+            assert len(processes.heads(tmp_path)) == (user == 0)
+            process.kill()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import DeployError
-from deploy.run.files import ends, folders, locks, own_files, record, timeline
+from deploy.core.errors import DeployError, UsageError
+from deploy.run.files import ends, folders, locks, own_files, record, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -214,8 +214,41 @@ def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_git_ignores_a_folder_of_runs_that_muster_made_and_no_other(tmp_path):
+    (tmp_path / "new").mkdir()
     record.make_folder(tmp_path / "new" / "runs", [], 0)
     assert (tmp_path / "new/runs/.gitignore").read_text().endswith("\n*\n")
     (tmp_path / "runs").mkdir()
     record.make_folder(tmp_path / "runs", [], 0)
     assert not (tmp_path / "runs/.gitignore").exists()
+
+
+def test_what_has_the_place_of_the_runs_or_of_their_newest_is_named_with_what_to_type(tmp_path):
+    (tmp_path / "runs/latest").mkdir(parents=True)
+    with pytest.raises(DeployError, match="runs/latest") as refused:
+        record.point_latest(tmp_path / "runs/a")
+    assert refused.value.hint == f"mv {tmp_path}/runs/latest {tmp_path}/runs/latest-here"
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["latest"]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "gone").symlink_to("nowhere")
+    for place in ("file", "gone"):
+        with pytest.raises(DeployError, match=f"{place}/.*: cannot be made"):
+            record.make_folder(tmp_path / place, [], 0)
+
+
+def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_path):
+    run_dir = tmp_path / "runs/a"
+    run_dir.mkdir(parents=True)
+    os.mkfifo(tmp_path / "runs/.gitignore")
+    record.undo_start(run_dir, {})
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
+
+
+def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_path):
+    """A folder's name that came with a clone made a line of its own, and stood in the command of a hint."""
+    runs = tmp_path / "runs"
+    for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
+        (runs / name).mkdir(parents=True)
+    assert [run.id for run in ends.listing(runs, ())] == ["first"]
+    with pytest.raises(UsageError) as refused:
+        resumable.refuse_unknown("firs", runs)
+    assert refused.value.hint.startswith("did you mean --resume first? ")

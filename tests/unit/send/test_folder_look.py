@@ -138,7 +138,7 @@ def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monk
 
 
 def test_a_copy_of_the_folder_is_what_a_host_gets_of_it(folder, tmp_path):
-    folder_look.copy_folder(folder, tmp_path / "copy")
+    folder_look.copy_folder(folder, tmp_path / "copy", folder_look.look_at(folder).entries)
     assert pack(tmp_path / "copy") == pack(folder)
 
 
@@ -157,6 +157,6 @@ def test_a_link_out_of_the_folder_leads_to_the_same_in_a_copy_on_this_machine(fo
     (tmp_path / "shared.py").write_text("x = 1\n")
     (folder / "package/shared.py").symlink_to("../../shared.py")
     copy = tmp_path / "run/sent/workspace"
-    folder_look.copy_folder(folder, copy)
+    folder_look.copy_folder(folder, copy, folder_look.look_at(folder).entries)
     assert (copy / "package/shared.py").read_text() == "x = 1\n"
     assert os.readlink(copy / "latest") == "package"
