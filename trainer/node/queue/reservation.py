@@ -201,8 +201,8 @@ def in_use() -> dict[str, tuple[int, int]]:
     try:
         asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with suppress(subprocess.TimeoutExpired):
-            said, _ = asked.communicate(timeout=_NVML_S)
-            return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(said).items()}
+            answer, _ = asked.communicate(timeout=_NVML_S)
+            return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(answer).items()}
         asked.kill()  # its end is not waited for: a driver that hangs keeps it
     except (OSError, ValueError):
         pass
