@@ -174,11 +174,13 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
+            parts = "a process gets one part of a GPU (MIG)" if named.startswith("MIG-") else ""
+            why = parts or "it stops at a number that does not exist"
             yield find(
                 "gpu-hidden",
                 host,
-                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist",
-                "correct CUDA_VISIBLE_DEVICES, or unset it",
+                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: {why}",
+                "name one of them for each run" if parts else "correct CUDA_VISIBLE_DEVICES, or unset it",
                 WARNING,
                 symptom="`invalid device ordinal`, or fewer ranks",
             )
