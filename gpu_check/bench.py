@@ -15,6 +15,8 @@ from .nodes import RECIPES, SCRIPTS, Run
 
 # From this version on, NCCL can let ranks share a GPU.
 _SHARES_GPU = (2, 30)
+# nvidia-smi answers, and ends with 14, where the infoROM of a GPU that works is corrupt.
+_WELL = (0, 14)
 MULTI_RANK = "NCCL_MULTI_RANK_GPU_ENABLE"
 # Ranks that share a GPU as different 'hosts' must use sockets, as real hosts without InfiniBand do.
 _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
@@ -102,9 +104,15 @@ class Bench:
         return ["--script", str(SCRIPTS / f"{name}.py"), *arguments]
 
 
-def ask(command: Sequence[str], seconds: float = 20.0) -> str | None:
-    """The output of a command; None if it is missing, fails or takes too long."""
-    with suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=True)
-        return done.stdout
+def ask(command: Sequence[str], variables: Mapping[str, str] | None = None, seconds: float = 20.0) -> str | None:
+    """The output of a command; None if it is missing, fails or takes too long.
+
+    Its end is not waited for then: no signal ends a process in a driver that hangs.
+    """
+    with suppress(OSError):
+        asked = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with suppress(subprocess.TimeoutExpired):
+            output, _ = asked.communicate(timeout=seconds)
+            return output if asked.returncode in _WELL else None
+        asked.kill()
     return None

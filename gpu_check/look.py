@@ -18,7 +18,6 @@ PACKAGES = {  # by the name that is imported: the name that is installed
     "tensorboardX": "tensorboardX",
     "rich": "rich",
     "psutil": "psutil",
-    "pynvml": "nvidia-ml-py",
     "lightning": "lightning",
     "accelerate": "accelerate",
 }

@@ -45,8 +45,15 @@ class Schedule:
     def look(self) -> dict[str, Any]:
         """The machine's facts. Raises subprocess.SubprocessError if this Python's torch does not even start."""
         command = [sys.executable, "-m", f"{__package__}.look"]
-        done = subprocess.run(command, cwd=HOME, capture_output=True, text=True, timeout=_LOOK_S, check=True)
-        machine: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        looks = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            output, words = looks.communicate(timeout=_LOOK_S)
+        except subprocess.TimeoutExpired:
+            looks.kill()  # its end is not waited for: a driver that hangs keeps it
+            raise
+        if looks.returncode:
+            raise subprocess.CalledProcessError(looks.returncode, command, output, words)
+        machine: dict[str, Any] = json.loads(output.splitlines()[-1])
         (self.folder / MACHINE).write_text(json.dumps(machine))
         return machine
 

@@ -79,6 +79,8 @@ CASES = (
     Case("GPU lost, and its Xid in the log", "rtx", "gpus", "*",
          "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.  Reboot the system to recover "
          "this GPU\ncode 15", "gpu-lost"),
+    Case("GPU lost, and listed all the same", "h100", "gpus", "Not Active", "[GPU is lost]", "gpu-lost"),
+    Case("GPU that waits for a reset", "h100", "gpus", "Not Active", "[GPU requires reset]", "gpu-faulty"),
     Case("no GPU found by the driver", "h100", "gpus", "*", "No devices were found\ncode 6", "gpu-missing"),
     Case("cuInit fails", "h100", "cuda", "code 0", "code 999", "gpu-driver"),
     Case("fabric manager does not run", "h100", "cuda", "code 0", "code 802", "fabric-manager"),
@@ -104,6 +106,10 @@ CASES = (
     Case("GSP timeouts in the log", "h100", "kernel", "*",
          "[16310.2] NVRM: Xid (PCI:0000:86:00): 119, pid=70214, name=python, Timeout after 6s of waiting for RPC "
          "response from GPU3 GSP! Expected function 76 (GSP_RM_CONTROL) (0x20802a02 0x8).", "gpu-xid", WARNING),
+    Case("a part of a GPU in the log", "h100", "kernel", "*",
+         "[7265.1] NVRM: Xid (PCI:0000:3b:00 GPU-I:01): 79, GPU has fallen off the bus.", "gpu-xid", WARNING),
+    Case("a reboot is due", "h100", "kernel", "*", "[171167.6] NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action "
+         "changed from 0x0 (None) to 0x2 (Node Reboot Required)", "gpu-xid", WARNING),
     Case("GPU too hot", "h100", "gpus", "Not Active", "Active", "gpu-slow", WARNING),
     Case("GPU with four lanes", "rtx", "gpus", ", 16, Not", ", 4, Not", "gpu-slow", WARNING),
     Case("another kind of GPU", "h100", "gpus", "H100 80GB HBM3", "H100 PCIe", "gpus-differ", WARNING, True),
@@ -146,6 +152,11 @@ WELL = (
      "[402.1] NVRM: Xid (PCI:0000:3b:00): 31, pid=8123, name=python, Ch 0000001b, intr 00000000. MMU Fault\n"
      "[402.2] NVRM: Xid (PCI:0000:3b:00): 43, pid=8123, name=python, Ch 0000001b\n"
      "[407.2] NVRM: Xid (PCI:0000:3b:00): 13, pid=8200, Graphics SM Warp Exception on (GPC 0, TPC 0): Out Of Range"),
+    ("a contained error in a part of a GPU, and one that a reset has mended", "h100", "kernel", "*",
+     "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 94, pid=7194, Contained: CE User Channel (0x9). RST: No, D-RST: No\n"
+     "NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"),
+    ("a GPU without its infoROM", "rtx", "gpus", "16, Not Active",
+     "16, Not Active\nWARNING: infoROM is corrupted at gpu 0000:01:00.0\ncode 14"),
     ("an Xid before the driver was reloaded", "h100", "kernel", "*",
      "[88.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=0, GPU has fallen off the bus.\n"
      "[91.4] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed Feb 26 02:02:04 UTC 2025"),

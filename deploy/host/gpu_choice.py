@@ -44,11 +44,11 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     own = [claim.number for claim in here.claims if claim.token == token]
     first = next((claim for claim in others if claim.waits and claim.number < min(own, default=1 << 63)), None)
     if whole:
-        _refuse_missing(asked, here)
+        refuse_missing(asked, here)
         return _place(here, others, first) if alone else Choice(whole=True)
     if here.fault and (asked != "auto" or alone):
         raise DeployError(f"could not tell which GPUs are free: {here.fault}", "on that host: nvidia-smi")
-    _refuse_missing(asked, here)
+    refuse_missing(asked, here)
     if first:
         return Choice(taken=f"{first.shown} waits there for GPUs")
     if isinstance(asked, int):
@@ -94,7 +94,8 @@ def _place(here: Gpus, others: list[Claim], first: Claim | None) -> Choice:
     return Choice(taken=f"{', '.join(words)} runs there" if words else "", passing=passing, whole=True)
 
 
-def _refuse_missing(asked: Asked, here: Gpus) -> None:
+def refuse_missing(asked: Asked, here: Gpus) -> None:
+    """Raise UsageError for GPUs that the host does not have."""
     have = [gpu.index for gpu in here.gpus]
     missing = [index for index in asked if index not in have] if isinstance(asked, tuple) else []
     if missing or (isinstance(asked, int) and asked > len(have)):

@@ -18,6 +18,10 @@ from ..core.names import container_id, container_name, run_id
 
 # A cgroup v1 ends in /docker/<id>, v2 in docker-<id>.scope; other engines on containerd also have the id.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
+# What a GPU that cannot compute says in the place of a number. Of one that only lacks the number it says [N/A].
+_BROKEN = re.compile(r"GPU is lost|GPU requires re(?:set|start)")
+# A GPU works without its infoROM: no fault, though nvidia-smi ends with 14.
+_INFOROM = "WARNING: infoROM is corrupted"
 _MOST_TEXT, _DIGITS, UUID = 500, re.compile(r"[0-9]{1,9}"), re.compile(r"GPU-[0-9A-Za-z-]{1,96}")
 # A driver's own memory on an idle GPU is well below this.
 UNSEEN_MIB = 1024
@@ -134,6 +138,8 @@ def parse(lines: Iterable[str]) -> Gpus:
             expected = f"at most {_MOST_LINES} lines of {_MOST_LINE} characters"
             raise BadAnswer("an answer about GPUs", expected, line[:_MOST_TEXT])
         word, _, value = line.partition(" ")
+        if value.startswith(_INFOROM):
+            continue
         rows.setdefault(word, []).append(value.strip())
     read = [(row, parse_gpu(row)) for row in rows.get("gpu", ())]
     unreadable = [row for row, gpu in read if gpu is None and row]
@@ -167,9 +173,11 @@ def parse(lines: Iterable[str]) -> Gpus:
 
 
 def parse_gpu(row: str) -> GpuUse | None:
-    """Read `0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for any other line."""
+    """Read `0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for another line, and for a GPU that fails."""
     cells = [cell.strip() for cell in row.split(",", 5)]
     if len(cells) != 6 or not _DIGITS.fullmatch(cells[0]) or not UUID.fullmatch(cells[1]):
+        return None
+    if _BROKEN.search(row) or "Unknown Error" in cells[2]:
         return None
     used, total, busy = (_number(cell) for cell in cells[2:5])
     return GpuUse(int(cells[0]), cells[1], cells[5][:100], used, total, busy)
@@ -213,9 +221,11 @@ def _given(line: str) -> tuple[str, tuple[str, ...], bool, str]:
     name, state, run, user, label, requests, waits = _GIVEN(document(line, "a container"), "a container")
     asked = [request for request in requests if isinstance(request, dict)]
     named = [ids for request in asked if isinstance(ids := request.get("DeviceIDs"), list)]
-    gpus = tuple(uuid for ids in named for uuid in ids if isinstance(uuid, str))
+    # An engine with CDI names them `nvidia.com/gpu=0`.
+    gpus = tuple(uuid.removeprefix("nvidia.com/gpu=") for ids in named for uuid in ids if isinstance(uuid, str))
     if not run:
-        return f"container {name.removeprefix('/')}", gpus if state != "created" else (), False, ""
+        own = gpus if state != "created" and "all" not in gpus else ()
+        return f"container {name.removeprefix('/')}", own, False, ""
     everything = ("all",) if any(request.get("Count") for request in asked) else ()
     name = f"run {run}" + (f" ({user})" if user else "")
     return name, tuple(label.split(",")) if label else gpus or everything, True, waits
@@ -231,13 +241,13 @@ def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     message = next((rows[word][0] for word in ("gpu-error", "app-error") if word in rows), "")
     words = (" ".join(unreadable) or message)[:_MOST_TEXT]
     if code == str(TIMED_OUT):
-        return "nvidia-smi does not answer: the driver hangs"
-    if code and code != "0":
+        return "nvidia-smi does not answer: the driver hangs, or its persistence mode is off"
+    if code not in ("", "0", "14"):
         return f"nvidia-smi ended with code {code}: {words or 'no output'}"
     if "given-error" in rows:
         return f"the engine does not say whose GPUs these are: {rows['given-error'][0][:_MOST_TEXT]}"
     if "app-error" in rows:
-        return f"nvidia-smi does not say who computes: {words}" if words else "nvidia-smi does not say who computes"
+        return f"nvidia-smi does not say who computes: {words or 'no output'}"
     return f"nvidia-smi said: {words}" if unreadable else words
 
 

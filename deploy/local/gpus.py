@@ -15,8 +15,9 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DeployError
@@ -26,6 +27,7 @@ from ..host.gpu_choice import Choice
 from ..host.gpus import GpuUse
 from ..job.options import FLAG
 from ..job.values import Gpus as Asked
+from ..run.environment import VISIBLE
 
 _LOOK_S, _LOCK_S = 60.0, 10.0
 # All users lock this folder; their claims are in it, or in one in it that root has made.
@@ -46,13 +48,13 @@ class OwnGpus:
             self._path = None
 
 
-def take(asked: Asked, run: str) -> OwnGpus:
+def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
     """Choose and hold GPUs of this machine. `auto` takes all, if there are some. `run`: in words, for others.
 
-    Raises UsageError for GPUs that are not there, DeployError for some that others have.
+    `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that are not there, DeployError for some that others have.
     """
     with _alone():
-        choice = gpu_choice.choose(asked, look(), "")
+        choice = gpu_choice.choose(asked, _left_by(named, look()), "")
         if choice.taken:
             raise DeployError(
                 f"this machine: {choice.taken}", f"`muster gpus` shows who has them; {FLAG.gpus} N takes any N"
@@ -63,6 +65,32 @@ def take(asked: Asked, run: str) -> OwnGpus:
 def look() -> gpu_facts.Gpus:
     """The GPUs of this machine, and who has them."""
     return _asked(commands.gpus())
+
+
+def named(variables: Mapping[str, str]) -> str | None:
+    """CUDA_VISIBLE_DEVICES of a run; None where it is not set, or names parts of a GPU, of which CUDA takes one."""
+    text = variables.get(VISIBLE, os.environ.get(VISIBLE))
+    return None if text and text.startswith("MIG-") else text
+
+
+def count(asked: Asked, named: str | None) -> int:
+    """How many GPUs a run gets. Raises UsageError for GPUs that are not there."""
+    here = _left_by(named, _asked(commands.status(())))
+    gpu_choice.refuse_missing(asked, here)
+    return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
+
+
+def _left_by(named: str | None, here: gpu_facts.Gpus) -> gpu_facts.Gpus:
+    """Those that are named, in that order, up to the first that is not there: so CUDA reads it."""
+    if named is None:
+        return here
+    chosen = list[GpuUse]()
+    for word in map(str.strip, named.split(",")):
+        known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
+        if len(known) != 1:
+            break
+        chosen += known
+    return replace(here, gpus=tuple(chosen))
 
 
 def _asked(command: Sequence[str]) -> gpu_facts.Gpus:
@@ -118,4 +146,4 @@ def _new_claims() -> str:
 
 def _is_shared(entry: os.DirEntry[str]) -> bool:
     about = entry.stat(follow_symlinks=False)
-    return stat.S_ISDIR(about.st_mode) and not about.st_uid and stat.S_IMODE(about.st_mode) == 0o1777
+    return about.st_mode == stat.S_IFDIR | 0o1777 and not about.st_uid

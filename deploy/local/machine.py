@@ -6,7 +6,6 @@ import importlib.util
 import os
 import platform
 import socket
-import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import ExitStack
@@ -17,20 +16,12 @@ from ..core.facts import MachineFacts
 def machine() -> MachineFacts:
     """The facts of this machine for local processes. Finds torch without importing it, which would take 2 s."""
     return MachineFacts(
-        cores=_cores(),
+        # A container or taskset may give us fewer cores than the machine has. macOS does not tell.
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         system=platform.system(),
         torch=importlib.util.find_spec("torch") is not None,
         python=sys.executable,
     )
-
-
-def gpus() -> int:
-    """How many NVIDIA GPUs this machine has, as its driver says; 0 if it has no driver."""
-    try:
-        done = subprocess.run(["nvidia-smi", "--list-gpus"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return 0 if done.returncode else sum(line.startswith("GPU ") for line in done.stdout.splitlines())
 
 
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
@@ -46,13 +37,6 @@ def doors(nodes: int) -> list[tuple[str, int, int]]:
             probe.bind(("127.0.0.1", 0))
         ports = [int(probe.getsockname()[1]) for probe in probes]
     return [("127.0.0.1", *pair) for pair in zip(ports[::2], ports[1::2], strict=True)]
-
-
-def _cores() -> int:
-    # A container or taskset may give us fewer cores than the machine has.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _free(port: int) -> bool:

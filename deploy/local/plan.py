@@ -47,9 +47,8 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
 
 def on_gpus(gpus: int, nodes: int) -> BackendChoice:
     """Processes that use this machine's GPUs: one rank a GPU, shared out among several nodes; with too few, none."""
-    if gpus < nodes:
-        return BackendChoice("processes", f"local processes on the CPU ({nodes} nodes cannot share {gpus} GPUs)")
-    return BackendChoice("processes", f"local processes, {gpus // nodes * nodes} of {gpus} GPUs")
+    where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
+    return BackendChoice("processes", f"local processes{where} {gpus} GPUs")
 
 
 def check_workers(given: str) -> int:
@@ -77,19 +76,6 @@ def check_gpus(given: str, backend: str) -> values.Gpus:
             f"leave out {FLAG.backend} docker",
         )
     return asked
-
-
-def how_many(asked: values.Gpus, present: int) -> int:
-    """How many of a machine's GPUs a run gets."""
-    if asked == "auto":
-        return present
-    number = asked if isinstance(asked, int) else len(asked)
-    if number > present:
-        raise UsageError(
-            f"{FLAG.gpus}: {text.several(number, 'GPU')} asked for, this machine has {text.several(present, 'GPU')}",
-            f"{FLAG.gpus} {present}" if present else f"leave out {FLAG.gpus}, for the CPU",
-        )
-    return number
 
 
 def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:

@@ -240,10 +240,9 @@ def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[p
 
 def runs(process: psutil.Process) -> bool:
     """Whether a process runs: a zombie does not."""
-    try:
+    with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    return False
 
 
 def run(command: Iterable[str], home: Path) -> int:
@@ -253,11 +252,7 @@ def run(command: Iterable[str], home: Path) -> int:
 
 def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:
     for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
-        try:
+        with suppress(psutil.Error, OSError):
             environment = process.environ()
-            if RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
+            if process.pid != os.getpid() and RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
                 yield process, environment
-        except (psutil.Error, OSError):
-            continue

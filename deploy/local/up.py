@@ -130,7 +130,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
-        self._gpus = plan.how_many(asked.gpus, observe.gpus()) if self._folder else 0
+        self._named = local_gpus.named(asked.own.own)
+        self._gpus = local_gpus.count(asked.gpus, self._named) if self._folder else 0
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
@@ -146,9 +147,10 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._port = self._choose_port() if here else environment.MASTER_PORT
         self._uuids: tuple[str, ...] = ()
         if self._gpus and here:
-            own = local_gpus.take(asked.gpus, options.run or environment.script_name(asked.choice.arguments))
+            what = options.run or environment.script_name(asked.choice.arguments)
+            own = local_gpus.take(asked.gpus, what, self._named)
             self._held.callback(own.release)
-            if asked.gpus != "auto":
+            if asked.gpus != "auto" or self._named is not None:
                 self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
                 self._uuids = tuple(gpu.uuid for gpu in own.gpus)
         run_dir = asked.choice.run_dir or self._make_folder()

@@ -117,8 +117,9 @@ def machine_cell(name: str, state: State) -> str:
     if (use := gpu_use(seen)) is not None:
         what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
     else:
-        what, use, memory = "cpu", seen.get("cpu_percent"), seen.get("memory_bytes", 0)
-    return "" if use is None else f"{what} {use:2.0f} %  {amount(memory)}"
+        what, use, memory = "cpu", seen.get("cpu_percent"), 0
+    # A GPU that shares the machine's memory has none of its own.
+    return "" if use is None else f"{what} {use:2.0f} %  {amount(memory or seen.get('memory_bytes', 0))}"
 
 
 def node_word(name: str, state: State) -> str:

@@ -31,7 +31,7 @@ PLAIN_TORCHRUN, SEPARATE = "MUSTER_PLAIN_TORCHRUN", "MUSTER_SEPARATE"
 SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSERVE"
 SENT_DIGEST, CODE_DIGEST, DATA = "MUSTER_SENT_DIGEST", "MUSTER_CODE_DIGEST", "MUSTER_DATA"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
-SHARE_KEY = "MUSTER_SHARE_KEY"
+SHARE_KEY, VISIBLE = "MUSTER_SHARE_KEY", "CUDA_VISIBLE_DEVICES"
 # The option of a node's agent before the words of a script.
 SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
@@ -153,8 +153,8 @@ class Script:
         """What a node of `nodes` gets with these of the run's GPUs."""
         own = (self.uuids or tuple(map(str, range(self.gpus))))[share.start : share.stop]
         given = self.gpus and (nodes > 1 or self.uuids)
-        shared = {"CUDA_VISIBLE_DEVICES": ",".join(own)} if given else {}
-        return {SENT: self.sent, **shared, **self.own, **({} if self.observe else {OBSERVE: "0"})}
+        shared = {VISIBLE: ",".join(own)} if given else {}
+        return {SENT: self.sent, **self.own, **shared, **({} if self.observe else {OBSERVE: "0"})}
 
 
 def shares(asked: Sequence[int], gpus: int) -> list[range]:

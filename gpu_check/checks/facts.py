@@ -15,7 +15,6 @@ OLDEST_TORCH = (2, 8)
 BEFORE = "gpus-before.json"
 _NEEDED = {
     "tensorboardX": "TensorBoard events of a run: a stand-in that writes nothing takes their place",
-    "pynvml": "NVML through nvidia-ml-py",
     "lightning": "the trainer beside Lightning Fabric",
     "accelerate": "the trainer beside Accelerate",
 }
@@ -34,7 +33,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     if bench.gpus and now["pids"] is not None:
         yield judge("processes on the GPUs", True, f"{', '.join(now['pids']) or 'none'}; {now['used_mib']} MiB in use")
     for package, loss in _NEEDED.items():
-        if not bench.has(package) and (bench.gpus or package != "pynvml"):
+        if not bench.has(package):
             yield untried(loss, f"{package} is not installed")
 
 

@@ -14,7 +14,7 @@ STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
 # CPUs emulate half precision; a step in fp16 takes a second.
 FEW = ("--steps", "6", "--batch", "16")
 MOST_LOSS_LEFT = 0.5
-_END_S = 110.0
+_END_S, _TRITON = 110.0, 7.0
 MODES = {
     "fp32": ("float32", ("--precision", "fp32")),
     "bf16": ("bfloat16", ("--precision", "bf16")),
@@ -54,6 +54,8 @@ def compiler_lacking(bench: Bench) -> str:
     compilers = set(bench.machine["compilers"])
     if not bench.gpus:
         return "" if compilers & {"g++", "clang++"} else "no C++ compiler"
+    if any(float(gpu["capability"]) < _TRITON for gpu in bench.torch["gpus"][:1]):
+        return f"triton needs a GPU of compute capability {_TRITON}"
     if not bench.torch["triton"]:
         return "triton is not installed"
     return "" if compilers & {"gcc", "cc", "clang++"} else "triton needs a C compiler"

@@ -1,12 +1,15 @@
 """What gpu-check decides without a GPU: findings and their table, NCCL's and nvidia-smi's words."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 
-from gpu_check import finding, turns
+from gpu_check import finding, schedule, turns
 from gpu_check.__main__ import main
-from gpu_check.bench import Bench
+from gpu_check.bench import Bench, ask
 from gpu_check.checks import ORDER, facts, hosts, mesh, module, orphans, precision, telemetry
 from gpu_check.finding import MET, NOT_MET, NOT_TRIED, Done, Finding, judge, untried
 
@@ -86,15 +89,42 @@ def test_nccls_refusal_of_a_shared_gpu_is_known_before_and_since_2_30(words):
     assert hosts.REFUSAL.search(words)
 
 
-def test_what_nvidia_smi_does_not_know_is_left_out_and_not_met():
-    known = telemetry.values("37, 1024, 310.5, 41, 1980, 2619\n")
-    assert known == dict(zip(telemetry.FIELDS, (37.0, 1024.0, 310.5, 41.0, 1980.0, 2619.0), strict=True))
-    assert telemetry.answered("nvidia-smi", known).state == MET
-    partial = telemetry.values("37, 1024, [N/A], 41, 1980, 2619\n")
-    assert "power.draw" not in partial
-    assert telemetry.answered("nvidia-smi", partial).state == NOT_MET
-    assert telemetry.answered("nvidia-smi", telemetry.values("0, 1, 2, 3, 4, 5")).state == NOT_MET
-    assert telemetry.values("") == {}
+GPU = {"index": 0, "use_percent": 37, "memory_bytes": 1 << 30, "power_w": 310.5, "celsius": 41, "sm_mhz": 1980}
+SMI = "37, 1024, 310.5, 41, 1980, 2619\n"
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said", "state"),
+    [
+        ({**GPU, "memory_mhz": 2619}, SMI, MET),
+        (GPU, SMI, NOT_MET),
+        (GPU, "37, 1024, 310.5, 41, 1980, [N/A]\n", MET),  # a GB10 tells neither its memory nor that clock
+        ({**GPU, "memory_mhz": 2619, "use_percent": 0}, SMI, NOT_MET),
+        ({**GPU, "memory_mhz": 2619}, "", MET),
+    ],
+)
+def test_telemetry_has_what_nvidia_smi_has_and_no_more_is_asked(gpu, said, state):
+    assert telemetry.compared({"gpus": [gpu]}, said).state == state
+
+
+def test_a_gpu_that_telemetry_does_not_see_is_not_met_with_the_reason():
+    unseen = telemetry.compared({"gpu_unseen": "Driver/library version mismatch"}, SMI)
+    assert (unseen.state, "mismatch" in unseen.measured) == (NOT_MET, True)
+    assert telemetry.compared({}, "").state == NOT_MET
+
+
+@pytest.mark.long
+def test_a_driver_that_hangs_where_no_signal_ends_it_holds_nothing_up(tmp_path, monkeypatch):
+    hangs, began = tmp_path / "python", time.monotonic()
+    hangs.write_text("#!/bin/sh\nexec sleep 6\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)  # as a process in state D hears it
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    monkeypatch.setattr(schedule, "_LOOK_S", 0.2)
+    with pytest.raises(subprocess.TimeoutExpired):
+        schedule.Schedule(tmp_path, 9.0, print).look()
+    assert ask([str(hangs)], seconds=0.2) is None
+    assert time.monotonic() - began < 3
 
 
 def test_what_stays_on_a_gpu_is_named():
@@ -127,9 +157,9 @@ def test_losses_are_compared_step_by_step_and_none_may_be_missing(losses, far):
     assert mesh.apart({}, {}) == float("inf")
 
 
-def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False):
+def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False, capability="9.0"):
     """A machine with so many GPUs."""
-    torch = {"gpus": [{}] * gpus, "nccl": nccl, "triton": triton}
+    torch = {"gpus": [{"capability": capability}] * gpus, "nccl": nccl, "triton": triton}
     return Bench({"torch": torch, "compilers": list(compilers), "packages": {}}, tmp_path, tmp_path)
 
 
@@ -151,6 +181,8 @@ def test_torch_compile_needs_a_compiler_and_on_gpus_triton(tmp_path):
     assert not precision.compiler_lacking(bench(tmp_path, compilers=["g++"]))
     assert "triton" in precision.compiler_lacking(bench(tmp_path, 1, compilers=["g++", "gcc"]))
     assert not precision.compiler_lacking(bench(tmp_path, 1, compilers=["gcc"], triton=True))
+    assert "6.1" not in (why := precision.compiler_lacking(bench(tmp_path, 1, None, ["gcc"], True, "6.1")))
+    assert "7.0" in why, "a Pascal card is no fault of ours"
 
 
 def test_an_unknown_check_is_refused_with_those_there_are(capsys):

@@ -6,17 +6,18 @@
 # shellcheck disable=SC2154  # the script that includes this sets $columns
 gpu_use() {
     gpus
-    command -v nvidia-smi >/dev/null 2>&1 && computing
+    case $code in '' | 124) ;; *) computing ;; esac
     claims
     command -v docker >/dev/null 2>&1 || return 0
     docker ps --no-trunc --format 'container {{.ID}} {{.Names}} {{.Label "muster.run"}}' 2>/dev/null
     given
 }
 computing() {
-    apps=$(ask --query-compute-apps=gpu_uuid,pid,used_memory,process_name) || { echo "app-error $apps"; return; }
-    [ -n "$apps" ] || return
-    printf '%s\n' "$apps" | sed 's/^/app /'
-    printf '%s\n' "$apps" | cut -d, -f2 | sort -u | while read -r pid; do
+    ask --query-compute-apps=gpu_uuid,pid,used_memory,process_name
+    case $code in 0 | 14) ;; *) echo "app-error $answer"; return ;; esac
+    [ -n "$answer" ] || return
+    printf '%s\n' "$answer" | sed 's/^/app /'
+    printf '%s\n' "$answer" | cut -d, -f2 | sort -u | while read -r pid; do
         [ -d "/proc/$pid" ] || continue
         echo "user $pid $(stat -c '%U %u' "/proc/$pid" 2>/dev/null)"
         echo "cgroup $pid $(tr '\n' ' ' <"/proc/$pid/cgroup" 2>/dev/null)"

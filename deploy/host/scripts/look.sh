@@ -3,6 +3,7 @@
 # because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer. Each program and
 # each subshell takes a host a millisecond or two, so the shell does itself what it can.
 patience=$1 silent=$2 columns=$3 limit= id=
+. ./gpus_function.sh
 newline='
 '
 ! command -v timeout >/dev/null || limit="timeout $patience"
@@ -46,14 +47,14 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster" "$HOME"; do
     df -Pi "$folder" 2>/dev/null | awk 'NR == 2 && $2 > 0 {print "inodes", $4}'
     break
 done
+# One fault of a GPU makes a line for each channel of each process, so the first of each kind counts.
 [ ! -e /proc/driver/nvidia/version ] ||
-    { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null |
-    grep -E 'NVRM: (Xid|loading)' | tail -n 30 | sed 's/^/kernel /'
-! command -v nvidia-smi >/dev/null ||
-    $limit nvidia-smi "--query-gpu=$columns" --format=csv,noheader,nounits 2>/dev/null | sed 's/^/gpu /'
+    { dmesg || $limit journalctl --quiet --dmesg --boot --no-pager; } 2>/dev/null | awk -F, '/NVRM: loading/ { split("", seen) }
+        /NVRM: (Xid|loading)/ && !seen[substr($1, index($1, "NVRM"))]++ { print "kernel", $0 }'
+gpus
 # A driver that does not know one of these columns prints no number for it.
-[ ! -e /proc/driver/nvidia/version ] || for column in driver_version compute_cap; do
-    $limit nvidia-smi --query-gpu=$column --format=csv,noheader 2>/dev/null | sort -u | sed "s/^/$column /"
+for column in driver_version compute_cap; do
+    case $code in '' | 124) ;; *) ask --query-gpu=$column; printf '%s\n' "$answer" | sed "s/^/$column /" ;; esac
 done
 addresses=$(ip -j addr 2>/dev/null) || echo "no-iproute2 $(ip -j addr 2>&1 | tail -n 1)"
 # Another command of that name may end well, and say other things.

@@ -174,11 +174,13 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
+            parts = "a process gets one part of a GPU (MIG)" if named.startswith("MIG-") else ""
+            why = parts or "it stops at a number that does not exist"
             yield find(
                 "gpu-hidden",
                 host,
-                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: it stops at a number that does not exist",
-                "correct CUDA_VISIBLE_DEVICES, or unset it",
+                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: {why}",
+                "name one of them for each run" if parts else "correct CUDA_VISIBLE_DEVICES, or unset it",
                 WARNING,
                 symptom="`invalid device ordinal`, or fewer ranks",
             )
@@ -188,6 +190,12 @@ def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Find
 def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
     yield from _busy(host, gpu)
     yield from _memory(host, gpu)
+    cells = set(gpu.values())
+    if "[GPU is lost]" in cells:
+        yield find("gpu-lost", host, f"GPU {gpu['index']} is lost")
+    elif "[GPU requires reset]" in cells:
+        reset = f"on {host}: sudo nvidia-smi -r -i {gpu['index']}, or reboot"
+        yield find("gpu-faulty", host, f"GPU {gpu['index']} waits for a reset", reset)
 
 
 def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
@@ -374,11 +382,13 @@ def _pair(text: str) -> tuple[int, int] | None:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
 
 
-XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[.\d]*\): (\d+)")
+# Of a part of a GPU (MIG), ` GPU-I:05` follows the address. 154 ends with what is to be done now: 0x0 is nothing.
+XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\): (?!154,.* to 0x0 )(\d+)")
 LOADED = re.compile(r"NVRM: loading")
 # By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
 XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
 XID_GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
+XID_GRAVE[154] = "a reset or a reboot is due"
 
 
 def check_xids(answers: Answers) -> Iterator[Finding]:

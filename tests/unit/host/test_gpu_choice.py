@@ -37,9 +37,10 @@ def chosen(asked, *rows, **more):
         container("r1", "GPU-1", state="created"),
         container("r1", requests=[{"Count": 0, "DeviceIDs": ["1"]}]),
         container("", requests=[{"Count": 0, "DeviceIDs": ["GPU-1"]}]),
+        container("", requests=[{"Driver": "cdi", "Count": 0, "DeviceIDs": ["nvidia.com/gpu=1"]}]),
         claim(5, HERS, "GPU-1"),
     ],
-    ids=["process", "label", "created", "number", "somebody's container", "deploy"],
+    ids=["process", "label", "created", "number", "somebody's container", "CDI", "deploy"],
 )
 def test_a_gpu_that_somebody_has_is_not_given(holder):
     assert chosen(2, holder) == [0, 2]
@@ -52,12 +53,13 @@ def test_a_gpu_that_somebody_has_is_not_given(holder):
     "nobody",
     [
         container("", requests=[{"Count": -1, "DeviceIDs": None}]),
+        container("", requests=[{"Driver": "cdi", "Count": 0, "DeviceIDs": ["nvidia.com/gpu=all"]}]),
         "app GPU-1, 7, 30, nvidia-cuda-mps-server",
         claim(5, HERS, whole=True),
         "claim 5 {",
         "claim x " + json.dumps(["GPU-1"]),
     ],
-    ids=["a tool that watches GPUs", "the driver's server", "a CPU run", "torn", "odd"],
+    ids=["a tool that watches GPUs", "one by CDI", "the driver's server", "a CPU run", "torn", "odd"],
 )
 def test_what_holds_no_gpu_keeps_nobody_from_it(nobody):
     assert chosen(2, nobody) == [0, 1]

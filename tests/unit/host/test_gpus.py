@@ -60,7 +60,7 @@ def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
     [
         ("mismatch", "code 18: Failed to initialize NVML: Driver/library version mismatch"),
         ("lost", "code 15: Unable to determine the device handle for GPU1"),
-        ("hanging", "does not answer: the driver hangs"),
+        ("hanging", "does not answer: the driver hangs, or its persistence mode is off"),
     ],
 )
 def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
@@ -73,6 +73,27 @@ def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
 def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
     assert [gpu.index for gpu in answer("lost").gpus] == [0]
     assert tables.gpu_words(answer("lost")).endswith("and one that fails")
+
+
+@pytest.mark.parametrize(
+    "cells",
+    ["0, 97887, [GPU requires reset]", "[GPU is lost], [GPU is lost], [GPU is lost]", "[Unknown Error], 46068, 0"],
+)
+def test_a_gpu_that_is_listed_and_fails_is_a_fault_and_not_free(cells):
+    answered = gpus.parse(
+        [f"gpu 0, GPU-1, {cells}, NVIDIA RTX PRO 6000", "gpu 1, GPU-2, 4, 97887, 0, NVIDIA RTX PRO 6000"]
+    )
+    assert [gpu.index for gpu in answered.gpus] == [1]
+    assert cells in answered.fault
+
+
+def test_a_gpu_of_unified_memory_is_known_to_be_free():
+    assert held_by("unified") == ["free", "18.7 GiB  pid 114687  alice  /usr/local/bin/python"]
+
+
+def test_a_gpu_without_its_inforom_is_no_fault():
+    assert answer("inforom").fault == ""
+    assert held_by("inforom") == ["free"]
 
 
 def test_an_answer_to_another_question_is_a_fault_and_no_gpu():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.core.errors import DeployError
+from deploy.core.errors import DeployError, UsageError
 from deploy.local import gpus
 from tests import fake_gpus
 
@@ -33,3 +33,47 @@ def test_what_one_command_holds_no_other_gets_until_it_is_given_back():
     whole = gpus.take("auto", "three.py")
     assert len(whole.gpus) == 4
     whole.release()
+
+
+@pytest.mark.parametrize(
+    ("named", "taken"),
+    [
+        ("1", [1]),
+        ("3,1", [3, 1]),
+        (f"{fake_gpus.UUIDS[2]}, 0", [2, 0]),
+        ("GPU-00000003", [3]),
+        ("2,9,0", [2]),
+        (None, [0, 1, 2, 3]),
+    ],
+)
+def test_a_run_has_the_gpus_that_the_shell_leaves_it(named, taken):
+    assert gpus.count("auto", named) == len(taken)
+    own = gpus.take("auto", "one.py", named)
+    own.release()
+    assert [gpu.index for gpu in own.gpus] == taken
+
+
+@pytest.mark.parametrize("named", ["", "-1", "-1,0", "GPU-5"])
+def test_a_shell_that_hides_all_gpus_leaves_none(named):
+    assert gpus.count("auto", named) == 0
+
+
+@pytest.mark.parametrize(
+    "odd", ["echo WARNING: infoROM is corrupted at gpu 0000:0B:00.0; exit 14", "echo Unknown Error; exit 15"]
+)
+def test_gpus_that_work_are_counted_beside_what_does_not(tmp_path, odd):
+    (tmp_path / "nvidia-smi").write_text(fake_gpus.smi(2).replace("exit 0", odd))
+    assert gpus.count("auto", None) == 2
+
+
+def test_gpus_that_are_not_there_are_refused_before_anything_starts():
+    for asked, named in (((4,), None), (5, None), (2, "1"), ((0,), "1")):
+        with pytest.raises(UsageError, match="asked for, the host has"):
+            gpus.count(asked, named)
+    assert (gpus.count(2, None), gpus.count((3,), None), gpus.count(0, None)) == (2, 1, 0)
+
+
+def test_parts_of_a_gpu_stay_named_as_they_are(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5")
+    assert gpus.named({}) is None
+    assert gpus.named({"CUDA_VISIBLE_DEVICES": "2"}) == "2", "of the run, before the shell's"

@@ -73,6 +73,15 @@ def test_a_column_that_a_driver_does_not_know_is_left_empty_and_the_others_are_r
     assert (first["compute_cap"], first["remapped_rows.failure"], first["fabric.state"]) == ("", "", "")
 
 
+@pytest.mark.parametrize(
+    ("named", "why"), [("0,7", "a number that does not exist"), ("MIG-8a0b,MIG-9c1d", "one part of a GPU")]
+)
+def test_why_cuda_sees_fewer_gpus_than_are_named_is_told(named, why):
+    odd = gpu_hosts.changed(gpu_hosts.sections("rtx"), "environment", "*", f"CUDA_VISIBLE_DEVICES={named}")
+    (warning, *_) = gpu_hosts.judged([odd, gpu_hosts.sections("rtx")]).warnings
+    assert why in warning.text
+
+
 def test_rdma_ports_are_read_with_their_addresses():
     (port,) = rdma.ports(gpu_hosts.facts(gpu_hosts.sections("roce")))
     assert (port.name, port.active, port.layer, port.rate) == ("mlx5_bond_0:1", True, "Ethernet", 100.0)

@@ -168,6 +168,7 @@ def test_a_rank_cannot_pass_telemetry_off_as_an_event():
         ({"gpus": [gpu(0), gpu(1, use_percent=96.0)]}, "gpu 93 %  61.0 GB"),
         ({}, "cpu 45 %  3.0 GB"),
         ({"gpus": [{"index": 0}]}, "cpu 45 %  3.0 GB"),
+        ({"gpus": [{"index": 0, "use_percent": 96.0}]}, "gpu 96 %  3.0 GB"),
     ],
 )
 def test_the_live_view_has_one_short_cell_a_node(more, cell):

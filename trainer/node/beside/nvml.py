@@ -30,6 +30,12 @@ class _Use(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
+    """Its first version has no `reserved`: `used` has what the driver keeps for itself, up to a gigabyte."""
+
+    _fields_ = (("version", c_uint), *((name, c_ulonglong) for name in ("total", "reserved", "free", "used")))
+
+
+class _OldMemory(ctypes.Structure):
     _fields_ = (("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong))
 
 
@@ -54,17 +60,30 @@ class Nvml:
             for index, handle in self._handles.items()
         }
 
+    def whole(self, uuid: str) -> str:
+        """The UUID of the GPU that a part (`MIG-...`) belongs to; empty if the driver does not know it."""
+        part, gpu = c_void_p(), c_void_p()
+        known = self._ask("nvmlDeviceGetHandleByUUID", uuid.encode(), byref(part)) and self._ask(
+            "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part, byref(gpu)
+        )
+        return self._text("nvmlDeviceGetUUID", gpu) if known else ""
+
     def driver(self) -> str:
         """The driver's version; empty if it does not report one."""
         return self._text("nvmlSystemGetDriverVersion")
 
     def read(self, index: int) -> dict[str, Any]:
         """What one GPU does now, without the values that it does not report."""
-        handle, use, memory = self._handles[index], _Use(), _Memory()
+        handle, use = self._handles[index], _Use()
+        memory: _Memory | _OldMemory = _Memory(ctypes.sizeof(_Memory) | 2 << 24)
         values: dict[str, Any] = {"index": index}
         if self._ask("nvmlDeviceGetUtilizationRates", handle, byref(use)):
             values["use_percent"] = use.gpu
-        if self._ask("nvmlDeviceGetMemoryInfo", handle, byref(memory)):
+        known = self._ask("nvmlDeviceGetMemoryInfo_v2", handle, byref(memory))
+        if not known:  # a driver older than 510
+            memory = _OldMemory()
+            known = self._ask("nvmlDeviceGetMemoryInfo", handle, byref(memory))
+        if known:
             values |= {"memory_bytes": memory.used, "memory_total_bytes": memory.total}
         watts = self._number("nvmlDeviceGetPowerUsage", handle)
         if watts is not None:

@@ -169,11 +169,13 @@ class Gpus:
             self.unseen = f"{why}"[:200] if _DEVICE.exists() else ""
             return
         visible = environment.get("CUDA_VISIBLE_DEVICES")
+        words = [word.strip() for word in (visible or "").split(",")]
+        words = [self._nvml.whole(word) if word.startswith("MIG-") else word for word in words]
         self.driver = self._nvml.driver()
         self.names = {
             index: name
             for index, (name, uuid) in self._nvml.identities().items()
-            if visible is None or _is_visible(index, uuid, visible.split(","))
+            if visible is None or _is_visible(index, uuid, words)
         }
 
     def read(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ class Gpus:
 
 
 def _is_visible(index: int, uuid: str, visible: list[str]) -> bool:
-    return any(word.strip() == str(index) or (word.startswith("GPU-") and uuid.startswith(word)) for word in visible)
+    return any(word == str(index) or (word.startswith("GPU-") and uuid.startswith(word)) for word in visible)
 
 
 def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:

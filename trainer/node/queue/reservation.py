@@ -28,7 +28,7 @@ from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, w
 LEASE_S = 20.0
 _COMMIT_S, _NVML_S, _REACH_S, _PROVE_S = 45.0, 10.0, 2.0, 130.0
 _CLOSE_S = 5.0
-# A driver's own memory on an idle GPU is well below this, with what it reserves.
+# A driver's own memory on an idle GPU is well below this.
 _IDLE_BYTES = 1 << 30
 
 
@@ -199,10 +199,14 @@ def in_use() -> dict[str, tuple[int, int]]:
     """
     command = [sys.executable, "-P", "-m", NODE, "nvml"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_NVML_S, check=False)
-        return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(done.stdout).items()}
-    except (OSError, subprocess.TimeoutExpired, ValueError):
-        return {}
+        asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        with suppress(subprocess.TimeoutExpired):
+            answer, _ = asked.communicate(timeout=_NVML_S)
+            return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(answer).items()}
+        asked.kill()  # its end is not waited for: a driver that hangs keeps it
+    except (OSError, ValueError):
+        pass
+    return {}
 
 
 def _error_of(text: str) -> str:

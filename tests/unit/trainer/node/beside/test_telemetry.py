@@ -45,7 +45,7 @@ def test_the_fake_gpus_are_read_and_what_one_does_not_say_is_left_out(fake, monk
         "name": "Fake GPU",
         "index": 0,
         "use_percent": 90,
-        "memory_bytes": 61 << 30,
+        "memory_bytes": 60 << 30,
         "memory_total_bytes": 80 << 30,
         "power_w": 654.3,
         "celsius": 70,
@@ -54,11 +54,14 @@ def test_the_fake_gpus_are_read_and_what_one_does_not_say_is_left_out(fake, monk
         "throttled": ["heat (hardware)"],
     }
     assert second["use_percent"] == 91
-    assert "power_w" not in second
+    assert (second["memory_bytes"], "power_w" in second) == (61 << 30, False)
     assert gpus.driver == "1.2.3"
 
 
-@pytest.mark.parametrize(("visible", "indices"), [("1", [1]), ("GPU-fake-0", [0]), ("", []), ("1,0", [0, 1])])
+@pytest.mark.parametrize(
+    ("visible", "indices"),
+    [("1", [1]), ("GPU-fake-0", [0]), ("", []), ("1,0", [0, 1]), ("MIG-fake", [1]), ("MIG-gone", []), ("-1", [])],
+)
 def test_a_node_that_has_some_gpus_tells_of_these(fake, monkeypatch, visible, indices):
     monkeypatch.setattr(nvml, "LIBRARY", str(fake))
     assert list(telemetry.Gpus({"CUDA_VISIBLE_DEVICES": visible}).names) == indices

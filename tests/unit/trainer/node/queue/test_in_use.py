@@ -1,0 +1,23 @@
+"""Which GPUs of its host a waiting node finds in use: a driver that hangs must not keep it waiting."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from trainer.node.queue import reservation
+
+# It starts a program.
+pytestmark = pytest.mark.long
+
+
+def test_a_driver_whose_process_no_signal_ends_is_given_up(tmp_path, monkeypatch):
+    hangs, began = tmp_path / "python", time.monotonic()
+    hangs.write_text("#!/bin/sh\nexec sleep 6\n")
+    hangs.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(hangs))
+    monkeypatch.setattr(reservation, "_NVML_S", 0.2)
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)  # as one in state D hears it
+    assert reservation.in_use() == {}
+    assert time.monotonic() - began < 3
