@@ -275,7 +275,8 @@ def _cause_of_node(node: NodeState) -> Cause:
 def _node_gone(state: State, now: float) -> Result | None:
     ranks, exited_at, states = state.ranks, state.nodes.exited_at, state.nodes.states
     ended = sorted((t, name) for name, t in exited_at.items() if now - t >= EXIT_SETTLES_S)
-    if any(_killed(states[name]) for name, t in exited_at.items() if now - t < EXIT_SETTLES_S):
+    fresh = [states[name] for name, t in exited_at.items() if now - t < EXIT_SETTLES_S]
+    if any(node.state == "lost" or _killed(node) for node in fresh):
         return None  # it may be the cause: without it, those that missed it would be judged alone
     if not ended or not ends_run(len(state.names) - len(ended), ranks.least):
         return None

@@ -140,9 +140,11 @@ def test_the_trainers_ranks_wait_as_long_without_a_word_of_theirs(watched):
     assert (result.node, result.message, result.hint) == ("b", text, "is its host up? logs/b.log has its last words")
 
 
-def test_a_node_that_ended_since_it_missed_a_silent_host_is_not_blamed(watched):
+@pytest.mark.parametrize("before_s", [20.0, 0.5, 0.0], ids=["long before", "a moment before", "last"])
+def test_a_node_that_ended_since_it_missed_a_silent_host_is_not_blamed(watched, before_s):
+    """`before_s`: so long before the host fell silent the ranks made their last step."""
     run = watched(wait_lost_s=600.0)
-    assert run.end(20.0) is None
+    assert run.end(before_s) is None
     run.goes_silent("b")
     run.node_ends("c", 1)
     after_s, result = run.end(60.0)
