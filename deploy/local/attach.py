@@ -215,8 +215,7 @@ class _Asking:
             drivers = processes.drivers(self._run_dir)
             processes.tell(drivers, number)
             if not drivers:
-                patience = 0.0 if count > 1 else backends.STOP_PATIENCE_S
-                _backend(self._run_dir).end(self._run_dir, lambda _: None, patience)
+                _backend(self._run_dir).end(self._run_dir, lambda _: None, at_once=count > 1)
 
 
 def _state(run_dir: Path) -> State:
