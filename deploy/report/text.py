@@ -236,10 +236,13 @@ def _pace_parts(state: State) -> list[str]:
     if left_s := training.seconds_left(state.ranks.steps):
         parts.append(f"left {clock(left_s)}")
     if training.checkpoint:
-        pause = training.checkpoint.get("pause_ms")
-        took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
-        parts.append(f"checkpoint at step {training.checkpoint['step']}{took}")
+        parts.append(f"checkpoint {checkpoint_words(training.checkpoint['step'], training.checkpoint.get('pause_ms'))}")
     return parts
+
+
+def checkpoint_words(step: float, pause_ms: float | None) -> str:
+    """When the last checkpoint was, and for how long the training paused for it."""
+    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({_milliseconds(pause_ms)} ms pause)")
 
 
 def _own_parts(state: State) -> list[str]:

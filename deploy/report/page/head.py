@@ -20,6 +20,7 @@ from ...job.script import as_given, as_typed, last_words
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
+from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
 
 SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
@@ -184,6 +185,8 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
     """Where the run was, and what it was: name and value, empty where it is not known."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
+    saved = next((event.fields for event in reversed(run.events) if event.kind == "checkpoint"), {})
+    step = number(saved.get("step"))
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
@@ -191,4 +194,5 @@ def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
         ("Started", words.date(end.start) if end.start else None),
+        ("Checkpoint", None if step is None else checkpoint_words(step, number(saved.get("pause_ms")))),
     ]
