@@ -16,13 +16,14 @@ from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
+from ..run.files.ends import RUNNING, UNFINISHED
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # Above this age, a step or a line shows its age: the run may hang.
 QUIET_S = 30
-_WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
+_WORST_FIRST = (RUNNING, "refused", "failed", "stopped", UNFINISHED, "done")
 ENDED = frozenset(_WORST_FIRST[1:])
 
 
@@ -112,7 +113,7 @@ def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]
     values = []
     for run_id, parts in runs.items():
         steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
-        states = [state_word(part.node) if part.node else part.verdict or "unfinished" for part in parts.values()]
+        states = [state_word(part.node) if part.node else part.verdict or UNFINISHED for part in parts.values()]
         values.append(
             {
                 "run": run_id,

@@ -17,13 +17,14 @@ from ...core import text as words
 from ...job.again import command_of
 from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
+from ...run.files import ends
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
 from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
 
-SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
+_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", ends.RUNNING: "●"}
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,12 @@ class Summary:
     speed: float | None
     nodes: list[str]
     start: float | None
+
+
+def state_of(verdict: str, going_on: bool) -> dict[str, str]:
+    """The state of a run, for its page and the list of runs: the word, its mark, and a class of page.css."""
+    word = verdict or (ends.RUNNING if going_on else ends.UNFINISHED)
+    return {"state": word, "mark": _MARKS.get(word, "…"), "badge": word if word in _MARKS else "unknown"}
 
 
 def summary(run: RunData) -> Summary:

@@ -77,7 +77,6 @@ def build(
     earlier = earlier or Earlier()
     run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
-    word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
     return render.page(
         "run.html",
@@ -87,9 +86,7 @@ def build(
         TO_THE_BOARD if live else "",
         live=live > 0,
         end=end,
-        word=word[:1].upper() + word[1:],
-        symbol=head.SYMBOLS.get(end.verdict, "●" if going_on else "…"),
-        state=end.verdict if end.verdict in head.SYMBOLS else "running" if going_on else "unknown",
+        **head.state_of(end.verdict, going_on),
         going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),

@@ -194,6 +194,7 @@ def test_the_documents_are_shown_as_they_are(shown, line):
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
+    assert shown.having(class_="verdict done")
     assert "Run again muster up --args='--recipe digits --steps 600' --workers 2 --backend processes" in shown.text
 
 
