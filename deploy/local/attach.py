@@ -19,7 +19,7 @@ from ..core.names import RunId
 from ..engine import client
 from ..job.again import command_of
 from ..job.options import FLAG
-from ..report import ending
+from ..report import ending, tables
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.page import run as page
@@ -103,7 +103,10 @@ def list_all(console: Console, named: str = "*") -> None:
     for run_dir in folders.RUNS.glob(named):
         if run_dir.is_dir() and not run_dir.is_symlink():
             settle(run_dir)
-    console.runs(ends.listing(folders.RUNS, going_on(), named))
+    runs = ends.listing(folders.RUNS, going_on(), named)
+    console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), map(vars, runs))
+    if not runs:
+        console.note("no runs yet: `muster up` starts one")
 
 
 def going_on() -> frozenset[str]:

@@ -28,7 +28,6 @@ from rich.text import Text as RichText
 from rich.theme import Theme
 
 from ..core.errors import DeployError
-from ..core.facts import RunFacts
 from ..core.printable import visible
 from ..core.text import in_seconds
 from ..run.events import Event
@@ -42,7 +41,7 @@ from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
-_VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint"}
+_VERDICT_STYLES = {"done": "ok", "stopped": "warn"}
 _REFRESH_S = 0.125
 _PATIENCE_S = 2.0
 _STORY_LINES = 4
@@ -219,25 +218,21 @@ class Console:
         if result.hint and result.verdict not in ("failed", "refused"):
             self.hint(result.hint)
 
-    def runs(self, rows: Sequence[RunFacts]) -> None:
-        """The list of runs."""
-        if self._json:
-            self.values(row.__dict__ for row in rows)
-            return
-        table = Table.grid(padding=(0, 3))
-        for row in rows:
-            name, verdict, *rest = lines.run_cells(row)
-            style = _VERDICT_STYLES.get(verdict, "quiet" if verdict == "unfinished" else "bad")
-            table.add_row(Text(name), Text(verdict, style), *(Text(cell, justify="right") for cell in rest))
-        self._out.print(table) if rows else self.note("no runs yet: `muster up` starts one")
-
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object a line."""
         for row in rows:
             self._data(row)
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows in columns. A terminal gets a table of its width; elsewhere every row is one whole line."""
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], values: Iterable[dict[str, Any]] = ()) -> None:
+        """Print rows in columns, or `values` with --json.
+
+        A terminal gets a table of its width; elsewhere every row is one whole line.
+        """
+        if self._json:
+            self.values(values)
+            return
+        if not rows:
+            return
         if not self._out.is_terminal:
             for line in lines.aligned(rows):
                 self._print(self._out, Text(line))

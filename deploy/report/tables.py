@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..core.errors import DONE, STOPPED, DeployError
-from ..core.facts import ended_how
+from ..core.facts import RunFacts, ended_how
 from ..core.printable import console_line, one_line
-from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds
+from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds, percent
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
@@ -20,6 +20,7 @@ from ..run.files.ends import RUNNING, UNFINISHED
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
+FOLDERS_HEAD = ("run", "state", "accuracy", "step", "time", "size")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # Above this age, a step or a line shows its age: the run may hang.
 QUIET_S = 30
@@ -92,6 +93,21 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
             values.append({"host": host, "run": None, **gpus})
         values += [{"host": host, "claim": asdict(claim)} for claim in claims]
     return values
+
+
+def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
+    """A row for each run of this machine."""
+    return [
+        (
+            run.id,
+            run.verdict,
+            percent(run.accuracy) if run.accuracy is not None else "",
+            f"step {run.step}" if run.step is not None else "",
+            duration(run.seconds) if run.seconds is not None else "",
+            amount(run.bytes),
+        )
+        for run in runs
+    ]
 
 
 def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:

@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
@@ -215,18 +214,6 @@ def set_in(text: str) -> str:
     """The words of an error or a hint, whose further lines are indented: others wrote them."""
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
-
-
-def run_cells(row: RunFacts) -> list[str]:
-    """A run as `make runs` lists it."""
-    return [
-        row.id,
-        row.verdict,
-        percent(row.accuracy) if row.accuracy is not None else "",
-        f"step {row.step}" if row.step is not None else "",
-        duration(row.seconds) if row.seconds is not None else "",
-        amount(row.bytes),
-    ]
 
 
 def _pace_parts(state: State) -> list[str]:
