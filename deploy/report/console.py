@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -103,15 +103,11 @@ class Console:
             self.data(value)
 
     @contextmanager
-    def pushing(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
-        """Show the progress of a push on a terminal, from what it gives. `then`: as in `Transfers`."""
+    def transferring(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
+        """Show the progress of a push or a fetch, from what it gives. `then`: as in `Transfers`."""
         transfers = Transfers(hosts, then)
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
-
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a fetch in the same way."""
-        return self.pushing(hosts, then="")
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:

@@ -83,7 +83,7 @@ def _follow(to):
 
 
 def _push(to):
-    with to.pushing([ATTACK]) as tell:
+    with to.transferring([ATTACK]) as tell:
         tell(ATTACK, 1, 2)
         until = time.monotonic() + 5 * console._PATIENCE_S  # the rows come after a while
         while to._err.is_terminal and not to._err.file.getvalue() and time.monotonic() < until:

@@ -199,7 +199,7 @@ def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
-        ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
+        ("Nodes", words.listed(end.nodes, 12)),
         ("Started", words.date(end.start) if end.start else None),
         ("Checkpoint", None if step is None else checkpoint_words(step, number(saved.get("pause_ms")))),
     ]

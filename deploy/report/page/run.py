@@ -202,10 +202,9 @@ def _story(run: RunData, start: float | None) -> list[StoryLine]:
             if event["kind"] not in ("step", "unread") and not budget.is_over:
                 state.apply(event)
         story = state.story
-    begin = start if start is not None or not story else story[0].t
+    begin = story[0].t if start is None and story else start or 0.0
     lines = [
-        StoryLine(words.clock(line.t - (begin or 0.0), tenths=True), line.text, words.date(line.t), line.grave)
-        for line in story
+        StoryLine(words.clock(line.t - begin, tenths=True), line.text, words.date(line.t), line.grave) for line in story
     ]
     return _shortened(_folded(lines) if len(lines) > FOLD_FROM else lines)
 
