@@ -98,7 +98,7 @@ def build(
         steps=steps.section(run.times, run.nodes, run.script),
         machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
-        story=[] if quick else _story(run, end.start),
+        story=_story(run, end.start, quick or (going_on and not end.verdict)),
         code=_code(code.read(run_dir)),
         sent=_sent(run),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
@@ -192,10 +192,13 @@ class StoryLine:
     lines: list[StoryLine] = field(default_factory=list)
 
 
-def _story(run: RunData, start: float | None) -> list[StoryLine]:
-    """The story as the view told it; where nobody followed the run, as it would have. `start`: where time begins."""
+def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
+    """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
+
+    `as_told`: to make it of the run's events takes too long now.
+    """
     story = timeline.read(run.folder, 0)
-    if not story:
+    if not story and not as_told:
         state, budget = State(run.record.get("nodes") or (), script=run.script), Budget()
         for event in Follower(run.folder, from_start=True).read():
             # A step is no line of it; what cannot be read is a note.
