@@ -66,7 +66,7 @@ class Pace:
         self._since += now - self._looked if waits_for_us else ours_s
         self._looked, self._moved = now, self._moved + received
         if self._moving and self._feeder and not self._feeder.is_alive() and self._deadline is None:
-            self._seconds = framing.AFTER_S + self._feeder.sent / framing.AFTER_BYTES_A_SECOND
+            self._seconds = framing.after_s(self._feeder.sent)
             self._deadline = now + self._seconds
         if self._deadline is not None:
             return "" if now < self._deadline else f"did not end within {in_seconds(self._seconds or 0.0)}"

@@ -30,9 +30,9 @@ _READ_BY_SHELLS = re.compile(r"[\n!\\']")
 # the time until a command begins.
 MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 60.0
 # A transfer may take days, but must move at least SLOWEST bytes a second over SLOWEST_OVER_S seconds. Once the host has
-# all the input, it gets AFTER_S seconds, and one more for each AFTER_BYTES_A_SECOND bytes.
+# all the input, it gets _AFTER_S seconds, and one more for each _AFTER_BYTES_A_SECOND bytes.
 SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
-AFTER_S, AFTER_BYTES_A_SECOND = 900.0, 2 << 20
+_AFTER_S, _AFTER_BYTES_A_SECOND = 900.0, 2 << 20
 # How much we keep of the end of a stream that `tell` or `take` consumes.
 _TAIL = 64 * 1024
 _MOST_LAST_WORDS = 200
@@ -138,6 +138,11 @@ class Stream:
         if len(self._rest) > LONGEST_LINE:
             line, self._rest = self._rest, bytearray()
             tell(line.decode(errors="replace"))
+
+
+def after_s(sent: int) -> float:
+    """How long a host may take that has all of the input, which is `sent` bytes."""
+    return _AFTER_S + sent / _AFTER_BYTES_A_SECOND
 
 
 def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:

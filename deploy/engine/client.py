@@ -26,7 +26,8 @@ from .engine import Container, Engine, label_of
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
 
 _UP_S = 120.0
-_TAKEN_WITHIN_S = 90
+# So long a node may need until it waits for its secrets.
+TAKEN_WITHIN_S = 90
 _NOT_NODES, _SERVICE = {"folder"}, "com.docker.compose.service"
 
 
@@ -125,7 +126,7 @@ def hand_in(container: str, secrets: bytes) -> None:
 
     A node that does not get them waits, says so on its console, and ends with the run.
     """
-    words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(_TAKEN_WITHIN_S)]
+    words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(TAKEN_WITHIN_S)]
 
     def give() -> None:
         with suppress(DeployError, OSError), on_this_machine().run_inside(container, words) as inside:

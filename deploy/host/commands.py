@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ..core.names import NODE_PROGRAMS, TRAINER, RunId
 from ..core.scripts import Scripts
+from ..engine.client import TAKEN_WITHIN_S
 
 # The command of a script in scripts/, whose first comment says what it gets and answers.
 script = Scripts(__file__)
@@ -28,7 +29,6 @@ PYTHON = script.text("python")
 # A node's console says these.
 WAITS, HAS_SECRETS = "waits for its secrets", "has its secrets"
 WAITS_FOR_HOSTS = "muster waits: "
-_TAKEN_WITHIN_S = 90
 # In a container that an older Muster has started, each program is a module of its own (core/formats.py: LABELS).
 _NODE_PROGRAM = (
     "import runpy, sys; from importlib.util import find_spec; "
@@ -87,7 +87,7 @@ def start(
     the claim that must still hold the container's GPUs. `own`: the claim that is the node's.
     """
     own_words = (own.name, own.text, own.image, "waits" * own.waits)
-    words = (folder, owner, label, "new" * new, PYTHON, str(_TAKEN_WITHIN_S), "\n".join(keep), claim, *own_words)
+    words = (folder, owner, label, "new" * new, PYTHON, str(TAKEN_WITHIN_S), "\n".join(keep), claim, *own_words)
     return script("start", *words, *command)
 
 

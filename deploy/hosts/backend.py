@@ -28,14 +28,14 @@ from ..job.inventory import Host
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
+from ..run.lost_host import AFTER_S, UNSEEN_S, WAIT_LOST_S, Misses, Signs, is_lost, may_be_lost
 from ..run.output import ConsoleLines
-from ..run.progress import WAIT_LOST_S, State
+from ..run.progress import State
 from ..run.state.story import Happening
 from . import nodes
 from .mirror import Mirror
 from .node import secrets as deploy_secrets
 from .node.container import container_name
-from .signs import AFTER_S, BLAME_S, UNSEEN_S, Misses, Signs, engine_words, is_lost
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
@@ -222,18 +222,18 @@ class HostsBackend(Backend):
         if state.verdicts:
             return self._final.at_the_end(node)
         self._final.before_the_end(node)
-        if node.state == "exited" and node.code == FAILED and any(1 < other.silent_s <= BLAME_S for other in others):
+        if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, others)):
             # It may be a victim of the host that is silent now.
             return replace(node, state="running", code=None)
         stood_s = time.monotonic() - self._moved
-        awaited = node.node == lost if self.run.script else stood_s > state.wait_lost_s
         # A node that has left the run misses nobody.
         ended = any(
             other.over and other.state.node in (state.nodes.members or state.names)
             for name, other in self._mirrors.items()
             if name != host
         )
-        if is_lost(own, others, Misses(stood_s, ended, awaited, state.wait_lost_s)):
+        misses = Misses(stood_s, ended, named=node.node == lost, reports=self.run.script)
+        if is_lost(own, others, misses, state.wait_lost_s):
             return replace(node, state="lost")
         return node
 
@@ -297,6 +297,15 @@ class Onlooker(HostsBackend):
 
     def _signal(self, name: str) -> None:
         return
+
+
+def engine_words(signs: Signs, rank: int | None) -> str:
+    """What the story says of a host whose engine does not answer. `rank`: the one that trains there, if known."""
+    text = "the Docker engine there does not answer"
+    if not signs.lives_on:
+        return f"{text}; asking again"
+    who = "its node keeps running" if rank is None else f"rank {rank} keeps training"
+    return f"{text}; {who}, but if it ends, nothing starts it again until somebody starts the engine"
 
 
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:

@@ -20,7 +20,7 @@ from ..host import facts, logs
 from ..host.files.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
 from ..run.files import apart, own_files
-from .signs import Signs
+from ..run.lost_host import Signs
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.
 _FIRST_PIECE = threading.Lock()

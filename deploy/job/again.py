@@ -10,6 +10,9 @@ from typing import Any
 from . import values
 from .options import ROWS, Options, flag_of
 
+# So much longer than its ranks may take to save, a run may take to end.
+_REPORTS_AFTER_S = 120.0
+
 
 def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str, str]]:
     """The flag and the text of each of these options that is given, in the table's order; a switch has no text."""
@@ -66,6 +69,11 @@ def read_again(again: str) -> Options:
 def over(again: str, options: Options) -> Options:
     """The options that a record keeps as `again`, with what is typed now over them."""
     return replace(read_again(again), **{name: value for name, value in vars(options).items() if value})
+
+
+def stop_wait_s(known: Mapping[str, Any]) -> float:
+    """How long `muster stop` waits for the end of a run elsewhere. Then it says what still runs, and kills nothing."""
+    return grace_s(known) + _REPORTS_AFTER_S
 
 
 def grace_s(known: Mapping[str, Any]) -> float:

@@ -19,7 +19,7 @@ from ..core.names import RunId
 from ..engine import client
 from ..job.again import command_of
 from ..job.options import FLAG
-from ..report import ending
+from ..report import ending, tables
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.page import run as page
@@ -103,7 +103,10 @@ def list_all(console: Console, named: str = "*") -> None:
     """`make runs`, or the runs that are `named` so."""
     for run_dir in record.run_dirs(folders.RUNS, named):
         settle(run_dir)
-    console.runs(ends.listing(folders.RUNS, going_on(), named))
+    runs = ends.listing(folders.RUNS, going_on(), named)
+    console.table(tables.FOLDERS_HEAD, tables.folder_rows(runs), map(vars, runs))
+    if not runs:
+        console.note("no runs yet: `muster up` starts one")
 
 
 def going_on() -> frozenset[str]:
@@ -217,8 +220,7 @@ class _Asking:
             drivers = processes.drivers(self._run_dir)
             processes.tell(drivers, number)
             if not drivers:
-                patience = 0.0 if count > 1 else backends.STOP_PATIENCE_S
-                _backend(self._run_dir).end(self._run_dir, lambda _: None, patience)
+                _backend(self._run_dir).end(self._run_dir, lambda _: None, at_once=count > 1)
 
 
 def _state(run_dir: Path) -> State:

@@ -48,6 +48,7 @@ from ..run.environment import (
 )
 from ..run.events import Event
 from ..run.files import folders, own_files, record
+from ..run.follow import stop_patience_s
 from ..run.outcome import may_restart
 from ..run.output import RankLogs
 from ..run.progress import State
@@ -55,7 +56,6 @@ from ..send.image import commands
 from ..send.packages.requirements import Requirements
 from . import machine, packages, plan, processes, script
 
-STOP_PATIENCE_S = 30.0
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
@@ -110,8 +110,11 @@ class LocalBackend(Backend):
         return frozenset()
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
-        """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine."""
+    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
+        """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine.
+
+        `at_once`: without time to save.
+        """
 
 
 class ProcessBackend(LocalBackend):
@@ -207,10 +210,11 @@ class ProcessBackend(LocalBackend):
         return frozenset(processes.runs_alive(runs))
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
+    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
         """SIGTERM to the agents, SIGKILL after a while."""
         members = processes.labelled(run_dir)
         say(f"stopping {run_dir.name}: {len(members)} processes")
+        patience_s = _patience_s(run_dir, at_once)
         if not processes.stop(members, patience_s):
             say(f"{run_dir.name}: killed what had not stopped after {in_seconds(patience_s)}")
 
@@ -394,11 +398,16 @@ class ComposeBackend(LocalBackend):
         return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], patience_s: float = STOP_PATIENCE_S) -> None:
+    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
         """Stop the containers, and remove them and their network."""
         say(f"stopping {run_dir.name}: its containers")
-        client.stop(run_dir.name, patience_s and patience_s + grace_s(record.facts(run_dir)))
+        client.stop(run_dir.name, _patience_s(run_dir, at_once))
         client.down(run_dir.name)
+
+
+def _patience_s(run_dir: Path, at_once: bool) -> float:
+    """How long the nodes of a run may take to stop."""
+    return 0.0 if at_once else stop_patience_s(grace_s(record.facts(run_dir)))
 
 
 def _refuse_without_torch() -> None:

@@ -20,13 +20,12 @@ import psutil
 
 from ..core.errors import DeployError
 from ..core.facts import NodeState
-from ..run.environment import GRACE, NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, NodeSpec
+from ..run.environment import NODE, PLAIN_TORCHRUN, RUN_DIR, SECRETS_PRESENT, NodeSpec
 from ..run.files import own_files
 from ..run.files.folders import with_muster
 
 Process = psutil.Process
 MOST_RESTARTS = 3
-_AFTER_GRACE_S = 10.0
 # A shell inside another run or torchrun has these variables; a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -200,25 +199,13 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
-    """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed.
-
-    Ranks that may take longer to save (--grace) are waited for, but not where there is no patience at all.
-    """
+    """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
     for process in agents(processes):
         with suppress(psutil.Error):
             process.terminate()
-    left = _await_end(processes, patience_s and max(patience_s, _grace_s(processes) + _AFTER_GRACE_S))
+    left = _await_end(processes, patience_s)
     kill(left)
     return not left
-
-
-def _grace_s(processes: Iterable[psutil.Process]) -> float:
-    """What the ranks of these agents get to save, where somebody has set it."""
-    times = [0.0]
-    for process in agents(processes):
-        with suppress(psutil.Error, OSError, ValueError):
-            times.append(float(process.environ().get(GRACE, "0")))
-    return max(times)
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:

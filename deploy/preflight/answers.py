@@ -9,6 +9,7 @@ from typing import Any
 
 from ..core import formats
 from . import prediction
+from .probe.probe import WAIT_S
 from .request import PreflightRequest
 
 
@@ -81,10 +82,9 @@ class Link:
         return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
 
 
-WAIT_S = 2.2  # how long most calls wait
 WORDS = {
     "ok": "answers",
-    "dropped": "no answer in 2.2 s",
+    "dropped": f"no answer in {WAIT_S} s",
     "refused": "refused, although our probe listens there",
     "unreachable": "rejected as unreachable",
     "no-route": "has no route",

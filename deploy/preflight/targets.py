@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from . import prediction
-from .answers import WAIT_S, Answers, Link, pairs
+from .answers import Answers, Link, pairs
+from .probe.probe import WAIT_S
 
 # One call that a probe is asked to make; and by caller, those that it makes.
 Call = dict[str, Any]

@@ -16,7 +16,7 @@ from ..core import text
 from ..core.printable import one_line
 from ..job.script import as_typed
 from ..run.events import gpu_use
-from ..run.files import code
+from ..run.files import code, ends
 from ..run.files.record import backend_of
 from .page import head, steps
 from .page.charts import Point
@@ -25,6 +25,7 @@ from .page.machines import mean_use
 from .text import aligned, sparkline
 
 MOST_RUNS = 8
+SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
 _OF_ONE_START = (
@@ -55,13 +56,14 @@ class Curve:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differences` by group, each with at least one row; `left_out` rows did not fit."""
+    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none."""
 
     names: list[str]
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
     curves: list[Curve]
     left_out: int = 0
+    same: str = ""
 
 
 def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
@@ -75,6 +77,7 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
         shown,
         [curve for curve in _curves(runs) if any(curve.runs)],
         sum(max(0, len(rows) - ROWS) for _, rows in groups),
+        "" if shown else SAME,
     )
 
 
@@ -89,8 +92,8 @@ def lines(comparison: Comparison) -> list[str]:
                 shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
     for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
-    if not comparison.differences:
-        shown += ["", "nothing differs in command, code, packages and hosts, as far as they were recorded"]
+    if comparison.same:
+        shown += ["", comparison.same]
     if comparison.left_out:
         shown.append(f"and {comparison.left_out} more differences")
     return [one_line(line) for line in shown]
@@ -103,7 +106,7 @@ def _table(rows: Sequence[Compared]) -> list[str]:
 def _numbers(runs: Sequence[RunData]) -> list[Compared]:
     """The results and costs of the runs that have them."""
     measures = [_measures(run) for run in runs]
-    rows = [Compared("end", [head.summary(run).verdict or "no outcome" for run in runs])]
+    rows = [Compared("end", [head.summary(run).verdict or ends.UNFINISHED for run in runs])]
     for name, show in SHOWN.items():
         values = [measured[name] for measured in measures]
         if any(value is not None for value in values):

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -28,7 +28,6 @@ from rich.text import Text as RichText
 from rich.theme import Theme
 
 from ..core.errors import FULL, DeployError, UsageError
-from ..core.facts import RunFacts
 from ..core.printable import visible
 from ..core.text import in_seconds
 from ..run.events import Event
@@ -105,15 +104,11 @@ class Console:
             self.data(value)
 
     @contextmanager
-    def pushing(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
-        """Show the progress of a push on a terminal, from what it gives. `then`: as in `Transfers`."""
+    def transferring(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
+        """Show the progress of a push or a fetch, from what it gives. `then`: as in `Transfers`."""
         transfers = Transfers(hosts, then)
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
-
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """Show the progress of a fetch in the same way."""
-        return self.pushing(hosts, then="")
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[Callable[[str], None]]:
@@ -221,23 +216,21 @@ class Console:
         if result.hint and result.verdict not in ("failed", "refused"):
             self.hint(result.hint)
 
-    def runs(self, rows: Sequence[RunFacts]) -> None:
-        """The list of runs."""
-        if self._json:
-            self.values(row.__dict__ for row in rows)
-            return
-        if rows:
-            self.table((), [lines.run_cells(row) for row in rows])
-        else:
-            self.note("no runs yet: `muster up` starts one")
-
     def values(self, rows: Iterable[dict[str, Any]]) -> None:
         """Print one JSON object a line."""
         for row in rows:
             self._data(row)
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """Print rows in columns. A terminal gets a table of its width; elsewhere every row is one whole line."""
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], values: Iterable[dict[str, Any]] = ()) -> None:
+        """Print rows in columns, or `values` with --json.
+
+        A terminal gets a table of its width; elsewhere every row is one whole line.
+        """
+        if self._json:
+            self.values(values)
+            return
+        if not rows:
+            return
         if not self._out.is_terminal:
             for line in lines.aligned(rows):
                 self._print(self._out, Text(line))

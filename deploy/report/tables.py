@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from ..core.errors import DONE, STOPPED, DeployError
-from ..core.facts import ended_how
+from ..core.facts import RunFacts, ended_how
 from ..core.printable import console_line, one_line
-from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds
+from ..core.text import MINUTE, amount, clock, duration, gpu_memory, gpu_share, in_seconds, percent
 from ..host import status as host_status
 from ..host.commands import WAITS
 from ..host.gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
+from ..run.files.ends import RUNNING, UNFINISHED
 
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
+FOLDERS_HEAD = ("run", "state", "accuracy", "step", "time", "size")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
 # Above this age, a step or a line shows its age: the run may hang.
 QUIET_S = 30
-_WORST_FIRST = ("running", "refused", "failed", "stopped", "unfinished", "done")
+_WORST_FIRST = (RUNNING, "refused", "failed", "stopped", UNFINISHED, "done")
 ENDED = frozenset(_WORST_FIRST[1:])
 
 
@@ -93,6 +95,21 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
     return values
 
 
+def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
+    """A row for each run of this machine."""
+    return [
+        (
+            run.id,
+            run.verdict,
+            percent(run.accuracy) if run.accuracy is not None else "",
+            f"step {run.step}" if run.step is not None else "",
+            duration(run.seconds) if run.seconds is not None else "",
+            amount(run.bytes),
+        )
+        for run in runs
+    ]
+
+
 def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
     """A row for each run, the newest last."""
     rows: list[tuple[str, ...]] = []
@@ -112,7 +129,7 @@ def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]
     values = []
     for run_id, parts in runs.items():
         steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
-        states = [state_word(part.node) if part.node else part.verdict or "unfinished" for part in parts.values()]
+        states = [state_word(part.node) if part.node else part.verdict or UNFINISHED for part in parts.values()]
         values.append(
             {
                 "run": run_id,

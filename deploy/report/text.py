@@ -10,7 +10,6 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.facts import RunFacts
 from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
@@ -218,18 +217,6 @@ def set_in(text: str) -> str:
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
 
 
-def run_cells(row: RunFacts) -> list[str]:
-    """A run as `make runs` lists it."""
-    return [
-        row.id,
-        row.verdict,
-        percent(row.accuracy) if row.accuracy is not None else "",
-        f"step {row.step}" if row.step is not None else "",
-        duration(row.seconds) if row.seconds is not None else "",
-        amount(row.bytes),
-    ]
-
-
 def _pace_parts(state: State) -> list[str]:
     training, parts = state.training, []
     if training.rates:
@@ -237,10 +224,13 @@ def _pace_parts(state: State) -> list[str]:
     if left_s := training.seconds_left(state.ranks.steps):
         parts.append(f"left {clock(left_s)}")
     if training.checkpoint:
-        pause = training.checkpoint.get("pause_ms")
-        took = f" ({_milliseconds(pause)} ms pause)" if pause is not None else ""
-        parts.append(f"checkpoint at step {training.checkpoint['step']}{took}")
+        parts.append(f"checkpoint {checkpoint_words(training.checkpoint['step'], training.checkpoint.get('pause_ms'))}")
     return parts
+
+
+def checkpoint_words(step: float, pause_ms: float | None) -> str:
+    """When the last checkpoint was, and for how long the training paused for it."""
+    return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({_milliseconds(pause_ms)} ms pause)")
 
 
 def _own_parts(state: State) -> list[str]:

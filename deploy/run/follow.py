@@ -35,7 +35,7 @@ _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
-AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
+_AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
 # After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it.
 _AWAY_S = 30.0
 
@@ -203,10 +203,9 @@ class _Watch:
         if requests and not self._stopping:
             self._stopping = True
             self._backend.stop()
-            self._stopped_at, self._deadline = now, now + AFTER_STOP_S
+            self._stopped_at, self._deadline = now, now + stop_patience_s(0.0)
         if self._stopping and self._result is None:  # the nodes say how long their ranks may take to save
-            patience = max(AFTER_STOP_S, self._state.nodes.grace_s + _AFTER_GRACE_S)
-            self._deadline = max(self._deadline, self._stopped_at + patience)
+            self._deadline = max(self._deadline, self._stopped_at + stop_patience_s(self._state.nodes.grace_s))
         if self._result is None or (not self._result.from_ranks and self._state.verdicts):
             self._settle(judge(self._state, self._started_at, now), now)
         if all_ended(self._state) and (self._result or self._stopping):
@@ -240,6 +239,11 @@ class _Watch:
             patience = AFTER_JUDGEMENT_S
             self._backend.stop()
         self._deadline = min(self._deadline, now + patience)
+
+
+def stop_patience_s(grace_s: float) -> float:
+    """How long nodes that were asked to stop may take, whose ranks get `grace_s` to save (0: as usual)."""
+    return max(_AFTER_STOP_S, grace_s + _AFTER_GRACE_S)
 
 
 def changes(nodes: list[NodeState], state: State) -> list[Event]:

@@ -17,6 +17,7 @@ from ..core.text import in_seconds
 from .events import Event
 from .inquest.blame import MOST_NAMES, cause_of_error
 from .inquest.causes import Finding
+from .lost_host import ends_run
 from .own_run import by_words
 from .progress import State
 
@@ -274,9 +275,10 @@ def _cause_of_node(node: NodeState) -> Cause:
 def _node_gone(state: State, now: float) -> Result | None:
     ranks, exited_at, states = state.ranks, state.nodes.exited_at, state.nodes.states
     ended = sorted((t, name) for name, t in exited_at.items() if now - t >= EXIT_SETTLES_S)
-    if any(_killed(states[name]) for name, t in exited_at.items() if now - t < EXIT_SETTLES_S):
+    fresh = [states[name] for name, t in exited_at.items() if now - t < EXIT_SETTLES_S]
+    if any(node.state == "lost" or _killed(node) for node in fresh):
         return None  # it may be the cause: without it, those that missed it would be judged alone
-    if not ended or (ranks.least and len(state.names) - len(ended) >= ranks.least):
+    if not ended or not ends_run(len(state.names) - len(ended), ranks.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
     name = min(ended, key=lambda entry: (states[entry[1]].state != "lost", not _killed(states[entry[1]]), entry))[1]

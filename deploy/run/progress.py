@@ -12,15 +12,13 @@ from collections.abc import Mapping, Sequence
 
 from .events import Event
 from .inquest.case import Case
+from .lost_host import WAIT_LOST_S
 from .state.evidence import Evidence
 from .state.nodes import Nodes
 from .state.ranks import Ranks
 from .state.story import Story
 from .state.times import Span
 from .state.training import Training
-
-# So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
-WAIT_LOST_S = 600.0
 
 
 class State(Evidence):

@@ -96,7 +96,7 @@ class _OnSlurm(Start[SlurmBackend]):
     def open_backend(self, run_dir: Path) -> Iterator[SlurmBackend]:
         """The job, and the view of what is sent for it."""
         console, host, shown = self._console, self._host.name, self._ranks.numbers
-        with console.pushing([host]) as tell:
+        with console.transferring([host]) as tell:
             ranks = None if shown is None else sorted(shown)
             sending = partial(tell, host)
             yield SlurmBackend(self._login, run_dir, "", console.warn, ranks, self._order, sending)

@@ -22,8 +22,9 @@ from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
 from ..run.files import own_files
+from ..run.lost_host import WAIT_LOST_S
 from ..run.outcome import Result, concluded
-from ..run.progress import WAIT_LOST_S, State
+from ..run.progress import State
 from . import job_end, known, plan, words
 from .backend import SlurmBackend
 

@@ -11,7 +11,7 @@ from ..core.results import all_faults
 from ..core.text import in_seconds
 from ..host import commands, jobs
 from ..host.files import gather
-from ..job.again import command_of, grace_s
+from ..job.again import command_of, stop_wait_s
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
@@ -25,8 +25,6 @@ from .backend import SlurmBackend
 from .known import Known, number_of
 from .login import Login
 
-# So much longer than its ranks may take to save, a job may take to end.
-_AFTER_GRACE_S = 120.0
 _LOOK_S = 1.0
 # What is no state of Slurm's.
 _UNKNOWN = {
@@ -57,7 +55,7 @@ def stop(known: Known, now: bool, console: Console) -> int:
         job = login.job(known.run, number)
         if job.state not in jobs.ENDED:
             login.stop(known.run, number, now)
-        since, patience_s = (began := time.monotonic()), _AFTER_GRACE_S + grace_s(record.facts(known.run_dir))
+        since, patience_s = (began := time.monotonic()), stop_wait_s(record.facts(known.run_dir))
         with console.waiting("stop") as say:
             while not job_end.is_over(job, time.monotonic() - since):
                 if time.monotonic() > began + patience_s:

@@ -56,7 +56,7 @@ def test_a_run_on_hosts_is_watched_while_a_rank_is_killed_and_its_frozen_page_te
             page.locator(".verdict.running").wait_for()
             until(lambda: steps(page) > 20, "steps on the page", 180)
             control.rack.root(control.hosts[1], "sh", "-c", f"pgrep -f '{RUN}' | tail -n 1 | xargs kill -9")
-            page.locator("#story").get_by_text("Ranks began again").wait_for()
+            page.locator("#story").get_by_text("the script starts again").wait_for()
             assert "SIGKILL" in page.locator("#story").inner_text()
             before = steps(page)
             until(lambda: steps(page) > before + 20, "steps behind the restart", 180)

@@ -21,7 +21,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.core.printable import console_line, one_line, visible
-from deploy.report import console
+from deploy.report import console, tables
 from deploy.report.console import Console
 from deploy.report.page import render
 from deploy.run.outcome import Result
@@ -68,7 +68,7 @@ def ways():
         "table": lambda to: to.table((ATTACK, "b"), [(ATTACK, ATTACK)]),
         "block": lambda to: to.block([ATTACK, ATTACK]),
         "values": lambda to: to.values([{"a": ATTACK}]),
-        "runs": lambda to: to.runs([run]),
+        "runs": lambda to: to.table(tables.FOLDERS_HEAD, tables.folder_rows([run])),
         "failed": lambda to: to.result(result, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
         "stopped": lambda to: to.result(stopped, hostile_state(), {"seconds": 1.0}, ATTACK, ATTACK),
         "following": _follow,
@@ -83,7 +83,7 @@ def _follow(to):
 
 
 def _push(to):
-    with to.pushing([ATTACK]) as tell:
+    with to.transferring([ATTACK]) as tell:
         tell(ATTACK, 1, 2)
         until = time.monotonic() + 5 * console._PATIENCE_S  # the rows come after a while
         while to._err.is_terminal and not to._err.file.getvalue() and time.monotonic() < until:

@@ -51,8 +51,8 @@ class Listener(Protocol):
     def waiting(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
         """For as long as nothing can be counted: yields what takes the current step."""
 
-    def fetching(self, hosts: Sequence[str]) -> AbstractContextManager[Tell]:
-        """For a transfer: yields what takes a host, its bytes so far, and all of them."""
+    def transferring(self, hosts: Sequence[str], then: str) -> AbstractContextManager[Tell]:
+        """For a transfer: yields what takes a host, its bytes so far, and all of them. `then`: what it does next."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def gather(
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
         nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
         senders = [session for session in members if session.name in ready.values]
-        with listener.fetching([session.name for session in senders]) as tell:
+        with listener.transferring([session.name for session in senders], then="") as tell:
             parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
         with listener.waiting("fetch") as say:
             say(f"the files go into {folders.display_path(run_dir)}")

@@ -17,7 +17,7 @@ from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
 from ...host import commands
 from ...host.facts import Container
-from ...job.again import grace_s
+from ...job.again import stop_wait_s
 from ...job.load import load_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -35,8 +35,6 @@ from .. import which_run
 from ..look import ended as known_end
 from ..start import observe, resume
 
-# So much later than the ranks may take to save we report the nodes that still run, and do not kill them.
-_AFTER_GRACE_S = 120.0
 _LOOK_EVERY_S = 0.3
 # A follower removes the containers right after the end. After this time we remove what is left.
 _FOLLOWER_S = 3.0
@@ -101,7 +99,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     if not now:
         interrupts.ask()
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
-    patience_s = _AFTER_GRACE_S + grace_s(record.facts(record.path_of(run)))
+    patience_s = stop_wait_s(record.facts(record.path_of(run)))
     deadline = time.monotonic() + patience_s
     try:
         while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:

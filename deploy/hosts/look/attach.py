@@ -31,8 +31,9 @@ from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
 from ...run.files import folders, locks, record, timeline
+from ...run.lost_host import WAIT_LOST_S
 from ...run.outcome import Result, may_continue
-from ...run.progress import WAIT_LOST_S, State
+from ...run.progress import State
 from ...run.state import times
 from ...run.state.story import CatchingUp, Happening
 from ...send.folder import named_paths

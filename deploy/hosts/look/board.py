@@ -24,6 +24,7 @@ from ...report.board.runs import MOST_RUNS, Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
 from ...run.files import folders, locks, record
+from ...run.files.ends import UNFINISHED
 from ..start import observe
 from . import attach, status
 
@@ -103,7 +104,7 @@ class HostRuns:
             attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
-        value["state"] = "unfinished"  # until the hosts are asked again
+        value["state"] = UNFINISHED  # until the hosts are asked again
 
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""

@@ -35,13 +35,11 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     answers = ask(cluster, observe.status)
     if _is_unknown(answers, run):
         return _tell_end(cluster, answers, run, console)
-    if console.as_json:
-        console.values(tables.status_values(answers.values, run))
-    elif answers.values:
-        console.table(tables.STATUS_HEAD, tables.status_rows(answers.values, run))
-        if not _runs(answers):
-            _tell_last(cluster, console)
-            console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
+    rows, values = tables.status_rows(answers.values, run), tables.status_values(answers.values, run)
+    console.table(tables.STATUS_HEAD, rows, values)
+    if rows and not console.as_json and not _runs(answers):
+        _tell_last(cluster, console)
+        console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
     return _show_faults(answers, console)
 
 
@@ -54,10 +52,8 @@ def gpus(cluster: Cluster, console: Console) -> int:
 
 def show_gpus(by_host: Mapping[str, Gpus], console: Console) -> int:
     """Show who holds which GPU. Returns 1 if a host could not say."""
-    if console.as_json:
-        console.values([{"host": host, **tables.gpu_value(value)} for host, value in by_host.items()])
-    elif by_host:
-        console.table(tables.GPUS_HEAD, tables.gpu_rows(by_host))
+    values = ({"host": host, **tables.gpu_value(value)} for host, value in by_host.items())
+    console.table(tables.GPUS_HEAD, tables.gpu_rows(by_host), values)
     return FAILED if any(value.fault for value in by_host.values()) else DONE
 
 
@@ -65,11 +61,8 @@ def runs(cluster: Cluster, console: Console) -> int:
     """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
     answers = ask(cluster, observe.runs)
     rows = tables.run_rows(answers.values)
-    if console.as_json:
-        console.values(tables.run_values(answers.values))
-    elif rows:
-        console.table(tables.RUNS_HEAD, rows)
-    elif answers.values:
+    console.table(tables.RUNS_HEAD, rows, tables.run_values(answers.values))
+    if answers.values and not rows:
         console.note("no runs there yet")
     return _show_faults(answers, console)
 
@@ -114,10 +107,7 @@ def _runs(answers: Results[HostStatus]) -> list[str]:
 
 
 def _show_faults(answers: Results[T], console: Console) -> int:
-    if console.as_json:
-        console.values(tables.fault_values(answers.faults))
-    elif answers.faults:
-        console.table((), tables.fault_rows(answers.faults))
-        for hint in dict.fromkeys(fault.hint for fault in answers.faults.values() if fault.hint):
-            console.hint(hint)
+    console.table((), tables.fault_rows(answers.faults), tables.fault_values(answers.faults))
+    for hint in dict.fromkeys(fault.hint for fault in answers.faults.values() if fault.hint and not console.as_json):
+        console.hint(hint)
     return FAILED if answers.faults else DONE

@@ -41,7 +41,7 @@ from ...report.interrupts import Interrupts
 from ...report.script_lines import shown_ranks
 from ...run import environment, roles
 from ...run.files import folders, record, resumable
-from ...run.progress import WAIT_LOST_S
+from ...run.lost_host import WAIT_LOST_S
 from ...run.start import Start, asked_ends, start_run
 from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository

@@ -90,7 +90,7 @@ def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict
     """
     sessions, tag, data = shipment.sessions, shipment.tag, shipment.data
     folder_notes.tell_data(data, console)
-    with console.pushing([session.name for session in sessions]) as tell:
+    with console.transferring([session.name for session in sessions]) as tell:
         pushed = transfer.push(sessions, shipment.base, code, tag, tell, note=console.note, data=data).all()
     digest, has_data = sent_folders.digest_of(pushed), sent_folders.data_of(pushed)
     for host, what in pushed.items():

@@ -15,14 +15,15 @@ from .. import networks, prediction, probe_answers, targets
 from ..answers import Answers, Link
 from ..checks import bandwidth, link_quality
 from ..request import MUSTER, PreflightRequest
+from .probe import LIFE_S
 from .text import ProbeStream
 
 # The facts are the first answer: a slow engine needs 25 s to start the container.
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 # A preflight with all its measurements keeps its ports for some seconds.
 OTHERS_S = 30.0
-# So long a probe lives unasked, and so much longer for each host: in half of the rounds it only answers calls.
-LIFE_S, ROUND_S = 90.0, 2 * bandwidth.WAIT_S
+# So much longer a probe lives unasked for each host: in half of the rounds it only answers calls.
+ROUND_S = 2 * bandwidth.WAIT_S
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 

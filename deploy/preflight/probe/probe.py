@@ -18,7 +18,7 @@ import time
 from .facts import at_once, facts, resolve
 from .sockets import answers_as_probe, firewall, holder, neighbours, source_toward, way
 
-WAIT_S = 2.2
+WAIT_S = 2.2  # how long most calls wait
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
 # Of the probe's own threads: with an odd limit of the stack, none of the system's own size would start.

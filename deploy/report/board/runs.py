@@ -19,6 +19,7 @@ from ...core.names import RunId, run_ids
 from ...job.script import as_typed
 from ...run.files import code, ends, own_files, record
 from ..page.data import number
+from ..page.head import state_of
 from ..tables import ENDED
 
 # A run without an end whose files were written within this time goes on: its agents write every few seconds.
@@ -61,9 +62,7 @@ class Runs:
         names, until = self._names(), time.monotonic() + _MOST_S
         known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
         self._known, self.unread = known, len(names) - len(known)
-        return newest_first(
-            {**row, "live": not row["ended"] and abs(now - row["seen"]) < FRESH_S} for _, _, row in known.values()
-        )
+        return newest_first(_with_state(row, now) for _, _, row in known.values())
 
     def find(self, name: str) -> Path | None:
         """The folder of a run that lies here; None if there is none, or if it is a link."""
@@ -89,6 +88,11 @@ class Runs:
         return seen, now, row if row["ended"] else {**row, "seen": max(row["seen"], newest(whole_signature(run_dir)))}
 
 
+def _with_state(row: Row, now: float) -> Row:
+    live = not row["ended"] and abs(now - row["seen"]) < FRESH_S
+    return {**row, "live": live, **state_of(row["verdict"], live)}
+
+
 def newest_first(rows: Iterable[Row]) -> list[Row]:
     """The rows in the order of the list."""
     return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
@@ -96,13 +100,15 @@ def newest_first(rows: Iterable[Row]) -> list[Row]:
 
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
-    ended = value["state"] in ENDED - {"unfinished"}
+    ended, live = value["state"] in ENDED - {ends.UNFINISHED}, value["state"] not in ENDED
+    verdict = value["state"] if ended else ""
     row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(("message", "script", "who", "commit"), "")
     return row | {
         "id": value["run"],
-        "verdict": value["state"] if ended else "",
+        "verdict": verdict,
         "ended": ended,
-        "live": value["state"] not in ENDED,
+        "live": live,
+        **state_of(verdict, live),
         "step": value["checkpoint"],
         "losses": [],
         "hosts": words.listed(value["hosts"], MOST_HOSTS),

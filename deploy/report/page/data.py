@@ -27,10 +27,6 @@ from .lines import MISSING, LinesRead, Share, children, noting
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
-# Events that the timeline tells of in the words of the control side, which knows of all ranks.
-IN_ITS_WORDS = ("apart", "began", "conflicts", "continues", "members", "moves", "own_library", "shared", "stuck")
-# Only the timeline of a script shows these: a rank of the trainer tells itself of its start and its end.
-BY_AGENTS = ("began", "ended", "kept")
 STILL_READ = "its long files are still being read"
 _MOST_OBJECT = 8 << 20
 Fields = dict[str, Any]
@@ -38,7 +34,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened on a rank; `rank` None: reported by a node's agent or the control side. `t`: unix s."""
+    """Something that happened on a rank, or that a node's agent reports (`rank` None). `t`: unix s."""
 
     t: float
     kind: str
@@ -130,10 +126,6 @@ def load(
     metrics, evaluations = _metrics(_not_repeated(lines, events))
     notes += [note for note in unread if not (script and note.endswith(MISSING))]
     nodes = {event.rank: event.node for event in events if event.rank is not None and event.node}
-    in_its_words = IN_ITS_WORDS if script else (*IN_ITS_WORDS, *BY_AGENTS)
-    seen = {event.t for event in events if event.kind not in in_its_words}
-    story = [event for event in _control(folder, notes, share) if event.t not in seen]
-    events = sorted(_nodes_up(folder, notes) + story + events, key=lambda event: event.t)
     return RunData(
         folder,
         record=record,
@@ -142,7 +134,7 @@ def load(
         outcome=ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
-        events=events,
+        events=sorted(events, key=lambda event: event.t),
         times=times,
         nodes=nodes,
         notes=notes,
@@ -282,22 +274,3 @@ def _by_node(
         for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)
     return {node: sorted(rows, key=lambda row: float(row["t"])) for node, rows in by_node.items()}
-
-
-def _nodes_up(folder: Path, notes: list[str]) -> list[Event]:
-    events = []
-    for path in children(folder / "nodes"):
-        if path.suffix != ".json":
-            continue  # a node's own notes, such as the witness beside it
-        fields = _object(path, notes)
-        t = number(fields.get("t"))
-        if t is not None:
-            events.append(Event(t, "node", None, str(fields.get("node") or path.stem), fields))
-    return events
-
-
-def _control(folder: Path, notes: list[str], share: Share) -> list[Event]:
-    """The control side's story. It has the time of a rank's event if that event was its source."""
-    path = folder / "timeline.jsonl"
-    rows = share.objects(path, notes, dict) if path.exists() else []
-    return [Event(t, "story", None, "", row) for row in rows if (t := number(row.get("t"))) is not None]

@@ -17,12 +17,14 @@ from ...core import text as words
 from ...job.again import command_of
 from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
+from ...run.files import ends
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import CODES, choose_verdict
 from ...run.own_run import trouble_before
+from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
 
-SYMBOLS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕"}
+_MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", ends.RUNNING: "●"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,12 @@ class Summary:
     speed: float | None
     nodes: list[str]
     start: float | None
+
+
+def state_of(verdict: str, going_on: bool) -> dict[str, str]:
+    """The state of a run, for its page and the list of runs: the word, its mark, and a class of page.css."""
+    word = verdict or (ends.RUNNING if going_on else ends.UNFINISHED)
+    return {"state": word, "mark": _MARKS.get(word, "…"), "badge": word if word in _MARKS else "unknown"}
 
 
 def summary(run: RunData) -> Summary:
@@ -184,11 +192,14 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
     """Where the run was, and what it was: name and value, empty where it is not known."""
     plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
+    saved = next((event.fields for event in reversed(run.events) if event.kind == "checkpoint"), {})
+    step = number(saved.get("step"))
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
         ("Backend", why if backend in why else f"{backend}: {why}" if why else backend),
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
-        ("Nodes", ", ".join(end.nodes[:12]) + (f" and {len(end.nodes) - 12} more" if len(end.nodes) > 12 else "")),
+        ("Nodes", words.listed(end.nodes, 12)),
         ("Started", words.date(end.start) if end.start else None),
+        ("Checkpoint", None if step is None else checkpoint_words(step, number(saved.get("pause_ms")))),
     ]

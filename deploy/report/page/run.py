@@ -1,20 +1,24 @@
 """The report of a run: one HTML page that needs no network and no JavaScript.
 
-Flow: the run folder -> data.load -> head, charts, steps, timeline, tables -> templates/run.html -> report.html.
+Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templates/run.html -> report.html.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from ...core import text as words
+from ...core.budget import Budget
 from ...core.errors import DeployError
 from ...job.again import command_of
-from ...run.files import code, own_files, record
-from . import files, head, machines, render, scalars, steps, timeline
+from ...run.files import code, own_files, record, timeline
+from ...run.follow import Follower
+from ...run.progress import State
+from . import files, head, machines, render, scalars, steps
 from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, running_mean
 from .data import MOST_READ, Fields, RunData, column, load, number
 from .lines import LinesRead
@@ -23,6 +27,8 @@ SCRIPTS = ("page.js",)
 # Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
 LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
+# The story: from so many lines on some are folded, and so many are shown.
+FOLD_FROM, LINES = 30, 300
 LONGEST, DOCUMENT_LINES = 400, 500
 METRIC_CHARTS = 6
 MARKS = 50
@@ -71,7 +77,6 @@ def build(
     earlier = earlier or Earlier()
     run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
-    word = end.verdict or ("running" if going_on else "no outcome")
     listed = files.listed(run_dir)
     return render.page(
         "run.html",
@@ -81,9 +86,7 @@ def build(
         TO_THE_BOARD if live else "",
         live=live > 0,
         end=end,
-        word=word[:1].upper() + word[1:],
-        symbol=head.SYMBOLS.get(end.verdict, "●" if going_on else "…"),
-        state=end.verdict if end.verdict in head.SYMBOLS else "running" if going_on else "unknown",
+        **head.state_of(end.verdict, going_on),
         going_on=going_on,
         figures=head.figures(run, end),
         known=head.facts(run, end),
@@ -95,7 +98,7 @@ def build(
         steps=steps.section(run.times, run.nodes, run.script),
         machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
-        events=timeline.section(run.events, end.start, run.script),
+        story=_story(run, end.start, quick or (going_on and not end.verdict)),
         code=_code(code.read(run_dir)),
         sent=_sent(run),
         documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
@@ -176,6 +179,57 @@ def _smoothed(name: str, points: list[Point]) -> list[Series]:
     if len(points) < SMOOTH_FROM:
         return [Series(name, points)]
     return [Series(name, points, "faint"), Series("running mean", running_mean(points), "mean", derived=True)]
+
+
+@dataclass(frozen=True)
+class StoryLine:
+    """A line of the run's story: when it was, since the start and by the calendar; with the `lines` folded into it."""
+
+    clock: str
+    text: str
+    date: str = ""
+    grave: bool = False
+    lines: list[StoryLine] = field(default_factory=list)
+
+
+def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
+    """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
+
+    `as_told`: to make it of the run's events takes too long now.
+    """
+    story = timeline.read(run.folder, 0)
+    if not story and not as_told:
+        state, budget = State(run.record.get("nodes") or (), script=run.script), Budget()
+        for event in Follower(run.folder, from_start=True).read():
+            # A step is no line of it; what cannot be read is a note.
+            if event["kind"] not in ("step", "unread") and not budget.is_over:
+                state.apply(event)
+        story = state.story
+    begin = story[0].t if start is None and story else start or 0.0
+    lines = [
+        StoryLine(words.clock(line.t - begin, tenths=True), line.text, words.date(line.t), line.grave) for line in story
+    ]
+    return _shortened(_folded(lines) if len(lines) > FOLD_FROM else lines)
+
+
+def _folded(lines: list[StoryLine]) -> list[StoryLine]:
+    """The lines, with consecutive ones that are not grave below one that counts them."""
+    folded: list[StoryLine] = []
+    for grave, group in groupby(lines, lambda line: line.grave):
+        inside = list(group)
+        if not grave and len(inside) > 2:
+            title = f"{len(inside)} lines, from: {inside[0].text}"
+            inside = [replace(inside[0], text=title, lines=_shortened(inside))]
+        folded += inside
+    return folded
+
+
+def _shortened(lines: list[StoryLine]) -> list[StoryLine]:
+    """The first and the last of very many lines."""
+    if len(lines) <= LINES:
+        return lines
+    more = StoryLine("…", f"{len(lines) - LINES} more are in timeline.jsonl")
+    return [*lines[: LINES // 2], more, *lines[-LINES // 2 :]]
 
 
 def _document(fields: Fields) -> list[str]:

@@ -27,6 +27,10 @@ _OUTCOME = shaped(
 )
 
 
+# What lists and pages call a run without a verdict: its nodes still write, or nobody recorded its end.
+RUNNING, UNFINISHED = "running", "unfinished"
+
+
 def end_of(run_dir: Path) -> dict[str, Any]:
     """The readable fields of outcome.json, which ranks may have written; {} if there is none.
 
@@ -45,7 +49,7 @@ def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[Run
 
 def _listed(run_dir: Path, going_on: Collection[str]) -> RunFacts:
     outcome = end_of(run_dir)
-    verdict = "running" if run_dir.name in going_on else outcome.get("verdict") or "unfinished"
+    verdict = RUNNING if run_dir.name in going_on else outcome.get("verdict") or UNFINISHED
     if (record.facts(run_dir).get("format") or 0) > formats.RUN_FOLDER:
         verdict = "of a newer Muster"
     names = (path.name.removeprefix("step-") for path in run_dir.glob("checkpoints/step-*"))

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from ...causes.end_causes import Cause
 from ...core.text import in_seconds, ranks_in_words
+from ..lost_host import BLAME_S, NOTICED_S
 from ..state.evidence import Evidence
 from .causes import Finding
 
 # Others report the same link some seconds later, and SSH needs some to notice a lost host.
 _LINKS_SETTLE_S = 6.0
-# So late hosts/signs.py notices a host that does not answer, and a node that shows no life below a silent engine.
-_NOTICED_S = {"unseen": 4.0, "lifeless": 20.0}
-# So long a host must be silent before it is lost. Others may have started again a little before it fell silent.
-_LOST_S, _AGAIN_S = 11.0, 3.0
+# A moment before the node counts as lost, so that the story knows why. Others may have started again a little before
+# its host fell silent.
+_LOST_S, _AGAIN_S = BLAME_S - 1.0, 3.0
 # Hosts fall silent together, as far as anybody can tell.
 _TOGETHER_S = 2.0
 
@@ -76,7 +76,7 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
 
     A host whose engine alone is silent is none of them: its node may train, and has no trouble then.
     """
-    away = {n: t - _NOTICED_S[trouble] for n, (trouble, t) in evidence.nodes.troubles.items() if trouble in _NOTICED_S}
+    away = {n: t - NOTICED_S[trouble] for n, (trouble, t) in evidence.nodes.troubles.items() if trouble in NOTICED_S}
     lost = sorted((node for node, t in away.items() if now - t >= _LOST_S), key=lambda node: (away[node], node))
     # If no host answers, this machine is cut off; and what else is known of a node explains more.
     if not lost or set(evidence.ranks.began.values()) <= away.keys() or away.keys() < evidence.nodes.troubles.keys():

@@ -17,6 +17,7 @@ from ...core.errors import DeployError
 from ...core.fields import digits
 from ...core.printable import one_line
 from ...core.text import in_seconds, shortened
+from ...door import framing
 from ...door.session import Done
 from ..space import refuse_full
 from . import routes
@@ -27,7 +28,7 @@ from .routes import HERE, Stop
 
 # A host has so long to say what it has; from here something arrives all the time, as with a command's input
 # (door/framing.py); and then the command has its time.
-_READY_S, _STILL_S, _AFTER_S, _AFTER_BYTES_A_SECOND = 120.0, 300.0, 900.0, 2 << 20
+_READY_S = 120.0
 # So long nothing leaves here while a host has not said what lies there: it may be what the others lack.
 _ASKED_S = 1.5
 _MOST_WORDS, _MOST_LINES = 200, 100_000
@@ -127,9 +128,9 @@ class Guide:
             self._leave(delivery, "slow")
         self._let_go()
         for delivery in [*self._deliveries]:
-            wait_s = _STILL_S if delivery.is_ready else _READY_S
+            wait_s = framing.SLOWEST_OVER_S if delivery.is_ready else _READY_S
             if delivery.is_ready and not delivery.lacks():
-                wait_s = _AFTER_S + delivery.cargo.size / _AFTER_BYTES_A_SECOND
+                wait_s = framing.after_s(delivery.cargo.size)
             if now - delivery.since > wait_s and not delivery.ended.done() and not self._waits(delivery):
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
 

@@ -409,8 +409,9 @@ def records(text):
     run_dir = _fresh("r1")
     for name in ("record.json", "outcome.json"):
         (run_dir / name).write_text(text, errors="replace")
-    for row in ends.listing(_FOLDER, ()):
-        lines.run_cells(row)
+    runs = ends.listing(_FOLDER, ())
+    tables.folder_rows(runs)
+    for row in runs:
         _json(row.__dict__)
     resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.host.logs import is_of_dead_engine
 from deploy.hosts import backend
-from deploy.hosts.signs import LIVES_S, Misses, Signs, engine_words, is_lost
+from deploy.run.lost_host import LIVES_S, Misses, Signs, is_lost
 from deploy.run.progress import State
 
 WELL = Signs(0.3, 0.3, 2.0)
@@ -17,7 +17,7 @@ TRAINS_ON = Signs(0.3, 60.0, 2.0)
 STANDS = Signs(0.3, 60.0, 58.0)
 NO_POWER = Signs(15.0, 60.0, 16.0)
 ONLY_SSH_FAILS = Signs(30.0, 30.0, 30.0)
-ANOTHER_HAS_ENDED = Misses(stood_s=20.0, ended=True, awaited=False, patience_s=600.0)
+ANOTHER_HAS_ENDED = Misses(stood_s=20.0, ended=True, named=False, reports=True)
 
 
 @pytest.mark.parametrize(
@@ -36,31 +36,33 @@ def test_silence_counts_from_the_last_sign_of_the_node_and_not_from_its_engine(s
 
 
 def test_a_host_whose_engine_alone_is_silent_is_not_lost_whoever_has_ended() -> None:
-    assert not is_lost(TRAINS_ON, [WELL], ANOTHER_HAS_ENDED)
-    assert is_lost(STANDS, [WELL], ANOTHER_HAS_ENDED)
-    assert is_lost(NO_POWER, [WELL], ANOTHER_HAS_ENDED)
+    assert not is_lost(TRAINS_ON, [WELL], ANOTHER_HAS_ENDED, 600.0)
+    assert is_lost(STANDS, [WELL], ANOTHER_HAS_ENDED, 600.0)
+    assert is_lost(NO_POWER, [WELL], ANOTHER_HAS_ENDED, 600.0)
 
 
 def test_while_the_ranks_train_no_host_is_lost() -> None:
-    trains = Misses(stood_s=0.4, ended=True, awaited=False, patience_s=600.0)
-    assert not is_lost(ONLY_SSH_FAILS, [WELL], trains)
-    assert is_lost(ONLY_SSH_FAILS, [WELL], ANOTHER_HAS_ENDED)
+    trains = Misses(stood_s=0.4, ended=True, named=False, reports=True)
+    assert not is_lost(ONLY_SSH_FAILS, [WELL], trains, 600.0)
+    assert is_lost(ONLY_SSH_FAILS, [WELL], ANOTHER_HAS_ENDED, 600.0)
 
 
 def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_never_if_no_host_answers() -> None:
-    waits = Misses(stood_s=700.0, ended=False, awaited=True, patience_s=600.0)
-    assert not is_lost(ONLY_SSH_FAILS, [WELL], waits)
+    waits = Misses(stood_s=700.0, ended=False, named=True, reports=True)
+    assert not is_lost(ONLY_SSH_FAILS, [WELL], waits, 600.0)
     gone = Signs(601.0, 601.0, 601.0)
-    assert is_lost(gone, [WELL, gone], waits)
-    assert not is_lost(gone, [gone], waits)
-    assert not is_lost(Signs(0.3, 900.0, 2.0), [WELL], waits), "what they wait for is something else"
+    assert is_lost(gone, [WELL, gone], waits, 600.0)
+    assert not is_lost(gone, [gone], waits, 600.0)
+    assert not is_lost(Signs(0.3, 900.0, 2.0), [WELL], waits, 600.0), "what they wait for is something else"
 
 
 def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
-    assert engine_words(TRAINS_ON, 1).startswith("the Docker engine there does not answer; rank 1 keeps training")
-    assert "its node keeps running" in engine_words(TRAINS_ON, None)
-    assert engine_words(STANDS, 1) == "the Docker engine there does not answer; asking again"
-    assert engine_words(Signs(0.3, 5.0, LIVES_S + 1), 1) == engine_words(STANDS, 1)
+    assert backend.engine_words(TRAINS_ON, 1).startswith(
+        "the Docker engine there does not answer; rank 1 keeps training"
+    )
+    assert "its node keeps running" in backend.engine_words(TRAINS_ON, None)
+    assert backend.engine_words(STANDS, 1) == "the Docker engine there does not answer; asking again"
+    assert backend.engine_words(Signs(0.3, 5.0, LIVES_S + 1), 1) == backend.engine_words(STANDS, 1)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +85,7 @@ def test_of_a_rank_it_is_said_that_it_trains_on_only_once_it_has_stepped_without
     for kind, t in (("began", now - 60), ("step", now - 9)):
         state.apply({"kind": kind, "t": t, "rank": 1, "node": "b", "step": 7, "attempt": 0, "world": 2, "pid": 1})
     assert backend._trains_since(state, "b", signs) is None
-    assert "its node keeps running" in engine_words(signs, None)
+    assert "its node keeps running" in backend.engine_words(signs, None)
     state.apply({"kind": "step", "t": now - 1, "rank": 1, "node": "b", "step": 8})
     assert backend._trains_since(state, "b", signs) == 1
     state.apply({"kind": "verdict", "t": now, "verdict": "stopped", "node": "b", "rank": 1, "message": ""})

@@ -8,13 +8,13 @@ import pytest
 from deploy.local import backends
 
 
-@pytest.mark.parametrize(("patience_s", "waits_s"), [(30.0, 330.0), (0.0, 0.0)])
+@pytest.mark.parametrize(("at_once", "waits_s"), [(False, 310.0), (True, 0.0)])
 def test_containers_get_the_time_to_save_that_the_run_was_started_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience_s: float, waits_s: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, waits_s: float
 ) -> None:
     asked = list[float]()
     monkeypatch.setattr(backends.client, "stop", lambda run, seconds: asked.append(seconds))
     monkeypatch.setattr(backends.client, "down", lambda run: 0)
     (tmp_path / "record.json").write_text(json.dumps({"id": tmp_path.name, "again": "--grace 5m"}))
-    backends.ComposeBackend.end(tmp_path, print, patience_s)
+    backends.ComposeBackend.end(tmp_path, print, at_once)
     assert asked == [waits_s]

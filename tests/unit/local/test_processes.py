@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,7 +15,8 @@ import psutil
 import pytest
 
 from deploy.core.facts import NodeState
-from deploy.local import processes
+from deploy.local import backends, processes
+from deploy.run import follow
 from deploy.run.environment import NodeSpec
 from lab.waiting import until
 
@@ -125,18 +127,20 @@ def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
     assert processes.labelled(tmp_path / "run-1") == []
 
 
-@pytest.mark.parametrize(("patience_s", "wait_s"), [(0.0, 0.0), (0.5, 3.0)])
+@pytest.mark.parametrize(("at_once", "wait_s"), [(True, 0.0), (False, 3.0)])
 def test_ranks_get_the_time_to_save_that_was_asked_for_and_none_where_they_end_at_once(
-    patience_s: float, wait_s: float, monkeypatch: pytest.MonkeyPatch
+    at_once: bool, wait_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "_AFTER_GRACE_S", 0.0)
+    monkeypatch.setattr(follow, "_AFTER_STOP_S", 0.5)
+    monkeypatch.setattr(follow, "_AFTER_GRACE_S", 0.0)
+    (tmp_path / "record.json").write_text(json.dumps({"id": tmp_path.name, "again": "--grace 3s"}))
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
-    given = {**os.environ, "MUSTER_GRACE": "3"}
+    given = {**os.environ, "MUSTER_RUN_DIR": str(tmp_path)}
     with subprocess.Popen([sys.executable, "-c", deaf], env=given, stdout=subprocess.PIPE) as agent:
         assert agent.stdout
         agent.stdout.readline()
         began = time.monotonic()
-        assert processes.stop([psutil.Process(agent.pid)], patience_s) is False
+        backends.ProcessBackend.end(tmp_path, print, at_once)
         assert wait_s <= time.monotonic() - began < wait_s + 2
 
 

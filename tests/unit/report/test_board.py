@@ -38,6 +38,7 @@ def test_a_run_without_an_end_is_live_while_its_nodes_write(tmp_path, age, live)
     going_on(tmp_path / "a", age)
     row = rows(tmp_path)["a"]
     assert (row["live"], row["ended"], row["verdict"]) == (live, False, "")
+    assert (row["mark"], row["state"]) == (("●", "running") if live else ("…", "unfinished"))
     assert row["seen"] == pytest.approx(NOW - age)
 
 

@@ -14,6 +14,7 @@ from rich.console import Console as RichConsole
 from deploy.causes.end_causes import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
+from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.console import THEME, Console, view
 from deploy.run.inquest.causes import Finding
@@ -328,9 +329,11 @@ def test_an_error_is_two_lines_on_standard_error() -> None:
 
 def test_runs_are_listed_in_columns() -> None:
     report, out, _ = reporter()
-    report.runs(
-        [RunFacts("a-digits", "done", 0.989, 600, 21.4, 3_200_000), RunFacts("b", "unfinished", None, None, None, 12)]
-    )
+    runs = [
+        RunFacts("a-digits", "done", 0.989, 600, 21.4, 3_200_000),
+        RunFacts("b", "unfinished", None, None, None, 12),
+    ]
+    report.table(tables.FOLDERS_HEAD, tables.folder_rows(runs))
     first, second = text(out).splitlines()
     assert first.split() == ["a-digits", "done", "98.9", "%", "step", "600", "21.4", "s", "3.2", "MB"]
     assert second.split() == ["b", "unfinished", "12", "B"]

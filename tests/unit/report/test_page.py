@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from deploy.report.page import data as page_data
-from deploy.report.page import head, run, timeline
+from deploy.report.page import head, run
+from deploy.run.files import timeline
+from deploy.run.state import story as run_story
+from deploy.run.state.story import Happening
 from lab import waiting
 
 START = 1_780_000_000.0
@@ -192,6 +194,7 @@ def test_the_documents_are_shown_as_they_are(shown, line):
 
 def test_verdict_and_the_command_to_do_it_again(shown):
     assert "✓ Done" in shown.text
+    assert shown.having(class_="verdict done")
     assert "Run again muster up --args='--recipe digits --steps 600' --workers 2 --backend processes" in shown.text
 
 
@@ -231,8 +234,8 @@ def test_each_step_has_its_point_where_steps_count_tokens(tmp_path):
 
 def test_resume_is_marked_on_every_chart_over_the_run(shown):
     assert len([a for a in shown.having(class_="mark") if a["style"].startswith("left:")]) == 4
-    assert "Resumed at step 300" in shown.text
-    assert "Started again" in shown.text
+    assert "resumes from step 300" in shown.text
+    assert "all ranks restart (restart 1)" in shown.text
 
 
 def test_straggler_is_named_with_its_reason(shown):
@@ -240,20 +243,22 @@ def test_straggler_is_named_with_its_reason(shown):
     assert "Its compute takes 24." in shown.text
 
 
-def test_timeline_merges_ranks_and_tells_in_order(shown):
+def test_a_run_that_nobody_followed_has_the_story_that_a_follower_would_have_seen(shown):
     times = [
         shown.text.index(words)
         for words in (
-            "Nodes up master on gpu-a, worker-1 on gpu-a, worker-2 on gpu-a",
-            "Started ranks 0-2",
-            "Checkpoint at step 200",
-            "Resumed at step 300",
-            "Checkpoint at step 600",
-            "Done ranks 0-2",
+            "0:01.2 training digits: 1,437 samples",
+            "step 200: held-out accuracy",
+            "all ranks restart (restart 1)",
+            "resumes from step 300",
+            "step 600: held-out accuracy 98.9 %",
         )
     ]
     assert times == sorted(times)
-    assert "pause 3.1 ms · written in 41.0 ms · 612 kB" in shown.text
+
+
+def test_the_head_names_the_last_checkpoint_as_the_view_does(shown):
+    assert shown.pairs["Checkpoint"] == "at step 600 (3.1 ms pause)"
 
 
 def test_nothing_comes_from_outside(shown, run_dir):
@@ -294,6 +299,8 @@ def test_text_from_a_node_stays_text(tmp_path):
     timed = {**event, "kind": "step", "data_ms": 1, "compute_ms": 1, "wait_ms": 1, "step_ms": 3}
     write_lines(tmp_path / "ranks" / "rank-1.jsonl", [{**event, "kind": kind} for kind in kinds] + [evaluated, timed])
     (tmp_path / "logs" / "<script>.log").write_text("")
+    lines = [{"t": START + n, "text": f"{HOSTILE}\n{n}", "grave": n > 2} for n in range(5)]
+    write_lines(tmp_path / "timeline.jsonl", lines)
     source = run.build(tmp_path)
     shown = Page(source)
     assert shown.text.count("alert('x')") > 12
@@ -392,14 +399,23 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     assert "hint lower --lr" in shown.text
 
 
-def test_control_side_adds_what_no_rank_could_tell(tmp_path):
+def story_of(*lines):
+    story = run_story.Story()
+    story.extend(lines)
+    return story
+
+
+def test_the_page_tells_the_lines_of_the_story_of_all_starts_as_they_were_told(tmp_path):
     sample(tmp_path)
-    first = json.loads((tmp_path / "ranks" / "rank-0.jsonl").read_text().split("\n")[0])
-    lost = {"t": START + 15, "text": "worker-1 (rank 1) was killed (SIGKILL) at step 340", "grave": True}
-    write_lines(tmp_path / "timeline.jsonl", [{"t": first["t"], "text": "said twice", "grave": False}, lost])
+    lost = "worker-1 (rank 1) was killed by SIGKILL at step 340"
+    timeline.keep(
+        tmp_path, story_of(Happening(START + 1, "training digits: 1,437 samples"), Happening(START + 15, lost, True))
+    )
+    timeline.keep(tmp_path, story_of(Happening(START + 75.5, "resumes from step 300")))
     shown = Page(run.build(tmp_path))
-    assert shown.text.index("Evaluated at step 300") < shown.text.index(lost["text"]) < shown.text.index("Resumed at")
-    assert "said twice" not in shown.text
+    assert f"0:01.0 training digits: 1,437 samples 0:15.0 {lost} 1:15.5 resumes from step 300" in shown.text
+    assert "held-out accuracy 0" not in shown.text.partition("What happened")[2], "nothing that was not told"
+    assert [item["class"] for item in shown.having(class_="warn")] == ["warn"], "what no reader must miss is marked"
 
 
 def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
@@ -442,10 +458,20 @@ def test_a_long_run_stays_small(tmp_path):
     assert "details" in {name for name, _ in shown.tags}
 
 
-def test_many_checkpoints_are_folded_and_the_rest_is_not():
-    events = [page_data.Event(START + i, "checkpoint", 0, "m", {"step": i, "pause_ms": 3 + i % 2}) for i in range(40)]
-    stop = page_data.Event(START + 50, "stopping", 0, "m", {"step": 40, "message": "SIGTERM"})
-    folded, after = timeline.section([*events, stop], START)
-    assert plain(folded.title) == "40 checkpoints"
-    assert plain(folded.lines[1].detail) == "pause 4.0 ms"
-    assert (len(folded.lines), after.title, after.lines) == (40, "Stopping at step 40", [])
+def test_of_a_long_story_the_grave_lines_stand_and_the_many_between_them_are_folded(tmp_path):
+    sample(tmp_path)
+    for loss in range(1, 81):
+        lines = (Happening(START + 100 * loss + n, f"step {n} of {loss}: held-out loss 0.1") for n in range(1, 4))
+        timeline.keep(tmp_path, story_of(Happening(START + 100 * loss, f"loss {loss}", grave=True), *lines))
+    shown = Page(run.build(tmp_path)).text
+    places = [shown.index(f"loss {loss} ") for loss in range(1, 81)]
+    assert places == sorted(places)
+    assert shown.count("3 lines, from: step 1 of ") == 80
+
+
+def test_of_a_very_long_story_the_page_has_the_beginning_and_the_end(tmp_path):
+    sample(tmp_path)
+    timeline.keep(tmp_path, story_of(*(Happening(START + n, f"line {n}.", grave=True) for n in range(5000))))
+    shown = Page(run.build(tmp_path)).text
+    assert [f" line {n}." in shown for n in (0, 149, 150, 4849, 4850, 4999)] == [True, True, False, False, True, True]
+    assert "4700 more are in timeline.jsonl" in shown

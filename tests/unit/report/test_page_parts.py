@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
 from deploy.core import text
-from deploy.report.page import charts, head, steps, timeline
+from deploy.report.page import charts, head, steps
 from deploy.report.page import data as page_data
 
 
@@ -96,49 +95,6 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
 )
 def test_words(shown, meant):
     assert shown.replace("\u00a0", " ") == meant
-
-
-def test_a_loss_that_only_the_control_side_has_words_for_is_in_the_timeline_of_the_trainers_run(tmp_path):
-    (tmp_path / "ranks").mkdir()
-    about = {"rank": 0, "node": "a"}
-    events = [
-        {"t": 0.5, "kind": "started", "attempt": 0, "world": 3, **about},
-        {"t": 1.0, "kind": "plan", "start_step": 0, **about},
-        {"t": 2.0, "kind": "ended", "code": -9, "how": "was killed by SIGKILL", **about},
-        {"t": 3.0, "kind": "members", "members": ["a", "b"], "before": ["a", "b", "c"], **about},
-        {"t": 4.0, "kind": "started", "attempt": 3, "world": 2, **about},
-        {"t": 5.0, "kind": "resumed", "step": 20, **about},
-        {"t": 5.0, "kind": "plan", "start_step": 20, **about},
-    ]
-    story = [{"t": 1.0, "text": "training"}, {"t": 2.0, "text": "a was killed"}, {"t": 3.0, "text": "c is lost"}]
-    (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (tmp_path / "timeline.jsonl").write_text("".join(json.dumps(line) + "\n" for line in story))
-    titles = [line.title for line in timeline.section(page_data.load(tmp_path).events, 0.0)]
-    assert titles == ["Started", "Plan", "a was killed", "c is lost", "Started again", "Resumed at step 20"]
-
-
-def test_the_losses_of_a_long_run_are_not_lost_between_its_starts_and_checkpoints():
-    def event(t, kind, **fields):
-        return page_data.Event(t, kind, None if kind in ("story", "node") else 0, "a", fields)
-
-    events = [event(0.0, "plan", start_step=0), event(0.5, "members")]
-    for loss in range(1, 81):
-        events += [event(loss * 100.0, "story", text=f"loss {loss}", grave=True)]
-        events += [event(loss * 100.0 + 1, "started", attempt=loss), event(loss * 100.0 + 2, "resumed", step=loss)]
-        events += [event(loss * 100.0 + n, "checkpoint", step=loss + n) for n in (10, 20)]
-        events += [event(loss * 100.0 + 30, "node", node="b")]
-    titles = [line.title for line in timeline.section(events, 0.0)]
-    assert [title for title in titles if title.startswith("loss")] == [f"loss {loss}" for loss in range(1, 81)]
-    assert len(titles) <= 2 * 80 + 2
-
-
-def test_each_new_start_of_the_ranks_is_a_line_although_each_agent_begins_to_count_again():
-    def begin(t, ranks, attempt):
-        return [page_data.Event(t + rank, "began", rank, "a", {"attempt": attempt, "world": 3}) for rank in ranks]
-
-    starts = [begin(0, range(3), 0), begin(100, range(3), 1), begin(200, range(2), 0), begin(300, (2, 0, 1), 1)]
-    lines = timeline.section([event for start in starts for event in start], 0.0, script=True)
-    assert [line.title for line in lines] == ["Ranks began", *["Ranks began again"] * 3]
 
 
 def test_the_headline_names_host_and_rank_also_where_only_the_traceback_has_the_host():

@@ -1,16 +1,14 @@
 // The board: its rows come as JSON each second, and every word of a run is set as text.
 {
-  const MARKS = new Map([["done", "\u2713"], ["failed", "\u2715"], ["refused", "\u2715"], ["stopped", "\u25a0"]]), MOST = 8, LEAST = 2;
+  const MOST = 8, LEAST = 2;
   const find = (name) => document.querySelector(name), told = find(".told"), search = find(".search"), compare = find(".compare");
   const chosen = new Set(), lines = new Map();
   let rows = [], unread = 0, order = ["started", -1];
 
-  const state = (row) => row.live ? "running" : row.verdict || (row.seen ? "no end" : "empty");
   const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "");
   const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
   const verdict = (row) => {
-    const known = MARKS.has(row.verdict), mark = row.live ? "\u25cf" : MARKS.get(row.verdict) || "\u2026";
-    const cell = made("b", row.live ? "done" : known ? row.verdict : "unknown", `${mark} ${state(row)}`);
+    const cell = made("b", row.badge, `${row.mark} ${row.state}`);
     cell.title = row.message || (row.ended ? "" : `last sign ${moment(row.seen)}`);
     return cell;
   };
@@ -34,7 +32,7 @@
   };
   // By column: its head, the value by which it sorts, its class, and what a cell has, if not that value.
   const COLUMNS = [
-    ["State", state, "", verdict],
+    ["State", (row) => row.state, "", verdict],
     ["Run", (row) => row.id, "", link],
     ["Step", (row) => row.step, "number", (row) => whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : "")],
     ["Loss", (row) => row.loss, "number", (row) => (row.loss === null ? "" : figure(row.loss))],
@@ -86,7 +84,7 @@
   };
   const show = () => {
     const word = search.value.toLowerCase(), body = find(".runs tbody"), active = document.activeElement?.closest?.("tr");
-    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.who, row.commit, state(row)].join(" ").toLowerCase().includes(word)).map(lineOf);
+    const wanted = sorted().filter((row) => [row.id, row.script, row.hosts, row.who, row.commit, row.state].join(" ").toLowerCase().includes(word)).map(lineOf);
     if (wanted.length !== body.children.length || wanted.some((line, at) => line !== body.children[at])) body.replaceChildren(...wanted);
     if (active && body.contains(active) && document.activeElement === document.body) active.querySelector("input").focus();
     find(".empty").hidden = rows.length > 0;
@@ -112,7 +110,7 @@
     if (!answer.ok) { told.textContent = "One of these runs is gone."; return; }
     const compared = await answer.json(), home = find("#comparison");
     home.hidden = false;
-    find("#comparison .finding").textContent = compared.differences.length ? "" : "Nothing differs in command, code, packages and hosts, as far as they were recorded.";
+    find("#comparison .finding").textContent = compared.same;
     const curves = compared.curves.map(({ name, unit, axis, runs }) => chartOf(`${name} by ${axis === "step" ? "step" : "time"}`, unit, axis, runs.map((points, at) => ({ name: compared.names[at], points }))));
     find(".curves").replaceChildren(...curves);
     const differing = compared.differences.map(([title, all]) => {

@@ -1,7 +1,8 @@
-"""What shows that a host answers and its node lives, and when a run has lost a host. Pure; backend.py brings the times.
+"""When a host is silent, when a run has lost it, how long it waits for it, and whether that ends it. Pure.
 
-A container, and so the node, lives on when its host's Docker engine dies. So a silent engine is no silent host: SSH may
-still answer there, and the node's files may still grow.
+The backend of hosts brings signs of life, the inquest whom the ranks wait for. A container, and so the node, lives on
+when its host's Docker engine dies. So a silent engine is no silent host: SSH may still answer there, and the node's
+files may still grow.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+# So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
+WAIT_LOST_S = 600.0
 # A host reports twice a second; after this much silence it is out of sight.
 UNSEEN_S = 4.0
-# A node that lost its peer ends within moments. Its host must be silent for this long before we blame the peer.
+# A node that lost its peer ends within moments. The peer's host must be silent for so long before anybody blames it.
 BLAME_S = 12.0
 # A node writes what its machine does every 5 s, and less often where that takes long.
 LIVES_S = 20.0
 # So much later than the engine's last answer a file must have grown to show that the node lives without it.
 AFTER_S = 1.0
+# How long a host has been silent when a node's trouble says so (NodeState).
+NOTICED_S = {"unseen": UNSEEN_S, "lifeless": LIVES_S}
 
 
 @dataclass(frozen=True)
@@ -48,27 +53,28 @@ class Signs:
 @dataclass(frozen=True)
 class Misses:
     """How a run misses a host: for how long no rank has made a step, whether another node has `ended` that was to
-    train, whether the ranks wait for this host (`awaited`), and for how long they may.
+    train, whether the ranks' reports name it as what they wait for; `reports`: these ranks write such reports.
     """
 
     stood_s: float
     ended: bool
-    awaited: bool
-    patience_s: float
+    named: bool
+    reports: bool
 
 
-def is_lost(signs: Signs, others: Sequence[Signs], misses: Misses) -> bool:
+def is_lost(signs: Signs, others: Sequence[Signs], misses: Misses, patience_s: float) -> bool:
     """Whether the run has lost the host. While the ranks train, it has not, however silent the host is."""
     missed = misses.ended and min(signs.silent_s, misses.stood_s) > BLAME_S
-    overdue = misses.awaited and signs.silent_s > misses.patience_s
+    awaited = misses.named if misses.reports else misses.stood_s > patience_s
     # If no host answers, this machine is the one that is cut off.
-    return (missed or overdue) and any(other.ssh_s <= UNSEEN_S for other in others)
+    return (missed or (awaited and signs.silent_s > patience_s)) and any(other.ssh_s <= UNSEEN_S for other in others)
 
 
-def engine_words(signs: Signs, rank: int | None) -> str:
-    """What the story says of a host whose engine does not answer. `rank`: the one that trains there, if known."""
-    text = "the Docker engine there does not answer"
-    if not signs.lives_on:
-        return f"{text}; asking again"
-    who = "its node keeps running" if rank is None else f"rank {rank} keeps training"
-    return f"{text}; {who}, but if it ends, nothing starts it again until somebody starts the engine"
+def may_be_lost(signs: Signs) -> bool:
+    """Whether the host has just fallen silent: it is not known yet whether nodes that end now have lost it."""
+    return 1 < signs.silent_s <= BLAME_S
+
+
+def ends_run(nodes_left: int, least: int) -> bool:
+    """Whether a run is over that has so many nodes left: it needs `least` of them (--min-nodes), or all (0)."""
+    return not least or nodes_left < least
