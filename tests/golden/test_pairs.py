@@ -40,6 +40,8 @@ TYPED = {
         f"push {HOSTS} --image a:1 --dockerfile Dockerfile",
         f"deploy {HOSTS} --restarts 3 --args '--steps 1'",
         f"deploy {HOSTS} --style slurm --args '--steps 1'",
+        f"deploy {HOSTS} --restart-with=--resume --args '--steps 1'",
+        f"deploy {HOSTS} --requirements no --args '--steps 1'",
         # a lost host
         f"deploy {HOSTS} --spare d.invalid train.py",
         f"deploy {HOSTS} --arbiter d.invalid train.py",
@@ -64,10 +66,22 @@ TYPED = {
         "up --resume latest --run a train.py",
         "up --min-nodes 2 --workers 2 --restart-with=--resume train.py",
         "up --backend docker --gpus 2 train.py",
+        "up --backend processes --keep /a train.py",
+        "up --backend processes --secret-file A=x.env train.py",
+        "up --backend docker --min-nodes 2 --workers 2 train.py",
+        "up --backend docker --role a=1:train.py",
         *(
             f"up --args '--steps 1' {option}"
             for option in (
                 *("--restarts 3", "--restart-with=--resume", "--style slurm", "--separate", "--keep /a", "--nproc 2"),
+                *(
+                    "--include x.env",
+                    "--requirements no",
+                    "--folder-limit 1g",
+                    "--no-cache",
+                    "--no-observe",
+                    "--folder .",
+                ),
                 *("--gpus 2", "--secret A", "--env-file x.env", "--secret-file A=x.env", "--data d:/d", "-e A=1"),
             )
         ),
@@ -79,6 +93,7 @@ TYPED = {
         "export --container pyxis train.py",
         "export --image a:1 train.py",
         "export --container podman --image a:1 train.py",
+        "export --mount /a:/b train.py",
         "export --secret A=B train.py",
         "export --shared a train.py",
         "export --role a=1:train.py train.py",
@@ -88,6 +103,8 @@ TYPED = {
         "export --to jobset --image a:1 --container pyxis train.py",
         "export --to jobset --image a:1 --max-hours 2 train.py",
         "export --to jobset train.py",
+        "export --to jobset --image a:1 --role a=1:train.py --nodes 2",
+        "export --to nomad --image a:1 train.py",
         # preflight
         f"preflight {HOSTS} --python python3",
         f"preflight {HOSTS} --backend processes",
@@ -98,6 +115,8 @@ TYPED = {
         "preflight --backend processes --style torchrun",
         "preflight --backend processes --style torchrun --python python3",
         "preflight --backend processes --bandwidth",
+        "preflight --backend processes --size 1m",
+        f"preflight {HOSTS} --size 1m --quick",
         # what is removed
         "down --delete",
     ),
