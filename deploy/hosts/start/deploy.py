@@ -104,6 +104,8 @@ class _OnHosts(Start[NewRun]):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         refuse_pairs("deploy", options, cluster.job)
+        if cluster.job.grace:  # a stop knows it from the record, whoever said it
+            options = replace(options, grace=f"{cluster.job.grace:g}s")
         for variable, value in environment.asked_style(options.style).items():
             options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
