@@ -110,7 +110,7 @@ def _excluded(task: str) -> dict[str, list[str]]:
         for other in names.intersection(rule.when.split("|")):
             for own, left in ((name, other), (other, name)):
                 excluded.setdefault(f"{task},{flag_of(own)}", []).append(flag_of(left))
-    return {pair: sorted(flags) for pair, flags in excluded.items()}
+    return excluded
 
 
 def _function(name: str, body: str) -> str:

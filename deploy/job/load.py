@@ -73,7 +73,8 @@ def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: b
     given = dict.fromkeys(filed, "") | typed
     say = vars(FLAG) | {name: f"`{KEYS[name].name}` of cluster.toml" for name in filed}
     for name, rule in rules_of(task):
-        if name not in (typed if rule.needs else given) or not (whole or all(map(_is_typed_alone, rule.needs))):
+        may_come = not whole and any(ROWS[each].key or ROWS[each].again for each in rule.needs)
+        if may_come or name not in (typed if rule.needs else given):
             continue
         seen = [term for each in rule.terms for term in _seen(each, given)]
         if len(seen) == len(rule.terms):
@@ -246,6 +247,12 @@ def read_run(text: str) -> str:
     return asked_run(FLAG.run, text)
 
 
+def refuse_no_rank(text: str) -> None:
+    """Raise UsageError for a text of --rank that is not one rank's number; it may be empty."""
+    if not re.fullmatch(r"[0-9]{0,9}", text):
+        raise UsageError(f"{FLAG.rank} {text}: not a number", "ranks are numbered from 0")
+
+
 def environment_of(options: Options) -> dict[str, str]:
     """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
     environment = {}
@@ -339,7 +346,7 @@ def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
     for term in terms:
         names, texts = term.names[:1] if term.absent else term.names, " or ".join(term.texts)
         words = " or ".join(dict.fromkeys(f"{_IN_WORDS.get(each, say[each])} {texts}".rstrip() for each in names))
-        if term.names == (name,):
+        if term.names == [name]:
             own = words
         else:
             (lacking if term.absent else beside).append(words)
@@ -352,9 +359,4 @@ def _seen(term: Term, given: Mapping[str, str]) -> list[Term]:
     fits = [name for name in term.names if name in given and (not term.texts or given[name] in term.texts)]
     if term.absent:
         return [] if fits else [term]
-    return [Term((name,), (given[name],) * bool(term.texts), False) for name in fits[:1]]
-
-
-def _is_typed_alone(name: str) -> bool:
-    """Whether neither a file nor a record says it."""
-    return not (ROWS[name].key or ROWS[name].again)
+    return [Term([name], [given[name]] * bool(term.texts), False) for name in fits[:1]]

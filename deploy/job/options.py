@@ -31,7 +31,8 @@ _ROLES_ALONE = Rule(
 )
 _SLURMS_REQUEUE = Rule("slurm", "Slurm requeues a job that lost a node", on="deploy")
 _OF_SLURM = Rule("!slurm", "it is for a run on Slurm", "leave it out, or --slurm in place of --hosts", "deploy")
-_TO_PODS, _OF_REAL_HOSTS = "to=jobset|trainjob", "it is for real hosts, and the other for this machine"
+_TO_PODS, _TO_SBATCH = "to=jobset|trainjob", "!to=jobset|trainjob"
+_OF_REAL_HOSTS = "it is for real hosts, and the other for this machine"
 _OF_HOSTS = Rule("backend|workers", _OF_REAL_HOSTS, on="preflight")
 _NO_SCRIPT, _NONE_OF_IT = "!script|each|role", "Muster's own trainer has none of it"
 _OF_A_SCRIPT = Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "deploy up agent export")
@@ -87,7 +88,7 @@ class Options:
         python=None,
         rules=(
             _on_slurm("it lists hosts, and Slurm chooses its own"),
-            Rule("!to=jobset|trainjob", "it lists hosts, and Slurm chooses its own", "leave it out", "export"),
+            Rule(_TO_SBATCH, "it lists hosts, and Slurm chooses its own", "leave it out", "export"),
             _OF_HOSTS,
         ),
     )
@@ -186,7 +187,7 @@ class Options:
         rules=(
             _OF_SLURM,
             Rule("resume", "the run that goes on has its own folder there", "leave out --shared", "deploy"),
-            Rule(f"!{_TO_PODS}", "a job's files are in its folder", "leave it out", "export"),
+            Rule(_TO_SBATCH, "a job's files are in its folder", "leave it out", "export"),
         ),
     )
     container: str = option(
@@ -235,7 +236,7 @@ class Options:
                 "up",
             ),
             _on_slurm("a job's nodes all run one command", _ONE_COMMAND),
-            Rule(f"!{_TO_PODS}", "a job's nodes all run one command", _ONE_COMMAND, "export"),
+            Rule(_TO_SBATCH, "a job's nodes all run one command", _ONE_COMMAND, "export"),
         ),
     )
     args: str = option(
@@ -272,7 +273,7 @@ class Options:
         rules=(
             Rule("slurm !container", "it says how Slurm runs it", "--container pyxis, or apptainer", "deploy"),
             Rule(
-                f"!container !{_TO_PODS}",
+                f"!container {_TO_SBATCH}",
                 "it says how Slurm runs the image",
                 "--container pyxis, or apptainer",
                 "export",
@@ -496,7 +497,7 @@ class Options:
         python="secrets",
         rules=(
             _on_slurm("a job has no secrets from here", _SECRET_THERE),
-            Rule(f"!{_TO_PODS}", "a job has no secrets from here", _SECRET_THERE, "export"),
+            Rule(_TO_SBATCH, "a job has no secrets from here", _SECRET_THERE, "export"),
             _OF_A_SCRIPT_HERE,
         ),
     )
@@ -513,7 +514,7 @@ class Options:
         python="mounts",
         rules=(
             Rule("slurm !container", "a job sees the cluster's disks as they are", "leave it out", "deploy"),
-            Rule(f"!container !{_TO_PODS}", "a job sees the cluster's disks as they are", "leave it out", "export"),
+            Rule(f"!container {_TO_SBATCH}", "a job sees the cluster's disks as they are", "leave it out", "export"),
         ),
     )
     data: tuple[str, ...] = option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -40,8 +41,8 @@ class Key:
 class Term(NamedTuple):
     """One thing that has to be so: one of these options is given, with one of `texts` if there are any; or none is."""
 
-    names: tuple[str, ...]
-    texts: tuple[str, ...]
+    names: list[str]
+    texts: list[str]
     absent: bool
 
 
@@ -62,11 +63,8 @@ class Rule:
     @property
     def terms(self) -> list[Term]:
         """What has to be so."""
-        parts = [(word.lstrip("!").partition("="), word.startswith("!")) for word in self.when.split()]
-        return [
-            Term(tuple(names.split("|")), tuple(filter(None, texts.split("|"))), absent)
-            for (names, _, texts), absent in parts
-        ]
+        parts = re.findall(r"(!?)([\w|]+)=?([\w|]*)", self.when)
+        return [Term(names.split("|"), texts.split("|") if texts else [], bool(no)) for no, names, texts in parts]
 
     @property
     def needs(self) -> list[str]:
