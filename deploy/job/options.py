@@ -30,7 +30,7 @@ _ROLES_ALONE = Rule(
     "`separate = true` and `restart = 3` let each node of a role start again without the others",
 )
 _SLURMS_REQUEUE = Rule("slurm", "Slurm requeues a job that lost a node", on="deploy")
-_OF_SLURM = Rule("!slurm", "it is for a run on Slurm", "leave it out, or --slurm in place of --hosts", "deploy")
+_OF_SLURM = Rule("!slurm", "it is for a run there, in place of --hosts", "leave it out", "deploy")
 _TO_PODS, _TO_SBATCH = "to=jobset|trainjob", "!to=jobset|trainjob"
 _OF_REAL_HOSTS = "it is for real hosts, and the other for this machine"
 _OF_HOSTS = Rule("backend|workers", _OF_REAL_HOSTS, on="preflight")
