@@ -28,7 +28,7 @@ from .hosts.look.logs import Choice
 from .hosts.start import deploy, preflight
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
-from .job.load import environment_of
+from .job.load import environment_of, refuse_pairs
 from .job.options import FLAG, Options, options_of, row_of
 from .preflight.request import PreflightRequest
 from .report.console import Console
@@ -85,8 +85,7 @@ class Cluster:
         self._door = consent.Door(Console, allow_folder, "Cluster(..., allow_folder=True)")
         self._hosts = hosts if isinstance(hosts, str) else ",".join(hosts)
         self._file, self._slurm = str(file), slurm
-        if slurm and (self._hosts or self._file):
-            raise UsageError("slurm= and hosts: Slurm chooses the nodes", 'Cluster(slurm="me@login")')
+        refuse_pairs("deploy", Options(self._hosts, self._file, slurm=slurm), whole=False)
         asked = hosts_of_flag(slurm) if slurm else self._inventory().hosts
         self.hosts: tuple[str, ...] = tuple(host.name for host in asked)
 
@@ -143,7 +142,7 @@ class Cluster:
         # Imported here: nothing else of this API needs it.
         from .commands import slurm
 
-        events = self._recorded(lambda console: slurm.deploy(replace(options, slurm=self._slurm), console), show)
+        events = self._recorded(lambda console: slurm.deploy(options, console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
     def _inventory(self) -> cluster.Cluster:
@@ -167,13 +166,13 @@ class Cluster:
 
     def _deploy_options(self, given: Mapping[str, Any]) -> Options:
         """Options of `muster deploy` by their names in Python. Raises UsageError for one that there is not."""
-        known = {name: each for name, each in _IN_PYTHON.items() if self._slurm or not row_of(each).slurm_alone}
-        spelled = {each.name: each for each in known.values()} | known
+        spelled = {each.name: each for each in _IN_PYTHON.values()} | _IN_PYTHON
         if strange := sorted(given.keys() - spelled):
-            where = " on Slurm" if self._slurm else ""
-            raise UsageError(f"deploy() has no option {strange[0]}{where}", f"there are: {', '.join(sorted(known))}")
+            raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(_IN_PYTHON))}")
         read = {spelled[name].name: _as_option(spelled[name].default, value) for name, value in given.items()}
-        return replace(Options() if self._slurm else self._options(), **read)
+        options = replace(Options(slurm=self._slurm) if self._slurm else self._options(), **read)
+        refuse_pairs("deploy", options, whole=False)
+        return options
 
 
 def _signature() -> inspect.Signature:

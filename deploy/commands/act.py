@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE, UsageError
+from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
 from ..job.again import command_of
 from ..job.load import load_cluster, read_run
 from ..job.options import FLAG, Options
@@ -119,9 +119,6 @@ def down(options: Options, console: Console) -> int:
     from ..local import attach as local_attach
     from ..local import delete as local_delete
 
-    if options.delete and not options.run:
-        again = f"muster down ... {FLAG.run} ID {FLAG.delete}"
-        raise UsageError(f"{FLAG.delete}: no run is named; nothing was deleted", again)
     # Without --run it is about this machine, and what --delete removes must be named.
     is_here = not options.run or options.delete or recorded.here(options)
     asked = options if is_here else recorded.filled(options, console)

@@ -144,10 +144,17 @@ class Command(click.Command):
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
-        how = shlex.join(["muster", *typed[:1], table.flag_of("allow_folder"), *typed[1:]])
+        how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
         console = Command.asker(self, options.json)
         with consent.asking(consent.Door(lambda: self.asker(options.json), allow, how)):
-            return code_of(console, lambda: self.work(options, console, **given))
+            return code_of(console, lambda: self._do(options, console, given))
+
+    def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
+        from ..job.load import refuse_pairs  # no help waits for it
+
+        # One that runs a script has more of them in a file, or in a record; it knows all later.
+        refuse_pairs(self.name or "", options, whole=not self._runs_script)
+        return self.work(options, console, **given)
 
     def asker(self, as_json: bool) -> Console:
         """Where the door shows and asks."""

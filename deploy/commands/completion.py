@@ -15,7 +15,7 @@ import click
 
 from ..core.errors import DONE, UsageError
 from ..job.again import command_of
-from ..job.options import FLAG, Options
+from ..job.options import FLAG, Options, flag_of, options_of, rules_of
 from .command import Command, command
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def script(shell: str, tasks: Iterable[Command]) -> str:
             f"# Completion of {_COMMANDS} for {shell}: `{command_of('completion', shell=shell)}` wrote this.",
             _function("_muster_tasks", f"printf '%s\\n' {' '.join(sorted(options))}"),
             _cases("_muster_options", {task: sorted(names) for task, names in options.items()}),
+            _cases("_muster_excluded", {pair: names for task in options for pair, names in _excluded(task).items()}),
             _cases("_muster_values", {task: sorted(n for n in names if names[n]) for task, names in options.items()}),
             Path(__file__).with_name("scripts").joinpath("completion.sh").read_text(encoding="utf-8"),
             _SHELLS[shell].replace("COMMANDS", _COMMANDS),
@@ -100,6 +101,16 @@ def _options(task: Command) -> dict[str, bool]:
     """The options of a command, and whether each takes a value."""
     named = {each.opts[0]: not each.is_flag for each in task.params if isinstance(each, click.Option)}
     return {**named, "--help": False}
+
+
+def _excluded(task: str) -> dict[str, list[str]]:
+    """The options that one of a command excludes: `deploy,--slurm` has `--hosts`, `deploy,--hosts` has `--slurm`."""
+    names, excluded = {each.name for each in options_of(task)}, dict[str, list[str]]()
+    for name, rule in rules_of(task):
+        for other in names.intersection(rule.when.split("|")):
+            for own, left in ((name, other), (other, name)):
+                excluded.setdefault(f"{task},{flag_of(own)}", []).append(flag_of(left))
+    return excluded
 
 
 def _function(name: str, body: str) -> str:

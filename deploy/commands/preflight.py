@@ -15,7 +15,7 @@ from ..hosts.start import preflight as preflight_launch
 from ..hosts.start.preflight import PreflightOptions
 from ..job.cluster import find_cluster
 from ..job.load import value_of
-from ..job.options import FLAG, Options
+from ..job.options import FLAG, Options, flag_of
 from ..preflight import PreflightRequest
 from ..preflight.answers import Answers
 from ..preflight.probe.rehearsal import LONG
@@ -35,24 +35,19 @@ def preflight(options: Options, console: Console) -> int:
     files = {name: path for name, path in (("keep", "".join(options.keep)), ("html", options.html)) if path}
     here = bool(options.backend or options.workers)
     request = _request(options)
-    size = value_of(options, "size") or LONG
-    if options.python and request.style == MUSTER:
-        why = f"{FLAG.python} {options.python}: muster deploy starts the image's Python"
-        raise UsageError(why, " or ".join(f"{FLAG.style} {style}" for style in STYLES[1:]))
+    size, workers = value_of(options, "size") or LONG, value_of(options, "workers")
     for name, path in files.items():
-        _refuse_unwritable(getattr(FLAG, name), path)
+        _refuse_unwritable(flag_of(name), path)
     if options.backend in COLLECTIVES[1:]:  # torch's word for them
         words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
         raise UsageError(words, f"{FLAG.collectives} {options.backend}")
-    if here:
-        _refuse_for_hosts(options)
     cluster = None if here else find_cluster(options.hosts, options.cluster)
     with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
         if cluster is None:
             from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
 
             where = options.backend or "auto"
-            answers, verdict = preflight_here.preflight(options.workers, where, request, not options.quick, say)
+            answers, verdict = preflight_here.preflight(workers, where, request, not options.quick, say)
         else:
             asked = PreflightOptions(
                 request, not options.quick, options.bandwidth, size, options.python or "python3", say
@@ -84,22 +79,13 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
         console.text(line)
     for name, path in files.items():
         if name == "keep":
-            _write(getattr(FLAG, name), path, jsons.dumps(answers.json()))
+            _write(flag_of(name), path, jsons.dumps(answers.json()))
         else:
             from ..report.page import preflight as preflight_page  # 0.1 s, only where it is asked for
 
-            _write(getattr(FLAG, name), path, preflight_page.build(answers, verdict))
+            _write(flag_of(name), path, preflight_page.build(answers, verdict))
     for name, path in files.items():
         console.text(f"{name:<8}{path}")
-
-
-def _refuse_for_hosts(options: Options) -> None:
-    """Raise UsageError where an option for real hosts stands beside --backend."""
-    plain = replace(options, style="" if options.style == MUSTER else options.style)
-    for name in ("hosts", "cluster", "image", "endpoint", "style", "bandwidth"):
-        if getattr(plain, name):
-            words = f"{FLAG.backend} is for this machine, but {getattr(FLAG, name)} is for real hosts"
-            raise UsageError(words, "leave one of them out")
 
 
 def _request(options: Options) -> PreflightRequest:
@@ -107,7 +93,7 @@ def _request(options: Options) -> PreflightRequest:
     style, collectives = options.style or MUSTER, options.collectives or COLLECTIVES[0]
     for name, value, known in (("style", style, STYLES), ("collectives", collectives, COLLECTIVES)):
         if value not in known:
-            flag = getattr(FLAG, name)
+            flag = flag_of(name)
             words = f"{flag} {value}: not one of {', '.join(known)}"
             raise UsageError(words, f"{flag} {near(value, known) or known[0]}")
     port = value_of(options, "port") or PreflightRequest.port

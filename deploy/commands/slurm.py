@@ -6,7 +6,6 @@ import shlex
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import UsageError
 from ..hosts.start import push as deploy_push
 from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
@@ -16,9 +15,10 @@ from ..job.load import (
     gpus_of_each_node,
     read_command,
     read_text,
-    refuse_on_slurm,
     refuse_open_secrets,
+    refuse_pairs,
     script_words,
+    trainer_words,
     value_of,
     with_roles_of_file,
 )
@@ -38,8 +38,9 @@ from ..slurm.planned import COMMAND, agent_of, planned
 
 def deploy(options: Options, console: Console) -> int:
     """Submit a job for the options of `muster deploy`. Raises UsageError for those that a job does not have."""
-    refuse_on_slurm(with_roles_of_file(options))
     options, resumed = continued(options)
+    # The run that goes on is known: its id and its folder are of its record.
+    refuse_pairs("deploy", replace(with_roles_of_file(options), resume=""))
     if Path("cluster.toml").is_file():
         console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")
     folder = options.folder or ("." if options.script or options.each else "")
@@ -90,12 +91,8 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     """The options of the last start of the run that --resume names, under those that are given now; and that run."""
     if not options.resume:
         return options, None
-    for name in ("run", "shared"):
-        if getattr(options, name):
-            flag = getattr(FLAG, name)
-            raise UsageError(f"{FLAG.resume} and {flag}: the run has its own", f"leave out {flag}")
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
-    run = known.to_resume(options.resume, Asked(script.words, options.folder, tuple(shlex.split(options.args))))
+    run = known.to_resume(options.resume, Asked(script.words, options.folder, trainer_words(options)))
     typed = {name: value for name, value in vars(options).items() if value}
     # One that is given replaces all of the last start.
     if typed.keys() & {*COMMAND}:

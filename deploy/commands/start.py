@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
 from ..job.again import command_of, over
-from ..job.load import folder_to_send, load_cluster, refuse_open_secrets, refuse_without_slurm
+from ..job.load import folder_to_send, load_cluster, refuse_open_secrets, refuse_pairs
 from ..job.options import FLAG, Options, flag_of, options_of
 from .command import command
 
@@ -50,7 +50,6 @@ def deploy(options: Options, console: Console) -> int:
 
     if options.slurm:
         return on_slurm.deploy(options, console)
-    refuse_without_slurm(options)
     cluster = load_cluster(options)
     # Before a refusal repeats the command line.
     refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
@@ -190,6 +189,7 @@ def agent(options: Options, console: Console) -> int:
     from ..send.image import commands
     from ..slurm.planned import planned
 
+    refuse_pairs("agent", options)
     words, own = planned(options)
     if find_spec("torch") is None:
         raise UsageError(

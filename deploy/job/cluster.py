@@ -15,7 +15,7 @@ from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import consent, toml, values, wishes
 from .inventory import Host, hosts_of_flag, named_hosts
-from .options import FLAG, KEYS, Job
+from .options import FLAG, KEYS, Job, keys_of, rules_of
 from .roles import role
 from .rows import Key
 from .toml import Table
@@ -163,10 +163,10 @@ def _host(table: Table) -> Host:
 def _job(table: Table) -> Job:
     job = Job(**{key.name: _value(table, key, _USUAL) for key in KEYS.values()})
     table.done()
-    if job.script and job.args:
-        table.refuse("there is a script too", "args are options of Muster's own trainer", "args")
-    if job.image and job.dockerfile:
-        table.refuse("there is an image too", "keep either image or dockerfile", "dockerfile")
+    given = keys_of(job)
+    for name, rule in rules_of("deploy"):
+        if name in given and (others := given.intersection(rule.when.split("|"))):
+            table.refuse(f"not with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
     for key in KEYS.values():
         _refuse_missing(table, key, getattr(job, key.name))
     return job

@@ -21,14 +21,18 @@ from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
 from .inventory import Host, hosts_of_flag
-from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
+from .options import FLAG, KEYS, ROWS, Job, Options, flag_of, keys_of, rules_of
 from .roles import all_roles
+from .rows import Term
 from .script import ScriptCommand
 from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
+# What is typed in several ways, or stands in a table of a file.
+_IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script"}
+_SAYS_NOTHING = Job()
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -56,6 +60,27 @@ def load_cluster(options: Options) -> Cluster:
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
     return Cluster(hosts, job)
+
+
+def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
+    """Raise UsageError for an option of a command beside one that it excludes, or without one that it needs.
+
+    `job`: what cluster.toml says, with what is typed over it. That file is for many runs: what a key of it needs may be
+    missing. `whole`: no file and no record says more.
+    """
+    typed = {name: value if isinstance(value, str) else "" for name, value in vars(options).items() if value}
+    filed = {name for name in keys_of(job) - typed.keys() if not KEYS[name].typed}
+    given = dict.fromkeys(filed, "") | typed
+    say = vars(FLAG) | {name: f"`{KEYS[name].name}` of cluster.toml" for name in filed}
+    for name, rule in rules_of(task):
+        may_come = not whole and any(ROWS[each].key or ROWS[each].again for each in rule.needs)
+        if may_come or name not in (typed if rule.needs else given):
+            continue
+        seen = [term for each in rule.terms for term in _seen(each, given)]
+        if len(seen) == len(rule.terms):
+            names = dict.fromkeys([name, *(term.names[0] for term in seen if not term.absent)])
+            instead = rule.instead or ", or ".join(f"leave out {say[each]}" for each in names)
+            raise UsageError(f"{condition(name, seen, say)}: {rule.why}", instead)
 
 
 def fill_from_file(options: Options) -> Options:
@@ -99,24 +124,14 @@ def with_roles_of_file(options: Options) -> Options:
 
 
 def read_what_runs(options: Options, demo: bool = False) -> Options:
-    """The options with --each as a script. Raises UsageError where two things shall run, or nothing and no `demo`."""
+    """The options with --each as a script. Raises UsageError where nothing shall run, and no `demo`."""
     asked = script.once_a_node(options.each, options.script)
-    if asked and options.args:
-        raise UsageError(
-            f"{FLAG.args} are options of Muster's own trainer", f"put the script's options after it in {FLAG.script}"
-        )
     if options.role and not options.args:
         texts, asked = all_roles.with_script(options.role, asked)
         options = replace(options, role=texts)
     if not (asked or options.args or options.resume or demo):
         script_file.refuse_no_script(options.folder)
-    return replace(options, script=asked)
-
-
-def refuse_without_script(options: Options, names: Sequence[str]) -> None:
-    """Raise UsageError for an option of these that is given: what runs is Muster's own trainer, and it has none."""
-    if name := next((name for name in names if getattr(options, name)), ""):
-        raise UsageError(f"{flag_of(name)}: there is no script", "Muster's own trainer has none of it: leave it out")
+    return replace(options, script=asked, each="")
 
 
 def script_words(options: Options) -> tuple[str, ...]:
@@ -126,7 +141,7 @@ def script_words(options: Options) -> tuple[str, ...]:
 
 def trainer_words(options: Options) -> tuple[str, ...]:
     """The words of --args. Raises UsageError."""
-    return script.split_words(flag_of("args"), options.args)
+    return script.split_words(FLAG.args, options.args)
 
 
 def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
@@ -157,7 +172,7 @@ def _cluster_of(options: Options) -> Cluster:
         raise UsageError(f"{FLAG.arbiter} {options.arbiter}: one host is enough", f"{FLAG.arbiter} {asked[-1]}")
     cluster = find_cluster(",".join([*others, *asked]) if others else "", options.cluster)
     if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
-        option = flag_of("arbiter" if lacking[0] in arbiters else "spare")
+        option = FLAG.arbiter if lacking[0] in arbiters else FLAG.spare
         raise UsageError(
             f"{option} {lacking[0]}: the file has no such host", f"name it there, or give {FLAG.hosts} too"
         )
@@ -168,8 +183,10 @@ def _cluster_of(options: Options) -> Cluster:
 def job_of(options: Options, job: Job) -> Job:
     """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
-        _refuse_dockerfile(options.dockerfile, options.image)
+        _refuse_no_dockerfile(options.dockerfile)
         job = replace(job, image=None)
+    if options.image:
+        job = replace(job, dockerfile=None)
     flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
     open_names = job.environment.keys() | environment_of(options).keys()
     hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
@@ -184,13 +201,8 @@ def job_of(options: Options, job: Job) -> Job:
     return replace(job, **typed, secrets=hidden)
 
 
-def _refuse_dockerfile(text: str, image: str) -> None:
-    """Raise UsageError for a --dockerfile that is no file, or stands beside --image."""
-    if image:
-        raise UsageError(
-            f"{FLAG.dockerfile} {text}: {FLAG.image} is given too",
-            f"leave out {FLAG.image}, or leave out {FLAG.dockerfile}",
-        )
+def _refuse_no_dockerfile(text: str) -> None:
+    """Raise UsageError for a --dockerfile that is no file."""
     if not os.path.isfile(text):
         meant = near_path(text, ("Dockerfile",))
         hint = (
@@ -225,14 +237,20 @@ def gpus_of_each_node(options: Options) -> int:
     if asked in (None, "auto"):
         return 0
     if not isinstance(asked, int) or asked < 1:
-        flag = flag_of("gpus")
+        flag = FLAG.gpus
         raise UsageError(f"{flag} {options.gpus}: Slurm takes how many GPUs each node has", f"{flag} 8")
     return asked
 
 
 def read_run(text: str) -> str:
     """The run's id that --run has, or nothing. Raises UsageError."""
-    return asked_run(flag_of("run"), text)
+    return asked_run(FLAG.run, text)
+
+
+def refuse_no_rank(text: str) -> None:
+    """Raise UsageError for a text of --rank that is not one rank's number; it may be empty."""
+    if not re.fullmatch(r"[0-9]{0,9}", text):
+        raise UsageError(f"{FLAG.rank} {text}: not a number", "ranks are numbered from 0; all: every rank")
 
 
 def environment_of(options: Options) -> dict[str, str]:
@@ -245,7 +263,7 @@ def environment_of(options: Options) -> dict[str, str]:
                 f"{FLAG.env} {name if equals else text}: not NAME=VALUE",
                 f"{FLAG.env} LOG_LEVEL=debug {FLAG.env} A=1,B=2",
             )
-        refuse_ours(name, flag_of("env"))
+        refuse_ours(name, FLAG.env)
         if values.scalar(value) is None:
             raise UsageError(f"{FLAG.env} {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
@@ -284,7 +302,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
     suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
     public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
-    refuse_named_like_secrets(environment_of(options), flag_of("env"))
+    refuse_named_like_secrets(environment_of(options), FLAG.env)
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
             # What was typed as words is quoted by now.
@@ -322,17 +340,23 @@ def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
     return tuple(mount for mount in mounts if mount.target not in targets)
 
 
-def refuse_on_slurm(options: Options) -> None:
-    """Raise UsageError for an option that a run on Slurm does not have, with what does the same there."""
-    for name, row in ROWS.items():
-        if getattr(options, name) and row.slurm:
-            raise UsageError(f"{flag_of(name)}: not with {FLAG.slurm}", row.slurm)
+def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
+    """When an option is refused, in words: `--mount: not with --slurm without --container`."""
+    own, beside, lacking = say[name], list[str](), list[str]()
+    for term in terms:
+        names, texts = term.names[:1] if term.absent else term.names, " or ".join(term.texts)
+        words = " or ".join(dict.fromkeys(f"{_IN_WORDS.get(each, say[each])} {texts}".rstrip() for each in names))
+        if term.names == [name]:
+            own = words
+        else:
+            (lacking if term.absent else beside).append(words)
+    parts = [f"with {' and '.join(beside)}"] * bool(beside) + [f"without {', or '.join(lacking)}"] * bool(lacking)
+    return f"{own}: not {' '.join(parts)}"
 
 
-def refuse_without_slurm(options: Options) -> None:
-    """Raise UsageError for an option that only a run on Slurm has."""
-    for name, row in ROWS.items():
-        if getattr(options, name) and row.slurm_alone:
-            raise UsageError(
-                f"{flag_of(name)}: it is for a run on Slurm, with {FLAG.slurm} in place of {FLAG.hosts}", "leave it out"
-            )
+def _seen(term: Term, given: Mapping[str, str]) -> list[Term]:
+    """The term with what is given of it; none where it is not so."""
+    fits = [name for name in term.names if name in given and (not term.texts or given[name] in term.texts)]
+    if term.absent:
+        return [] if fits else [term]
+    return [Term([name], [given[name]] * bool(term.texts), False) for name in fits[:1]]

@@ -1,20 +1,20 @@
 """The table of options: ONE row says all of an option, and whatever knows options reads it here.
 
 A field of `Options` holds what was typed, as text, several texts, or a switch; empty means not given. Its row says
-which commands take it and what it means there, its key in cluster.toml and whether a file may set it unasked, what does
-the same on Slurm, and whether a resume repeats it (rows.py). To add an option is to add a row, and to act on it.
+which commands take it and what it means there, its key in cluster.toml and whether a file may set it unasked, which
+others it excludes or needs, and whether a resume repeats it (rows.py). To add an option: add a row, and act on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
 from . import values
-from .rows import FREE, Key, OptionRow, option
+from .rows import FREE, Key, OptionRow, Rule, option
 from .values import Data, Gpus, Mount, Secret
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
@@ -24,8 +24,28 @@ _SECRET_FILE = (
 _WAITED = "how long to wait for a lost host or a broken link before the run ends: 90s, 10m, 1h "
 _RECORDED = "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"
 _BESIDE = "beside this rank"
-_ROLES_ALONE = "`separate = true` and `restart = 3` let each node of a role start again without the others"
-_SLURMS_REQUEUE = "Slurm requeues a job that lost a node: leave it out"
+_ROLES_ALONE = Rule(
+    "role",
+    "the nodes of a role are all needed",
+    "`separate = true` and `restart = 3` let each node of a role start again without the others",
+)
+_SLURMS_REQUEUE = Rule("slurm", "Slurm requeues a job that lost a node", on="deploy")
+_OF_SLURM = Rule("!slurm", "it is for a run there, in place of --hosts", "leave it out", "deploy")
+_TO_PODS, _TO_SBATCH = "to=jobset|trainjob", "!to=jobset|trainjob"
+_OF_REAL_HOSTS = "it is for real hosts, and the other for this machine"
+_OF_HOSTS = Rule("backend|workers", _OF_REAL_HOSTS, on="preflight")
+_NO_SCRIPT, _NONE_OF_IT = "!script|each|role", "Muster's own trainer has none of it"
+_OF_A_SCRIPT = Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "deploy up agent export")
+_OF_A_SCRIPT_HERE = Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "up")
+EACH_EXAMPLE = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
+_ONE_COMMAND = "let a script of yours choose each node's part: --each 'bash part.sh {node_rank} {nodes} {master}'"
+_SECRET_THERE = "put it into a file that you alone can read: --setup 'source ~/.secrets'"
+_NOT_YET = "Muster cannot do both yet"
+
+
+def _on_slurm(why: str, instead: str = "") -> Rule:
+    """A run on Slurm cannot have it."""
+    return Rule("slurm", why, instead, "deploy")
 
 
 @dataclass(frozen=True)
@@ -35,7 +55,6 @@ class Options:
     hosts: str = option(
         "where: user@a:port,b (default: the hosts of cluster.toml)",
         "deploy ray push bootstrap clean gpus login preflight trust unlock",
-        slurm="Slurm chooses the nodes: --sbatch=--nodelist=n1,n2 names them",
         again=False,
         of={
             "leave": "the hosts to take out: user@a:port,b (required)",
@@ -51,12 +70,12 @@ class Options:
         },
         python=None,
         letter="H",
+        rules=(_on_slurm("Slurm chooses the nodes", "--sbatch=--nodelist=n1,n2 names them"), _OF_HOSTS),
     )
     cluster: str = option(
         "a file like cluster.toml (default: cluster.toml in this folder, if there is one)",
         "deploy ray attach resume push bootstrap clean gpus login preflight trust unlock exec fetch logs port shell "
         "status stop join leave",
-        slurm="it lists hosts, and Slurm chooses its own: leave it out",
         again=False,
         of={
             "why": "where the run is: a file like cluster.toml (default: this machine)",
@@ -67,6 +86,11 @@ class Options:
             "export": "the file whose roles are meant (default: cluster.toml in this folder, if there is one)",
         },
         python=None,
+        rules=(
+            _on_slurm("it lists hosts, and Slurm chooses its own"),
+            Rule(_TO_SBATCH, "it lists hosts, and Slurm chooses its own", "leave it out", "export"),
+            _OF_HOSTS,
+        ),
     )
     run: str = option(
         "the run's id (default: date, time and the script's name)",
@@ -91,6 +115,7 @@ class Options:
             "agent": "the run folder's name in runs/ (default: slurm-JOB under Slurm)",
             "export": "the run's name (default: the script's, or muster-trainer)",
         },
+        rules=(Rule("resume", "the run that goes on has its own id", "leave out --run", "deploy up"),),
     )
     slurm: str = option(
         "a login node of Slurm, user@login:port: submit a job there instead of using hosts (default: none)",
@@ -98,6 +123,14 @@ class Options:
         again=False,
         of={"export": 'more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'},
         python=None,
+        rules=(
+            Rule(
+                _TO_PODS,
+                "these are options of sbatch",
+                "put what it says into the text, where your cluster wants it",
+                "export",
+            ),
+        ),
     )
     to: str = option(
         "what the file is for: sbatch, jobset or trainjob (default: sbatch)",
@@ -106,47 +139,71 @@ class Options:
         read=values.one_of("sbatch", "jobset", "trainjob"),
         refusal="neither sbatch, jobset nor trainjob",
         hint="--to sbatch",
+        rules=(
+            Rule(
+                f"!image {_TO_PODS}",
+                "the cluster has to be told which one",
+                "--image registry.example/team/train:1, which has Muster's own image below it, and the folder",
+                "export",
+            ),
+        ),
     )
     nodes: str = option(
         "with --slurm: how many nodes (default: 1)",
         "deploy",
-        slurm_alone=True,
         of={"export": "how many hosts (default: 1)"},
         read=values.digits(1, 99999),
         refusal="not a number from 1",
         hint="--nodes 2",
         letter="N",
+        rules=(
+            _OF_SLURM,
+            Rule("role !script|each", "each role says how many nodes it has", "--role NAME=N:COMMAND", "export"),
+        ),
     )
     sbatch: str = option(
         'with --slurm: more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
         "deploy",
-        slurm_alone=True,
+        rules=(_OF_SLURM,),
     )
     setup: tuple[str, ...] = option(
         'with --slurm: a shell command to run first: "source venv/bin/activate"; the job ends if it fails; '
         "repeatable (default: none)",
         "deploy",
         (),
-        slurm_alone=True,
         of={
             "export": 'a shell command to run first: "source venv/bin/activate"; the job ends if it fails; repeatable '
             "(default: none)"
         },
+        rules=(_OF_SLURM, Rule(_TO_PODS, "pods begin with the image alone", "build the image with it", "export")),
     )
     shared: str = option(
         "with --slurm: a folder that the login node and the nodes share, for the run's files (default: the home there)",
         "deploy",
-        slurm_alone=True,
         of={
             "export": "with --to jobset or trainjob: the PersistentVolumeClaim that keeps the run's files (default: "
             "none: they go with the pods)"
         },
+        rules=(
+            _OF_SLURM,
+            Rule("resume", "the run that goes on has its own folder there", "leave out --shared", "deploy"),
+            Rule(_TO_SBATCH, "a job's files are in its folder", "leave it out", "export"),
+        ),
     )
     container: str = option(
         "with --slurm: pyxis or apptainer, how Slurm runs --image (default: no container)",
         "deploy",
-        slurm_alone=True,
         of={"export": "pyxis or apptainer: how Slurm runs --image (default: no container)"},
+        read=values.one_of("pyxis", "apptainer"),
+        refusal="neither pyxis nor apptainer",
+        hint="--container pyxis --image registry#team/muster-trainer:gpu",
+        rules=(
+            _OF_SLURM,
+            Rule(_TO_PODS, "pods are containers", "leave it out", "export"),
+            Rule(
+                "!image", "it is how Slurm runs an image", "--image registry#team/muster-trainer:gpu", "deploy export"
+            ),
+        ),
     )
     script: str = option(
         _SCRIPT + "(default: none; --args asks for Muster's own trainer)",
@@ -164,22 +221,35 @@ class Options:
         "does; {node_rank}, {nodes}, {ranks}, {master} and {port} are filled in (default: none)",
         "deploy up agent export",
         again=False,
+        rules=(Rule("script", "both say what runs", f"give one: {EACH_EXAMPLE}"),),
     )
     role: tuple[str, ...] = option(
         "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings after "
         "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
         "deploy up export",
         (),
-        slurm="let a script of yours choose each node's part: --each 'bash part.sh {node_rank} {nodes} {master}'",
+        rules=(
+            Rule(
+                "backend=docker",
+                "the containers of this machine all run one command",
+                "as processes they have roles: --backend processes",
+                "up",
+            ),
+            _on_slurm("a job's nodes all run one command", _ONE_COMMAND),
+            Rule(_TO_SBATCH, "a job's nodes all run one command", _ONE_COMMAND, "export"),
+        ),
     )
     args: str = option(
         "options of Muster's own trainer, where there is no --script (default: none)",
         "deploy agent export",
-        roles="a role needs a script: Muster's own trainer runs alone",
         again=False,
         of={"up": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
         key=Key("args", values.line, "options of Muster's own trainer, in one string", FREE, typed=True),
         python="arguments",
+        rules=(
+            Rule("script|each", "they are options of Muster's own trainer", "put the script's options after it"),
+            Rule("role", "Muster's own trainer runs alone", "give the role a script: --role NAME=N:COMMAND"),
+        ),
     )
     folder: str = option(
         "the folder to send (default: this folder if there is a script, else none)",
@@ -189,6 +259,7 @@ class Options:
             "push": "the folder to send (default: cluster.toml's, or none)",
         },
         key=Key("folder", values.path_from, "the path of a folder", FREE, relative=True, exists="folder", typed=True),
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     image: str = option(
         "the image to run in (default: muster-trainer where it was built, else PyTorch's own)",
@@ -199,11 +270,20 @@ class Options:
             "export": "the image, made from Muster's own (default: no container; pods need one)",
         },
         key=Key("image", values.word, "the name of an image"),
+        rules=(
+            Rule("slurm !container", "it says how Slurm runs it", "--container pyxis, or apptainer", "deploy"),
+            Rule(
+                f"!container {_TO_SBATCH}",
+                "it says how Slurm runs the image",
+                "--container pyxis, or apptainer",
+                "export",
+            ),
+            _OF_HOSTS,
+        ),
     )
     dockerfile: str = option(
         "build the image here first, from this file and the folder that it is in (default: none)",
         "deploy ray push",
-        slurm="build the image first: --container apptainer --image train.sif",
         key=Key(
             "dockerfile",
             values.path_from,
@@ -213,6 +293,12 @@ class Options:
             exists="file",
         ),
         read=Path,
+        rules=(
+            _on_slurm(
+                "Slurm runs an image that is there", "build the image first: --container apptainer --image train.sif"
+            ),
+            Rule("image", "both name the image"),
+        ),
     )
     nproc: str = option(
         "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)",
@@ -222,13 +308,17 @@ class Options:
         hint="--nproc auto",
         key=Key("processes", values.processes, '"auto" or a number from 1', FREE),
         letter="n",
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     requirements: str = option(
         "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: "
         "install none (default: the one in the folder, if there is one)",
         "deploy ray up push",
-        slurm="install them once on the cluster: --setup 'source venv/bin/activate'",
         key=Key("requirements", values.requirements, 'a path in the folder, or "no"', FREE),
+        rules=(
+            _on_slurm("they are installed once, on the cluster", "--setup 'source venv/bin/activate'"),
+            Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "deploy up"),
+        ),
     )
     restarts: str = option(
         "how often a script that fails or is killed is started again, with the files that it wrote (default: 0, "
@@ -238,6 +328,7 @@ class Options:
         read=values.digits(0, 9999),
         refusal="not a number from 0 to 9999",
         hint="{command} ... --restarts 3",
+        rules=(_OF_A_SCRIPT,),
     )
     restart_with: str = option(
         'arguments to add when the script starts again, if it resumes only with them: "--resume", '
@@ -247,6 +338,14 @@ class Options:
         refusal="not words as a shell has them",
         hint="{command} ... --restart-with='--init_from=resume'",
         key=Key("restart_with", values.words_of_shell, "words as a shell has them, on one line", FREE),
+        rules=(
+            _OF_A_SCRIPT,
+            Rule(
+                "min_nodes",
+                "a node may begin for the first time where the others begin again",
+                "let the script find its checkpoint itself, without --restart-with",
+            ),
+        ),
     )
     gpus: str = option(
         "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
@@ -258,15 +357,23 @@ class Options:
         hint="--gpus 2 (any two), or --gpus 0,3 (these two)",
         key=Key("gpus", values.gpus, values.GPUS, FREE),
         letter="g",
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     wait: bool = option(
         "if the hosts, or enough of their GPUs, are not free, let the nodes wait there until they are; this machine "
         "may sleep (without it, the deploy is refused)",
         "deploy",
         False,
-        slurm="a job waits in Slurm's queue anyway: leave it out",
-        roles="`muster gpus` shows who has the hosts: start it once they are free",
         again=False,
+        rules=(
+            _on_slurm("a job waits in Slurm's queue anyway"),
+            Rule(
+                "role",
+                "all its hosts have to be free",
+                "start it once they are: `muster gpus` shows who has them",
+            ),
+            Rule("min_nodes|overlay", _NOT_YET),
+        ),
     )
     max_hours: str = option(
         "stop the run gracefully, with time to save, after so many hours (2.5); it ends as stopped (default: none)",
@@ -275,6 +382,14 @@ class Options:
         refusal="not a number of hours above 0",
         hint="{command} ... --max-hours 2.5",
         key=Key("max_hours", values.hours, "a number of hours, above 0", FREE),
+        rules=(
+            Rule(
+                _TO_PODS,
+                "stopped with code 75, another pod would continue",
+                "set activeDeadlineSeconds in the text",
+                "export",
+            ),
+        ),
     )
     grace: str = option(
         "how long the ranks may take to save when the run is asked to stop, before they are killed: 90s, 5m "
@@ -288,41 +403,62 @@ class Options:
     wait_lost: str = option(
         _WAITED + "(default: 10m)",
         "deploy ray",
-        slurm="Slurm itself ends and requeues a job that lost a node: leave it out",
         of={"attach": _WAITED + "(default: as the run was started)"},
         read=values.wait,
         refusal="not a time with its unit",
         hint="--wait-lost 90s (or 10m, 1h)",
         key=Key("wait_lost", values.wait, 'a time with its unit: "90s", "10m" or "1h"', FREE),
+        rules=(_on_slurm("Slurm itself ends and requeues a job that lost a node"),),
     )
     min_nodes: str = option(
         "continue while this many nodes are left, whichever are lost; it must be more than half of them (default: all "
         "are needed)",
         "deploy up",
-        slurm=_SLURMS_REQUEUE,
-        roles=_ROLES_ALONE,
         key=Key("min_nodes", values.whole_text(1, 9999), "a number of nodes, from 1", FREE),
+        rules=(
+            Rule(
+                "backend=docker",
+                "containers of this machine do not continue without each other",
+                "as processes they do: --backend processes",
+                "up",
+            ),
+            _SLURMS_REQUEUE,
+            _ROLES_ALONE,
+        ),
     )
     spare: str = option(
         "standby hosts: with --min-nodes, one of them takes the place of a lost host (default: none)",
         "deploy",
-        slurm=_SLURMS_REQUEUE,
-        roles=_ROLES_ALONE,
+        rules=(
+            _SLURMS_REQUEUE,
+            _ROLES_ALONE,
+            Rule("!min_nodes", "it says how many hosts must be left, more than half", "--min-nodes 2; or leave it out"),
+        ),
     )
     arbiter: str = option(
         "a host that votes on who trains, but does not train: with --min-nodes, one of two hosts, or two of four, can "
         "then continue alone (default: none)",
         "deploy",
-        slurm=_SLURMS_REQUEUE,
-        roles=_ROLES_ALONE,
+        rules=(
+            _SLURMS_REQUEUE,
+            _ROLES_ALONE,
+            Rule(
+                "!min_nodes",
+                "it says how many hosts must be left, with an arbiter half of them",
+                "--min-nodes 1; or leave it out",
+            ),
+        ),
     )
     on_end: str = option(
         "a command to run once in the run's image when the run has ended, however it ended; it gets MUSTER_END and "
         "more; or a URL that gets a JSON POST (default: none)",
         "deploy up",
-        slurm="Slurm sends mail: --sbatch='--mail-type=END,FAIL'",
-        roles="let the command of the role that ends the run do it: bash run.sh",
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
+        rules=(
+            _on_slurm("Slurm itself sends mail", "--sbatch='--mail-type=END,FAIL'"),
+            Rule("role", "one of the roles ends the run", "let the command of that role do it: bash run.sh"),
+            Rule("min_nodes|overlay", _NOT_YET),
+        ),
     )
     folder_limit: str = option(
         "the largest folder to send, such as 4g (default: 256m, because more is usually data, for --data)",
@@ -331,6 +467,7 @@ class Options:
         refusal="not a size",
         hint="--folder-limit 4g",
         key=Key("folder_limit", values.size, 'a size such as "4g"', FREE),
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     env: tuple[str, ...] = option(
         "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
@@ -338,13 +475,13 @@ class Options:
         (),
         key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
         letter="e",
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     secret: tuple[str, ...] = option(
         "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: "
         "none)",
         "deploy ray up attach resume",
         (),
-        slurm="put it into a file on the cluster that you alone can read: --setup 'source ~/.secrets'",
         of={
             "push": "what must never be sent: as for deploy; repeatable (default: none)",
             "export": "with --to jobset or trainjob: a variable from the cluster's Secret, NAME=SECRET, which has the "
@@ -358,6 +495,11 @@ class Options:
             secret=True,
         ),
         python="secrets",
+        rules=(
+            _on_slurm("a job has no secrets from here", _SECRET_THERE),
+            Rule(_TO_SBATCH, "a job has no secrets from here", _SECRET_THERE, "export"),
+            _OF_A_SCRIPT_HERE,
+        ),
     )
     mount: tuple[str, ...] = option(
         "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it is "
@@ -370,13 +512,16 @@ class Options:
         hint="--mount /data:/data:ro, and --mount again for another",
         key=Key("mounts", values.mount, values.MOUNT),
         python="mounts",
+        rules=(
+            Rule("slurm !container", "a job sees the cluster's disks as they are", "leave it out", "deploy"),
+            Rule(f"!container {_TO_SBATCH}", "a job sees the cluster's disks as they are", "leave it out", "export"),
+        ),
     )
     data: tuple[str, ...] = option(
         "a folder of this machine for the ranks, read-only: FOLDER:/target; hosts get it once, and keep it for the "
         "next runs; repeatable (default: none)",
         "deploy ray push",
         (),
-        slurm="put it on a disk that the nodes share: leave it out",
         of={
             "up": "a folder of this machine for the ranks, read-only: FOLDER:/target; repeatable (default: none)",
             "clean": "remove this data, by its digest, or all; repeatable (default: none)",
@@ -384,19 +529,29 @@ class Options:
         read=values.data,
         refusal=f"not FOLDER:/target, the target {values.DATA}",
         hint="--data ~/corpus:/data, and --data again for another",
+        rules=(_on_slurm("the nodes of a job share a disk", "put it there: leave it out"), _OF_A_SCRIPT_HERE),
     )
     keep: tuple[str, ...] = option(
         "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
         "none)",
         "deploy ray up",
         (),
-        slurm="a job writes to the cluster's disks, which stay: leave it out",
         key=Key("keep", values.keep, values.KEEP, FREE),
         read=values.keep,
         refusal=f"not {values.KEEP}",
         hint="--keep /data/out, and --keep again for another",
         of={"preflight": "also write all answers to this file (default: none)"},
         single="preflight",
+        rules=(
+            Rule(
+                "backend=processes",
+                "without a container, that is a path of this machine, where it stays anyway",
+                "leave out --keep, or run in containers: --backend docker",
+                "up",
+            ),
+            _on_slurm("a job writes to the cluster's disks, which stay"),
+            _OF_A_SCRIPT_HERE,
+        ),
     )
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
@@ -408,12 +563,12 @@ class Options:
         refusal="not a path in the folder",
         hint="leave it out, or copy it into the folder",
         key=Key("include", values.inside, 'a path in the folder: "data/val.bin"'),
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     env_file: tuple[str, ...] = option(
         "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)",
         "deploy ray up attach resume",
         (),
-        slurm="put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
         of={"push": "a file such as .env, whose values must never be sent; repeatable (default: none)"},
         key=Key(
             "env_file",
@@ -424,41 +579,59 @@ class Options:
             alone=True,
         ),
         python="env_files",
+        rules=(
+            _on_slurm(
+                "a job has no secrets from here",
+                "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
+            ),
+            _OF_A_SCRIPT_HERE,
+        ),
     )
     secret_file: tuple[str, ...] = option(
         _SECRET_FILE,
         "deploy ray attach resume",
         (),
-        slurm="put it on the cluster, for you alone to read; a job reads your home",
         of={"up": _SECRET_FILE + "; only in containers"},
         python="secret_files",
+        rules=(
+            Rule(
+                "backend=processes",
+                "without a container, there is no /run/secrets",
+                "the script can read the file where it is; or --secret NAME=FILE, a variable; or --backend docker",
+                "up",
+            ),
+            _on_slurm("a job reads your home", "put it on the cluster, for you alone to read"),
+            _OF_A_SCRIPT_HERE,
+        ),
     )
     overlay: bool = option(
         "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
         "host where two do not reach each other",
         "deploy ray",
         False,
-        slurm="Slurm's nodes share a network: leave it out",
         key=Key("overlay", values.yes_or_no, "true or false", "a network of the run's own, over a port of the hosts"),
+        rules=(_on_slurm("Slurm's nodes share a network"), Rule("min_nodes", _NOT_YET)),
     )
     no_cache: bool = option(
         "keep no downloads and compiled kernels for the next run",
         "deploy ray up",
         False,
-        slurm="Muster keeps no caches there: leave it out",
         key=Key("cache", values.yes_or_no, "true or false", FREE, negates=True),
+        rules=(_on_slurm("Muster keeps no caches there"), _OF_A_SCRIPT_HERE),
     )
     separate: bool = option(
         "let the ranks train alone, without a process group; without this option, such a run fails",
         "deploy up",
         False,
         key=Key("separate", values.yes_or_no, "true or false", FREE),
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     no_observe: bool = option(
         "do not watch the script from inside its ranks: no steps, no loss, no stacks",
         "deploy up",
         False,
         key=Key("observe", values.yes_or_no, "true or false", FREE, negates=True, typed=True),
+        rules=(_OF_A_SCRIPT_HERE,),
     )
     style: str = option(
         "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that "
@@ -468,6 +641,7 @@ class Options:
             "preflight": "what starts the run: muster (muster deploy), torchrun (typed by you), slurm or mpi "
             "(default: muster)"
         },
+        rules=(_OF_A_SCRIPT, Rule("backend|workers style=torchrun|slurm|mpi", _OF_REAL_HOSTS, on="preflight")),
     )
     rank: str = option(
         "whose output to show: a rank's number, several with commas, or all (default: 0)",
@@ -506,18 +680,21 @@ class Options:
         "start although preflight refuses; the run's record says what was ignored",
         "deploy ray resume",
         False,
-        slurm="no preflight runs before a job: leave it out",
         again=False,
+        rules=(_on_slurm("no preflight runs before a job"),),
     )
     workers: str = option(
         "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
         "up",
-        roles="each role says how many nodes it has: NAME=N:COMMAND",
         again=False,
         of={
             "preflight": "with --backend: nodes beside the master (default: 2)",
             "demo": "nodes beside the master (default: 2)",
         },
+        read=values.digits(0, 255),
+        refusal="not a number from 0 to 255",
+        hint="--workers 2 is the default",
+        rules=(Rule("role", "each role says how many nodes it has", "--role NAME=N:COMMAND"),),
     )
     backend: str = option(
         "auto, docker or processes (default: auto: docker in Muster's checkout, if an engine answers and a script "
@@ -545,7 +722,16 @@ class Options:
         python=None,
     )
     python: str = option(
-        "with another --style: the Python on the hosts that has your torch (default: python3)", "preflight", again=False
+        "with another --style: the Python on the hosts that has your torch (default: python3)",
+        "preflight",
+        again=False,
+        rules=(
+            Rule(
+                "!style=torchrun|slurm|mpi",
+                "muster deploy starts the image's Python",
+                "--style torchrun or --style slurm or --style mpi",
+            ),
+        ),
     )
     size: str = option(
         "how many bytes the rehearsal's long all_reduce sums (default: 20m)",
@@ -554,9 +740,13 @@ class Options:
         read=values.size_within(4, 16 << 30),
         refusal="not a size up to 16g",
         hint="--size 200m",
+        rules=(Rule("backend|workers|quick", "it is of the rehearsal between real hosts"),),
     )
     endpoint: str = option(
-        "where the nodes meet: an address or a name (default: the one muster deploy chooses)", "preflight", again=False
+        "where the nodes meet: an address or a name (default: the one muster deploy chooses)",
+        "preflight",
+        again=False,
+        rules=(_OF_HOSTS,),
     )
     port: str = option(
         "the rendezvous port (default: 29500, or the next free one)",
@@ -573,7 +763,13 @@ class Options:
         again=False,
     )
     nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
-    bandwidth: bool = option("measure the bandwidth of every pair, and print it", "preflight", False, again=False)
+    bandwidth: bool = option(
+        "measure the bandwidth of every pair, and print it",
+        "preflight",
+        False,
+        again=False,
+        rules=(_OF_HOSTS,),
+    )
     quick: bool = option("leave out the rehearsal at the end", "preflight", False, again=False)
     strict: bool = option("end with code 1 if there are warnings", "preflight", False, again=False)
     html: str = option(
@@ -605,7 +801,11 @@ class Options:
         letter="y",
     )
     delete: bool = option(
-        "with --run: also remove all that this run wrote there; it must have ended", "down", False, again=False
+        "with --run: also remove all that this run wrote there; it must have ended",
+        "down",
+        False,
+        again=False,
+        rules=(Rule("!run", "nothing was deleted", "muster down ... --run ID --delete"),),
     )
     only: tuple[str, ...] = option(
         "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent files)",
@@ -724,6 +924,18 @@ def row_of(each: Field[Any]) -> OptionRow:
 def options_of(command: str) -> list[Field[Any]]:
     """The fields of the options that a command takes."""
     return [each for each in fields(Options) if command in row_of(each).helps]
+
+
+def keys_of(job: Job) -> set[str]:
+    """The options of which cluster.toml says something."""
+    return {name for name, key in KEYS.items() if getattr(job, key.name) != getattr(Job(), key.name)}
+
+
+def rules_of(task: str) -> Iterator[tuple[str, Rule]]:
+    """The rules of a command, each with the option at which it stands."""
+    for name, row in ROWS.items():
+        if task in row.helps:
+            yield from ((name, rule) for rule in row.rules if not rule.on or task in rule.on.split())
 
 
 def flag_of(name: str) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 # For `Key.asks`: a file may set it by itself, as it stays within the run's containers; it is asked for as it stands.
 FREE, AS_IT_STANDS = "", "{}"
@@ -37,6 +38,40 @@ class Key:
     typed: bool = False
 
 
+class Term(NamedTuple):
+    """One thing that has to be so: one of these options is given, with one of `texts` if there are any; or none is."""
+
+    names: list[str]
+    texts: list[str]
+    absent: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Beside which other options one is refused (load.py), and `why`.
+
+    `when`: what has to be so, all of it: `wait` or `backend|workers` (one is given), `!run` (it is not, and the option
+    needs it), `to=jobset|trainjob` (with such a text). `instead`: what to type; empty: to leave out one of them.
+    """
+
+    when: str
+    why: str
+    instead: str = ""
+    # The commands for which it holds, with blanks between; empty: for each that has the option.
+    on: str = ""
+
+    @property
+    def terms(self) -> list[Term]:
+        """What has to be so."""
+        parts = re.findall(r"(!?)([\w|]+)=?([\w|]*)", self.when)
+        return [Term(names.split("|"), texts.split("|") if texts else [], bool(no)) for no, names, texts in parts]
+
+    @property
+    def needs(self) -> list[str]:
+        """The other options of which it asks for one."""
+        return [name for term in self.terms if term.absent for name in term.names]
+
+
 @dataclass(frozen=True)
 class OptionRow:
     """What an option is, beside its name and what it holds when it is not given."""
@@ -48,12 +83,8 @@ class OptionRow:
     key: Key | None = None
     # Its name in Python, where that is another; None: Python says it in another way (api.py).
     python: str | None = ""
-    # What does the same on Slurm, where a run cannot have it; empty: it can.
-    slurm: str = ""
-    # What does the same in a run of several roles, where that cannot have it; empty: it can.
-    roles: str = ""
-    # Only a run on Slurm has it.
-    slurm_alone: bool = False
+    # Which others it excludes, or needs. A rule of two options stands at one of them.
+    rules: tuple[Rule, ...] = ()
     # A resume repeats it.
     again: bool = True
     # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in

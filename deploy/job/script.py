@@ -24,14 +24,13 @@ from ..core.near import near, near_program
 from ..core.program import COMMAND, SCRIPT
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
-from .options import FLAG, Options
+from .options import EACH_EXAMPLE, FLAG, Options
 from .secrets import is_likely
 
 # In front of a command that runs once a node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
 # What may stand in front of the name of what runs, as torchrun takes it.
 _KINDS = ("-m", "--no-python", PER_NODE)
-_EACH = f'{FLAG.each} "main.py --rank {{node_rank}} --world-size {{nodes}} --dist-url tcp://{{master}}:{{port}}"'
 # What each node puts into a command of --each (trainer/node/launch/launcher.py). A name in ${} is a shell's.
 _PLACES = ("node_rank", "nodes", "ranks", "master", "port")
 _IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
@@ -171,10 +170,8 @@ def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...
 def once_a_node(each: str, script: str) -> str:
     """The command of --each as one of --script; `script` where there is none.
 
-    Raises UsageError if both are given, and for a name in braces that is almost one of ours.
+    Raises UsageError for a name in braces that is almost one of ours.
     """
-    if each and script:
-        raise UsageError(f"{FLAG.each} and {FLAG.script} are given", f"give one: {_EACH}")
     # Other names may be the script's own.
     for name in _IN_BRACES.findall(each):
         if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
@@ -183,7 +180,7 @@ def once_a_node(each: str, script: str) -> str:
             )
             raise UsageError(f"{FLAG.each}: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
     if each and not each.strip():
-        raise UsageError(f"{FLAG.each}: no command is named", f"for example: {_EACH}")
+        raise UsageError(f"{FLAG.each}: no command is named", f"for example: {EACH_EXAMPLE}")
     return f"{PER_NODE} {each}" if each else script
 
 

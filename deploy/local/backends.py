@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..core.errors import DeployError, EngineLost, UsageError
+from ..core.errors import DeployError, EngineLost
 from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.text import in_seconds
@@ -83,18 +83,6 @@ class LocalBackend(Backend):
         return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes, own={**asked.own, **data})
 
     @classmethod
-    def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
-        """Raise UsageError for paths that go with a container and secrets in its memory, if this backend has none."""
-
-    @classmethod
-    def refuse_group(cls, least: int) -> None:
-        """Raise UsageError if `least` nodes shall train on without the others (not 0), and here they cannot."""
-
-    @classmethod
-    def refuse_roles(cls, given: Sequence[str]) -> None:
-        """Raise UsageError for roles, if here all nodes run one command."""
-
-    @classmethod
     def with_caches(cls, own: Script) -> Script:
         """Return the script with a folder for its downloads, which is kept across runs."""
         return own
@@ -137,22 +125,6 @@ class ProcessBackend(LocalBackend):
         self._nodes = processes.LocalNodes(
             spec.run_dir, command, folders.RUNS.parent, bool(spec.script), restarts, secrets
         )
-
-    @classmethod
-    def refuse_without_container(cls, paths: Sequence[str], secret_files: Sequence[str]) -> None:
-        """A process writes to the paths of this machine, where they stay, and its /run/secrets belongs to root."""
-        if paths:
-            raise UsageError(
-                f"--keep {paths[0]}: without a container, that is {paths[0]} of this machine, where it stays anyway",
-                f"leave out --keep, or run in containers: {FLAG.backend} docker",
-            )
-
-        if secret_files:
-            raise UsageError(
-                f"--secret-file {secret_files[0]}: without a container, there is no /run/secrets/{secret_files[0]}",
-                f"the script can read the file where it is; as a variable: --secret NAME=FILE; in containers: "
-                f"{FLAG.backend} docker",
-            )
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
@@ -238,24 +210,6 @@ class ComposeBackend(LocalBackend):
         sent = f"{RUNS_IN_CONTAINER}/{run_dir.name}/{script.sent(run_dir).relative_to(run_dir)}"
         data = {DATA: ":".join(asked.data)} if asked.data else {}
         return replace(asked, sent=sent, own={**asked.own, **data})
-
-    @classmethod
-    def refuse_roles(cls, given: Sequence[str]) -> None:
-        """All containers of this machine run one command."""
-        if given:
-            raise UsageError(
-                "roles: the containers of this machine all run one command",
-                f"as processes they have roles: {FLAG.backend} processes",
-            )
-
-    @classmethod
-    def refuse_group(cls, least: int) -> None:
-        """A container's address is not known before it runs."""
-        if least:
-            raise UsageError(
-                f"--min-nodes {least}: containers of this machine do not continue without each other",
-                f"as processes they do: {FLAG.backend} processes",
-            )
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:

@@ -10,7 +10,7 @@ from ..core.names import asked, run_id
 from ..core.text import amount, several
 from ..engine import client
 from ..job.again import command_of
-from ..job.options import FLAG, flag_of
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, locks, record
 from ..run.files.folders import display_path
@@ -24,7 +24,7 @@ def delete(name: str, console: Console) -> None:
     machine.
     Raises DeployError if the folder cannot be removed completely.
     """
-    run = asked(flag_of("run"), name, run_id)
+    run = asked(FLAG.run, name, run_id)
     run_dir = record.path_of(run)
     folders.ask_link(folders.RUNS)
     if run_dir.is_symlink() or not run_dir.is_dir():

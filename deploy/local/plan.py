@@ -14,7 +14,6 @@ from ..job.load import read_text
 from ..job.options import FLAG
 
 PORTS_TO_TRY = 100
-MOST_WORKERS = 255
 
 
 @dataclass(frozen=True)
@@ -49,22 +48,6 @@ def on_gpus(gpus: int, nodes: int) -> BackendChoice:
     """Processes that use this machine's GPUs: one rank a GPU, shared out among several nodes; with too few, none."""
     where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
     return BackendChoice("processes", f"local processes{where} {gpus} GPUs")
-
-
-def check_workers(given: str) -> int:
-    """WORKERS as a number: the nodes beside the master."""
-    if not given.isascii() or not given.isdigit() or int(given) > MOST_WORKERS:
-        raise UsageError(
-            f"{FLAG.workers} {given}: not a number from 0 to {MOST_WORKERS}",
-            f"{FLAG.workers} 2 is the default",
-        )
-    return int(given)
-
-
-def ranks_of(given: str) -> int | None:
-    """--nproc as a number; None where it is not given, or is auto. Raises UsageError for other text."""
-    count = read_text("nproc", given or "auto")
-    return None if count == "auto" else count
 
 
 def check_gpus(given: str, backend: str) -> values.Gpus:

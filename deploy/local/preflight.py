@@ -38,11 +38,11 @@ class Place:
 
 
 def preflight(
-    workers: str, backend: str, request: PreflightRequest, proof: bool, say: Callable[[str], None]
+    workers: int | None, backend: str, request: PreflightRequest, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
     """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
     say("looking at this machine")
-    names = spec.node_names(plan.check_workers(workers or str(up.DEFAULT_WORKERS)))
+    names = spec.node_names(up.DEFAULT_WORKERS if workers is None else workers)
     facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
     choice = plan.choose_backend(backend, facts, backends.BACKENDS)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:

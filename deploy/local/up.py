@@ -29,12 +29,14 @@ from ..job.load import (
     environment_of,
     folder_to_send,
     job_of,
+    read_command,
     read_run,
     read_what_runs,
     refuse_nested_data,
     refuse_nested_keeps,
     refuse_no_folder,
-    refuse_without_script,
+    refuse_pairs,
+    trainer_words,
     value_of,
     with_roles_of_file,
 )
@@ -59,21 +61,6 @@ from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
-# Options that Muster's own trainer does not have on this machine.
-_OF_A_SCRIPT = (
-    "restarts",
-    "restart_with",
-    "style",
-    "separate",
-    "keep",
-    "nproc",
-    "gpus",
-    "secret",
-    "env_file",
-    "secret_file",
-    "data",
-    "env",
-)
 # A disk with less room than this counts as full: each node frees a little at its end.
 _FULL = 4 << 20
 
@@ -119,8 +106,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._in_files = tuple(secret.name for secret in job.secrets if secret.as_file)
         self._folder, look, self._needs = None, None, None
         if asked.choice.script:
-            typed_as = replace(options, script=shlex.join(script_words))
-            self._folder = folder = folder_to_send(typed_as, Cluster((), Job())) or Path()
+            self._folder = folder = folder_to_send(options, Cluster((), Job())) or Path()
             for each in asked.acted:
                 with roles.named(each.role.name):
                     folder_to_send(replace(options, script=shlex.join(each.words)), Cluster((), Job(folder=folder)))
@@ -135,9 +121,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
-        self._kind.refuse_without_container(asked.own.keep, self._in_files)
-        self._kind.refuse_group(asked.least)
-        self._kind.refuse_roles(options.role)
+        refuse_pairs("up", replace(options, backend=self._choice.name))
         with self._held:
             yield
 
@@ -250,7 +234,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
         """Write this start into the run's folder; the time for building the image does not count."""
         self._began, asked, run = time.time(), self._asked, self._run
-        again: dict[str, Any] = {"again": _again(self._options, asked)}
+        again: dict[str, Any] = {"again": shlex.join(words_again(self._options))}
         if asked.acted:
             again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
         if asked.choice.script:
@@ -350,7 +334,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
     """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
     # In the checkout, `make up` alone shows Muster's own trainer.
     options = read_what_runs(with_roles_of_file(options), demo=folders.IN_CHECKOUT and not options.folder)
-    command = typed.read(options.script, Path(options.folder or "."))
+    options, command = read_command(options)
     choice = _choice(options, command)
     if choice.run_dir and not options.backend:  # what it wrote fits where it ran
         options = replace(options, backend=record.own(choice.run_dir).get("backend", ""))
@@ -359,20 +343,23 @@ def _read(options: Options) -> tuple[Options, _Request]:
     if choice.run_dir and choice.script and not options.role:
         options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
     acted = roles.read(options, ())
-    ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
-    if not choice.script:
-        refuse_without_script(replace(options, nproc=ranks, restarts=restarts), _OF_A_SCRIPT)
+    # What goes on is known: the record of a run says whether there is a script.
+    options = replace(options, resume="", script=shlex.join(choice.arguments) * choice.script)
+    refuse_pairs("up", options)
     paths, data = tuple(dict.fromkeys(value_of(options, "keep"))), value_of(options, "data")
     refuse_nested_keeps(paths, ())
     refuse_nested_data(data, paths)
     refuse_no_folder(data)
     # A user's script gets one node unless the user asks for more: it may not know several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
-    workers = plan.check_workers(options.workers or str(usual if choice.workers is None else choice.workers))
-    workers = sum(each.role.nodes for each in acted) - 1 if acted else workers
+    workers = value_of(options, "workers")
+    if acted:
+        workers = sum(each.role.nodes for each in acted) - 1
+    elif workers is None:
+        workers = usual if choice.workers is None else choice.workers
     command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
-    own = environment.asked_style(options.style)
+    own, ranks = environment.asked_style(options.style), value_of(options, "nproc")
     given = environment_of(options)
     secrets.refuse_named_like_secrets(given, FLAG.env)
     own |= given | ({environment.SEPARATE: "1"} if options.separate else {})
@@ -380,14 +367,14 @@ def _read(options: Options) -> tuple[Options, _Request]:
     asked = environment.Script(
         "",
         observe=not options.no_observe,
-        asked=plan.ranks_of(ranks),
-        restarts=environment.asked_restarts(restarts) or 0,
+        asked=None if ranks == "auto" else ranks,
+        restarts=value_of(options, "restarts") or 0,
         keep=paths,
         own=own,
-        bare=choice.bare and not ranks,
+        bare=choice.bare and not options.nproc,
         data={each.target: str(each.source.resolve()) for each in data},
     )
-    ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"), least)
+    ends = asked_ends(value_of(options, "grace"), value_of(options, "restart_with"))
     return options, _Request(choice, workers, asked, command.notes, gpus, least, ends, acted)
 
 
@@ -398,16 +385,10 @@ def _engine(wanted: str) -> EngineFacts:
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 
-def _again(options: Options, asked: _Request) -> str:
-    """The options that a command repeats to do the same again, beside its script, nodes and backend."""
-    ranks, restarts = str(asked.own.asked or ""), str(asked.own.restarts or "")
-    return shlex.join(words_again(replace(options, nproc=ranks, restarts=restarts)))
-
-
 def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     """What to run. --run names a new run, or one of this script that continues."""
     resume = options.resume
-    wanted = resumable.Asked(command.words, options.folder, tuple(_split(options.args)))
+    wanted = resumable.Asked(command.words, options.folder, trainer_words(options))
     name = read_run(options.run)
     if name and record.path_of(RunId(name)).exists():
         if resume or not options.script:
@@ -418,11 +399,3 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
     return resumable.choose(folders.RUNS, resume, wanted, command.bare)
-
-
-def _split(arguments: str) -> list[str]:
-    try:
-        return shlex.split(arguments)
-    except ValueError as fault:
-        example = f'{FLAG.args} "--recipe text --steps 100"'
-        raise UsageError(f"{FLAG.args} {arguments}: {fault}", f"quote the words as in a shell: {example}") from fault

@@ -18,6 +18,7 @@ from ..core.names import NODE_PROGRAMS
 from ..core.printable import console_line
 from ..engine import client
 from ..host import commands
+from ..job.load import refuse_no_rank
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.environment import NODE
@@ -84,8 +85,7 @@ def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
 
 def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
     """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
-    if not rank.isdecimal():
-        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0")
+    refuse_no_rank(rank)
     names = record.facts(run_dir).get("nodes") or []
     for head in processes.heads(run_dir):
         per = head.environment.get("PET_NPROC_PER_NODE", "1")
@@ -111,8 +111,7 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
 def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console) -> int:
     """Print what the ranks of a run on this machine have printed, or one of them. With `follow`, until its end."""
     rank = "" if rank == "all" else rank
-    if rank and not rank.isdecimal():
-        raise UsageError(f"{FLAG.rank} {rank}: not a number", "ranks are numbered from 0; all: every rank")
+    refuse_no_rank(rank)
     try:
         wanted = re.compile(pattern)
     except re.error as fault:

@@ -18,7 +18,6 @@ from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import COMMAND
 from ..core.text import several
-from ..job.load import read_text
 from ..job.options import FLAG
 from ..job.script import PER_NODE
 
@@ -289,11 +288,6 @@ def group_variable(
     return {GROUP: json.dumps({"least": least, "key": key, "nodes": where, **more})}
 
 
-def asked_restarts(text: str) -> int | None:
-    """--restarts as a number; None where it is not given. Raises UsageError for other text."""
-    return read_text("restarts", text) if text else None
-
-
 def asked_style(text: str) -> dict[str, str]:
     """--style as a node's variable; empty if not given. Raises UsageError for an unknown style."""
     if text and text not in STYLES:
@@ -314,9 +308,6 @@ def asked_least(
     """
     majority = nodes // 2 + (not arbiter)
     if not text:
-        if spares or arbiter:
-            why = f"--{'spare' if spares else 'arbiter'} without --min-nodes: no host may be lost"
-            raise UsageError(why, f"--min-nodes {majority}; or leave it out" if nodes > 1 else "leave it out")
         return 0
     if arbiter and (nodes % 2 or script):
         why = "only Muster's own trainer has one yet" if script else f"of {nodes} hosts more than half vote without it"

@@ -18,7 +18,7 @@ from ..core.errors import UsageError
 from ..job import script as typed
 from ..job.inventory import Host
 from ..job.load import read_text
-from ..job.options import FLAG, ROWS, Options, flag_of
+from ..job.options import FLAG, Options
 from ..job.roles.all_roles import cast, first_of
 from ..job.roles.role import ANY_PORT, NO_SIGN, Role, how_ready
 from ..job.values import wait
@@ -65,7 +65,6 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     """The roles in the order in which they start; none where the run has one command. Raises UsageError."""
     if not options.role:
         return ()
-    refuse_beside(options)
     roles, folder = cast(options.role, hosts), Path(options.folder or ".")
     first, acted = first_of(roles), []
     for role in roles:
@@ -86,13 +85,6 @@ def named(role: str) -> Iterator[None]:
         yield
     except UsageError as fault:
         raise UsageError(f"role {role}: {fault.message}", fault.hint) from fault
-
-
-def refuse_beside(options: Options) -> None:
-    """Raise UsageError for an option that a run with roles does not have."""
-    for name, row in ROWS.items():
-        if options.role and row.roles and getattr(options, name):
-            raise UsageError(f"{flag_of(name)}: not in a run of several roles", row.roles)
 
 
 def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:

@@ -20,12 +20,11 @@ from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
 
-from ..core.errors import STOPPED, UsageError
+from ..core.errors import STOPPED
 from ..job.options import FLAG
 from . import sbatch_options
 from .environment import GRACE, RUN_DIR, RUN_ID
 
-CONTAINERS = ("pyxis", "apptainer")
 _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
@@ -43,8 +42,8 @@ class SlurmJob:
     """What sbatch is asked for. `agent`: the words that each host runs; `options`: the user's own words, for sbatch.
 
     `gpus`: of each host (0: as `options` say). `setup`: lines of a shell before it, such as `module load cuda`.
-    `container`: one of CONTAINERS with its `image`, or empty. `mounts`: `/source:/target`. `run`: the run folder's name
-    in runs/ of the job's folder (empty: slurm-JOB). `stop`: a file; if it is there, the job is not requeued.
+    `container`: pyxis or apptainer with its `image`, or empty. `mounts`: `/source:/target`. `run`: the run folder's
+    name in runs/ of the job's folder (empty: slurm-JOB). `stop`: a file; if it is there, the job is not requeued.
     """
 
     name: str
@@ -131,12 +130,3 @@ def _container(job: SlurmJob) -> Sequence[str]:
         binds = ['--bind "$PWD"', *(f"--bind {shlex.quote(mount)}" for mount in job.mounts)]
         return ["apptainer", "exec", "--nv", *binds, '--pwd "$PWD"', shlex.quote(job.image)]
     return []
-
-
-def refuse_container(container: str, image: str) -> None:
-    """Raise UsageError for a way to run an image that Slurm lacks, and for one of the two without the other."""
-    if (container and container not in CONTAINERS) or bool(container) != bool(image):
-        raise UsageError(
-            f"{FLAG.container} and {FLAG.image} belong together: pyxis or apptainer, and its image",
-            f"{FLAG.container} pyxis {FLAG.image} registry#team/muster-trainer:gpu",
-        )

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from ..core.errors import DONE, UsageError
+from ..core.errors import DONE
 from . import environment
 from .backend import Backend
 from .files import code, record
@@ -115,9 +115,7 @@ def launch(
     return before
 
 
-def asked_ends(grace_s: float | None, restart_with: str | None, least: int = 0) -> dict[str, str]:
-    """How a script ends and starts again, for its node, as asked for. Raises UsageError."""
-    if restart_with and least:  # a node may begin for the first time where the others begin again
-        raise UsageError("--restart-with: not together with --min-nodes", "let the script find its checkpoint itself")
+def asked_ends(grace_s: float | None, restart_with: str | None) -> dict[str, str]:
+    """How a script ends and starts again, for its node, as asked for."""
     given = {environment.GRACE: f"{grace_s:g}" if grace_s else "", environment.RESTART_WITH: restart_with or ""}
     return {name: value for name, value in given.items() if value}

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..core.errors import DONE, UsageError
+from ..core.errors import DONE
 from ..job.load import (
     environment_of,
     gpus_of_each_node,
@@ -16,17 +16,18 @@ from ..job.load import (
     read_text,
     read_what_runs,
     refuse_open_secrets,
+    refuse_pairs,
     value_of,
     with_roles_of_file,
 )
-from ..job.options import FLAG, ROWS, Options, flag_of
+from ..job.options import FLAG, Options
 from ..job.roles.all_roles import first_of
 from ..job.roles.role import MAIN
 from ..job.script import PER_NODE, split_words
 from ..job.script_file import file_of, refuse_missing
 from ..report.console import Console
 from ..run import environment, roles, sbatch_options
-from ..run.sbatch import SlurmJob, batch_script, refuse_container
+from ..run.sbatch import SlurmJob, batch_script
 from ..send.image.model import slug
 from . import pods
 from .planned import agent_of, planned
@@ -38,36 +39,23 @@ SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
 _PODS_WITHIN_S = 3600
 # Each pod has an address of its own: the ports of roles need not be looked for.
 _ROLES_PORT, _FREE_PORTS = 29600, range(29700, 29800)
-# What the other engine has no such thing for, with what does the same there.
-_OF_SLURM = {
-    "slurm": "put it into the text, where your cluster wants it",
-    "setup": "build the image with it",
-    "container": "pods are containers: leave it out",
-    "max_hours": "stopped with code 75, another pod would continue: set activeDeadlineSeconds in the text",
-}
-_OF_PODS = {
-    "role": str(ROWS["role"].slurm),
-    "cluster": str(ROWS["cluster"].slurm),
-    "secret": "put it into a file that you alone can read: --setup 'source ~/.secrets'",
-    "shared": "a job's files are in its folder: leave it out",
-}
 
 
 def export(options: Options, console: Console) -> int:
     """Print the file. Raises UsageError for an option that is refused."""
     options = with_roles_of_file(options)
+    to = read_text("to", options.to or SBATCH)
+    refuse_pairs("export", options)
     refuse_open_secrets(options, {})
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
-    if read_text("to", options.to or SBATCH) != SBATCH:
-        _refuse_of_others(options, _OF_SLURM)
-        print(pods.manifest(options.to, _pods(options, words, own)), end="")
+    if to != SBATCH:
+        print(pods.manifest(to, _pods(options, words, own)), end="")
         return DONE
-    _refuse_of_others(options, _OF_PODS)
     asked = read_run(options.run)
     name = asked or _name(words)
     count: int = read_text("nodes", options.nodes or "1")
-    refuse_container(options.container, options.image)
+    container = value_of(options, "container") or ""
     gpus = gpus_of_each_node(options)
     sbatch = _sbatch_options(options.slurm, gpus, words)
     job = SlurmJob(
@@ -78,7 +66,7 @@ def export(options: Options, console: Console) -> int:
         sbatch,
         gpus,
         options.setup,
-        options.container,
+        container,
         options.image,
         options.mount,
         run=asked,
@@ -90,23 +78,14 @@ def export(options: Options, console: Console) -> int:
     return DONE
 
 
-def _refuse_of_others(options: Options, names: Mapping[str, str]) -> None:
-    """Raise UsageError for an option that this engine has no such thing for."""
-    for name, instead in names.items():
-        if getattr(options, name):
-            raise UsageError(f"{flag_of(name)}: not with {FLAG.to} {options.to or SBATCH}", instead)
-
-
 def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pods.PodSet:
     """What is asked of a cluster. Raises UsageError."""
-    if not options.image:
-        hint = f"{FLAG.image} registry.example/team/train:1, which has Muster's own image below it, and the folder"
-        raise UsageError(f"{FLAG.to} {options.to}: the cluster has to be told which image", hint)
     gpus, nodes = gpus_of_each_node(options), read_text("nodes", options.nodes or "1")
     acted = roles.read(read_what_runs(options), ())
     name = pods.name_of(read_run(options.run) or _name(words), [each.role.name for each in acted])
     if acted:
-        groups, main = _of_roles(name, acted, nodes, gpus), first_of([each.role for each in acted]).name
+        of_script = nodes if options.script or options.each else 0
+        groups, main = _of_roles(name, acted, of_script, gpus), first_of([each.role for each in acted]).name
     else:
         restarts = int(own.get(environment.MAX_RESTARTS_NAME) or 0)
         groups, main = (pods.Group(tuple(words), nodes, int(own.get(_RANKS) or gpus or 1), gpus, restarts),), pods.ONLY
@@ -129,9 +108,10 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
 
 
 def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
-    """The pods of each role. `nodes`: of a script that stands beside the roles; `gpus`: where a role says nothing."""
+    """The pods of each role. `nodes`: of a script beside them (0: there is none); `gpus`: where a role says nothing."""
     acted = roles.with_ports(acted, iter(_FREE_PORTS))
-    acted = [replace(each, role=replace(each.role, nodes=nodes)) if each.role.name == MAIN else each for each in acted]
+    given = {MAIN: nodes} if nodes else {}
+    acted = [replace(each, role=replace(each.role, nodes=given.get(each.role.name, each.role.nodes))) for each in acted]
     groups, where = list[pods.Group](), list[roles.Where]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus

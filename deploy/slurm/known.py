@@ -15,7 +15,7 @@ from ..host.jobs import AWAY
 from ..job.again import command_of
 from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
-from ..job.options import FLAG, flag_of
+from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, record, resumable
 from ..run.files.resumable import Asked
@@ -77,7 +77,7 @@ def to_resume(wanted: str, names: Asked) -> Known:
         if newest is None:
             resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM))
         wanted = newest.name
-    run_dir = record.path_of(RunId(asked_run(flag_of("resume"), wanted)))
+    run_dir = record.path_of(RunId(asked_run(FLAG.resume, wanted)))
     if not run_dir.exists():
         resumable.refuse_unknown(wanted, folders.RUNS)
     resumable.refuse_elsewhere(run_dir, record.SLURM)

@@ -11,10 +11,11 @@ from pathlib import Path
 from ..core.errors import UsageError
 from ..core.names import RunId
 from ..job.again import command_of
-from ..job.options import FLAG, Options, flag_of
+from ..job.load import value_of
+from ..job.options import FLAG, Options
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
-from ..run.sbatch import SlurmJob, batch_script, refuse_container
+from ..run.sbatch import SlurmJob, batch_script
 from ..send.folder.credentials import NO_CHOICE, Choice
 
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
@@ -53,16 +54,12 @@ class JobRequest:
 
 
 def check(asked: JobRequest) -> None:
-    """Raise UsageError for what does not fit together, and for words of --sbatch that a run cannot have."""
+    """Raise UsageError for a text of --container and --shared, and for words of --sbatch, that a run cannot have."""
     options = asked.options
-    refuse_container(options.container, options.image)
-    if options.mount and not options.container:
-        raise UsageError(
-            f"{FLAG.mount}: without {FLAG.container}, a job sees the cluster's disks as they are", "leave it out"
-        )
+    value_of(options, "container")
     if not _SHARED.fullmatch(options.shared):
         raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
-    sbatch_options.refuse(flag_of("sbatch"), asked.sbatch, asked.gpus, _OWN)
+    sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _OWN)
 
 
 def folder_of(shared: str, run: RunId) -> str:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 
 from ..core.names import NODE_PROGRAMS, RunId
 from ..job.again import pairs_of
-from ..job.load import read_run, read_text, read_what_runs, refuse_without_script, value_of
+from ..job.load import read_command, read_run, read_what_runs, trainer_words, value_of
 from ..job.options import Options
-from ..job.script import read
 from ..run import environment
 from ..run.files import record
 from ..run.start import asked_ends
@@ -25,21 +21,16 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
     Raises UsageError.
     """
-    script = read_what_runs(options).script
-    asked = read(script, Path())
-    ranks = asked.asked_ranks(options.nproc)
-    restarts = asked.asked_restarts(options.restarts)
-    if not script:
-        refuse_without_script(replace(options, restarts=restarts), ("restarts", "restart_with", "style"))
-    count = environment.asked_restarts(restarts)
-    own = {"PET_NPROC_PER_NODE": str(read_text("nproc", ranks))} if ranks not in ("", "auto") else {}
+    options, asked = read_command(read_what_runs(options))
+    ranks, count = value_of(options, "nproc"), value_of(options, "restarts")
+    own = {"PET_NPROC_PER_NODE": str(ranks)} if ranks not in (None, "auto") else {}
     own |= {environment.BARE_RANK: "1"} if asked.bare and not options.nproc else {}
     own |= {environment.MAX_RESTARTS_NAME: str(count)} if count is not None else {}
     own |= {environment.MAX_HOURS: hours} if (hours := value_of(options, "max_hours")) else {}
     own |= asked_ends(value_of(options, "grace"), value_of(options, "restart_with"))
     if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
-    return (environment.SCRIPT, *asked.words) if script else tuple(shlex.split(options.args)), own
+    return (environment.SCRIPT, *asked.words) if options.script else trainer_words(options), own
 
 
 def agent_of(options: Options, words: Sequence[str]) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
-from deploy.job.options import KEYS, ROWS, Job, flag_of
-from deploy.job.rows import FREE, OptionRow
+from deploy.job.load import condition
+from deploy.job.options import FLAG, KEYS, ROWS, Job, flag_of
+from deploy.job.rows import FREE, OptionRow, Rule
 
 HEAD = """\
 # Options
@@ -17,7 +18,7 @@ those of a command, with an example and its exit codes.
 - **key**: what it is called in the `[job]` table of a cluster.toml ([cluster-file.md](cluster-file.md)).
 - **Python**: its name in `Cluster.deploy(...)` ([python-api.md](python-api.md)), where that is not the flag's with `_`
   for `-`.
-- **on Slurm**: what does the same there, where a run cannot have it.
+- **not with**, **not without**: the options that it excludes, and those that it needs; why, and what to type instead.
 """
 _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
 
@@ -38,10 +39,17 @@ def section(name: str, row: OptionRow) -> str:
         "again": "yes" if row.again else "",
         "key": f"`{row.key.name}`" if row.key else "",
         "Python": f"`{row.python}`" if row.python else "",
-        "on Slurm": row.slurm or ("only there" if row.slurm_alone else ""),
     }
     facts = "; ".join(f"{word}: {text}" for word, text in about.items() if text)
-    return "\n".join([f"## `{flag_of(name)}`", *lines, *([f"- {facts}"] if facts else []), ""])
+    lines += [f"- {facts}"] * bool(facts) + [rule_line(name, rule) for rule in row.rules]
+    return "\n".join([f"## `{flag_of(name)}`", *lines, ""])
+
+
+def rule_line(name: str, rule: Rule) -> str:
+    """Which others an option excludes or needs."""
+    what = condition(name, rule.terms, vars(FLAG)).removeprefix(f"{flag_of(name)}: ")
+    where = f" ({', '.join(f'`{each}`' for each in rule.on.split() if each in ROWS[name].helps)})" if rule.on else ""
+    return f"- {what}{where}: {rule.why}{f'; {rule.instead}' if rule.instead else ''}"
 
 
 def keys_table() -> str:

@@ -120,9 +120,11 @@ def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     assert read({"each": "spawn.py", "style": "mpi", "env": None}) == Options("a", each="spawn.py", style="mpi")
     assert read({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
     assert read({"env_files": ".env"}) == read({"env_file": [".env"]}), "as it was called before"
-    for name in ("dry_run", "nodes", "name", "hosts", "script", "no_such"):
+    for name in ("dry_run", "name", "hosts", "script", "no_such"):
         with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
             read({name: True})
+    with pytest.raises(api.UsageError, match="--nodes: not without --slurm"):
+        read({"nodes": 2})
 
 
 def test_a_notebook_shows_the_options_of_a_deploy():

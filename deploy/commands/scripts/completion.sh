@@ -1,15 +1,16 @@
 # The words that can stand at the cursor, one a line: _muster_words WORD... CURRENT, without the command's own name.
-# For bash, zsh and sh; it asks no host and starts no Python. The functions _muster_tasks, _muster_options and
-# _muster_values are written before it. Names of files of others (cluster.toml, runs/) are never given to the shell as
+# For bash, zsh and sh; it asks no host and starts no Python. The functions _muster_tasks, _muster_options,
+# _muster_excluded and _muster_values are written before it. Names of files of others (cluster.toml, runs/) are never given to the shell as
 # text to read, and only plain ones are offered.
 # shellcheck shell=sh
 _muster_words() (
-    task='' before='' file=cluster.toml
+    task='' before='' file=cluster.toml excluded=''
     while [ $# -gt 1 ]; do
         case $1 in
         --) exit ;;
         --cluster=*) file=${1#*=} ;;
-        -*) ;;
+        -H*) excluded="$excluded $(_muster_excluded "$task,--hosts")" ;;
+        -*) excluded="$excluded $(_muster_excluded "$task,${1%%=*}")" ;;
         *)
             [ "$before" != --cluster ] || file=$1
             [ -n "$task" ] || task=$1
@@ -60,7 +61,10 @@ _muster_words() (
     esac
     printf '%s\n' "$words" | tr ' ' '\n' | while IFS= read -r word; do
         case $word in
-        '' | *[!A-Za-z0-9._@:+-]*) ;;
+        '' | *[!A-Za-z0-9._@:+-]*) continue ;;
+        esac
+        case " $excluded " in *" $word "*) continue ;; esac
+        case $word in
         "$typed"*) printf '%s\n' "$stays$word" ;;
         esac
     done

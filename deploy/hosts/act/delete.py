@@ -16,7 +16,7 @@ from ...host import audit, commands
 from ...host import lock as host_lock
 from ...job.again import command_of
 from ...job.load import load_cluster
-from ...job.options import Options, flag_of
+from ...job.options import FLAG, Options
 from ...report.console import Console
 from .. import nodes
 from ..start import observe
@@ -38,7 +38,7 @@ def delete(options: Options, console: Console) -> int:
     Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; afterwards
     with every host that failed.
     """
-    run = asked(flag_of("run"), options.run, run_id)
+    run = asked(FLAG.run, options.run, run_id)
     with open_all(load_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.

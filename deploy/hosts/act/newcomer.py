@@ -20,10 +20,10 @@ from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
 from ...job.inventory import Host
-from ...job.load import environment_of, folder_to_send, load_cluster, script_words
+from ...job.load import environment_of, folder_to_send, load_cluster, script_words, value_of
 from ...job.options import Options
 from ...report.console import Console
-from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST, asked_restarts
+from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST
 from ...run.files import record as record_of_run
 from ...send.folder.credentials import choice_of
 from ...send.folder.folder_look import FolderLook
@@ -142,7 +142,7 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
         environment=environment_of(options),
         token=template.token,
         sent=bool(script and folder),
-        restarts=asked_restarts(options.restarts) if script else None,
+        restarts=value_of(options, "restarts") if script else None,
         least=template.plan["least"],
     )
     alone = replace(cluster, hosts=cluster.hosts[-1:])

@@ -19,7 +19,7 @@ from ...engine.wire import read_lines
 from ...host import commands
 from ...host import logs as host_logs
 from ...job.cluster import Cluster
-from ...job.load import read_run
+from ...job.load import read_run, refuse_no_rank
 from ...report.console import Console
 from ..look import ended
 from ..start import observe
@@ -75,8 +75,7 @@ def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
 @contextmanager
 def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
-    if rank and not rank.isdecimal():
-        raise UsageError(f"--rank {rank}: not a number", "ranks are numbered from 0")
+    refuse_no_rank(rank)
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()

@@ -7,7 +7,6 @@ the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before th
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -28,7 +27,7 @@ from ...host import logs as host_logs
 from ...host.facts import Container
 from ...host.logs import ConsoleCount, HostLogs
 from ...job.cluster import Cluster
-from ...job.load import read_run
+from ...job.load import read_run, refuse_no_rank
 from ...job.values import is_text
 from ...report.console import Console
 from .. import recorded, which_run
@@ -60,8 +59,7 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     Raises DeployError with every host that does not answer, UsageError for a run or a rank that no host has.
     """
     choice = replace(choice, rank="") if choice.rank == "all" else choice
-    if choice.rank and not re.fullmatch(r"[0-9]{1,9}", choice.rank):
-        raise UsageError(f"--rank {choice.rank}: not a number", "ranks are numbered from 0; all: every rank")
+    refuse_no_rank(choice.rank)
     refuse_pattern(choice.grep)
     wanted = read_run(choice.run)
     with open_all(cluster.hosts) as opened:

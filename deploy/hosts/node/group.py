@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from ...core.errors import DeployError, UsageError
-from ...job.options import FLAG, flag_of
+from ...core.errors import DeployError
+from ...job.options import FLAG
 from ...run import environment
 from .container import NodeContainer, Work
 
 # Beside the port of the rendezvous: what a firewall has to let through is known before the run.
 PORTS = range(29600, 29700)
-
-
-def refuse(least: int, on_end: str, waits: bool) -> None:
-    """Raise UsageError for options that cannot be combined with --min-nodes (`least`)."""
-    for option, given in (("wait", waits), ("on_end", bool(on_end))):
-        if least and given:
-            raise UsageError(
-                f"{FLAG.min_nodes} {least} with {flag_of(option)}: Muster cannot do both yet",
-                "leave out one of the two",
-            )
 
 
 def grouped(

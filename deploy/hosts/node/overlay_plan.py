@@ -21,7 +21,7 @@ from ...core.text import listed
 from ...host.facts import Address, HostFacts
 from ...host.networks import Networks
 from ...job.cluster import Cluster
-from ...job.options import FLAG, Job, flag_of
+from ...job.options import FLAG, Job
 from . import container
 from .container import NodeContainer, Work
 from .docker_run import DockerRun
@@ -68,18 +68,13 @@ class Overlay:
         }
 
 
-def asked(cluster: Cluster, work: Work, waits: bool) -> Cluster:
+def asked(cluster: Cluster, token: str) -> Cluster:
     """The cluster whose hosts meet on a network that does not exist yet; the same one if the job wants none.
 
-    Raises UsageError for what a run with a network of its own cannot have.
+    Raises UsageError for hosts that cannot have a network of the run's own.
     """
     if not cluster.job.overlay:
         return cluster
-    for option, given in (("wait", waits), ("on_end", bool(work.on_end)), ("min_nodes", bool(work.least))):
-        if given:
-            raise UsageError(
-                f"{FLAG.overlay} with {flag_of(option)}: Muster cannot do both yet", "leave out one of the two"
-            )
     if len(cluster.hosts) < 2:
         raise UsageError(f"{FLAG.overlay}: one host needs no network", "leave it out")
     if len(cluster.hosts) > _MOST_HOSTS:
@@ -88,7 +83,7 @@ def asked(cluster: Cluster, work: Work, waits: bool) -> Cluster:
         raise UsageError(
             f"{FLAG.overlay}: {named} has an interface of its own in cluster.toml", "leave out one of the two"
         )
-    interface = interface_of(work.token)
+    interface = interface_of(token)
     return replace(cluster, hosts=tuple(replace(host, interface=interface) for host in cluster.hosts))
 
 

@@ -30,9 +30,10 @@ from ...job.load import (
     read_run,
     read_what_runs,
     refuse_open_secrets,
-    refuse_without_script,
+    refuse_pairs,
     script_words,
     trainer_words,
+    value_of,
 )
 from ...job.options import Options
 from ...job.secrets import secrets_of
@@ -95,18 +96,18 @@ class _OnHosts(Start[NewRun]):
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
         if self._continues and not options.role:
             options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
-        roles.refuse_beside(options)
         options, self._command = read_command(options)
-        if not options.script:
-            refuse_without_script(options, ("restarts", "style"))
-        for variable, value in environment.asked_style(options.style).items():
-            options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
         for note in self._command.notes:
             console.note(note)
         before = record.path_of(self._continues) if self._continues else None
         if before and (other := resumable.other_than(before, self._command.words, options.folder)):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
+        refuse_pairs("deploy", options, cluster.job)
+        if cluster.job.grace:  # a stop knows it from the record, whoever said it
+            options = replace(options, grace=f"{cluster.job.grace:g}s")
+        for variable, value in environment.asked_style(options.style).items():
+            options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
         # A number of ranks that is named, here or in cluster.toml, asks for torchrun.
@@ -117,7 +118,7 @@ class _OnHosts(Start[NewRun]):
         for acted in work.roles:
             with roles.named(acted.role.name):
                 folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
-        cluster = overlay_plan.asked(cluster, work, options.wait)
+        cluster = overlay_plan.asked(cluster, work.token)
         first, choice = next(iter(work.script), "-"), choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
         deploy_push.look_through(look, "" if first.startswith("-") else first, console)
@@ -268,7 +269,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     variables = environment_of(options)
     if twice := sorted(variables.keys() & hidden.keys()):
         raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
-    restarts = environment.asked_restarts(options.restarts)
+    restarts = value_of(options, "restarts")
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     on_end = cluster.job.on_end
@@ -277,7 +278,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
-    group.refuse(least, on_end, options.wait)
     return Work(
         "",
         "",
@@ -289,7 +289,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
         share_key=secrets.token_hex(16),
         restarts=restarts,
         max_hours=cluster.job.max_hours,
-        ends=asked_ends(cluster.job.grace, cluster.job.restart_with, least),
+        ends=asked_ends(cluster.job.grace, cluster.job.restart_with),
         on_end=on_end,
         least=least,
         resumed=resume.known_ahead(options, cluster),

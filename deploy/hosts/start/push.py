@@ -157,10 +157,11 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
     facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
     if bare.all_are(facts):
         return bare.base_of(facts, hosts.cluster.job)
-    if options.image or not dockerfile:
+    if not dockerfile:
         own = plan.choose_image(list(facts.values()))
-        named = options.image or hosts.job.image
-        return named or (own if trainer or is_anywhere(hosts.sessions, own) else _official(own, facts, console))
+        if hosts.job.image or trainer or is_anywhere(hosts.sessions, own):
+            return hosts.job.image or own
+        return _official(own, facts, console)
     if credentials := folder_look.exposed_credentials(dockerfile, choice_of(hosts.cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(

@@ -24,7 +24,7 @@ from ...job.again import command_of, read_again, words_again, words_of
 from ...job.cluster import Cluster, find_cluster
 from ...job.inventory import hosts_of_flag
 from ...job.load import read_run, trainer_words
-from ...job.options import Job, Options, flag_of
+from ...job.options import FLAG, Job, Options
 from ...run import onward
 from ...run.files import folders, record, resumable
 from ...run.outcome import Result
@@ -45,8 +45,6 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
     own, run = record.own(run_dir), RunId(run_dir.name)
     if not (options.resume or own.get("script")):
         return options, None  # --run refuses the name of a run that exists
-    if options.resume and options.run:
-        raise UsageError("--resume and --run both name a run", "leave out --run")
     continued = replace(options, resume="", run="")
     if own.get("script"):
         script = options.script or resumable.command_of(run_dir)
@@ -70,7 +68,7 @@ def _run_dir_named(options: Options) -> Path | None:
     if options.resume == "latest":
         return _latest_recorded(options)
     if options.resume:
-        run_dir = record.path_of(asked(flag_of("resume"), options.resume, run_id))
+        run_dir = record.path_of(asked(FLAG.resume, options.resume, run_id))
         resumable.refuse_elsewhere(run_dir, record.HOSTS)
         return run_dir
     run = read_run(options.run)

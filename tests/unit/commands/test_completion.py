@@ -61,6 +61,13 @@ def test_commands_and_their_options_are_offered(offered):
     assert "--name" not in offered("deploy", "--"), "an option that exists only to be refused"
 
 
+def test_what_an_option_excludes_is_not_offered_beside_it(offered):
+    assert offered("deploy", "--slu") == ["--slurm"]
+    assert offered("deploy", "-H", "a", "--slu") == offered("deploy", "--overlay", "--slu") == []
+    assert offered("deploy", "--slurm=login", "--ov") == offered("deploy", "--wait", "--ov") == []
+    assert offered("deploy", "--slurm", "login", "--nod") == ["--nodes"]
+
+
 def test_hosts_come_from_the_cluster_file_and_the_ssh_settings(offered):
     assert offered("status", "--hosts", "") == ["gpu-a", "alpha", "beta-1", "Gamma", "delta"]
     assert offered("status", "--hosts", "gpu-a,al") == ["gpu-a,alpha"]

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.commands import slurm
 from deploy.core.errors import UsageError
-from deploy.job.load import gpus_of_each_node, refuse_without_slurm
+from deploy.job.load import gpus_of_each_node
 from deploy.job.options import Options
 from deploy.run.files import folders, record
 from deploy.slurm import known, plan
@@ -49,21 +49,13 @@ def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_
     assert (again.script, again.args) == ("", "--steps 9")
 
 
-def test_a_resume_of_what_this_folder_does_not_know_or_of_a_renamed_run_is_refused():
+def test_a_resume_of_what_this_folder_does_not_know_is_refused():
     for given, words in (
         ({"resume": "latest"}, "no run that can be resumed"),
         ({"resume": "r9"}, "no such run"),
-        ({"resume": "r1", "run": "r2"}, "--run"),
-        ({"resume": "r1", "shared": "/data"}, "--shared"),
     ):
         with pytest.raises(UsageError, match=words):
             slurm.continued(Options(slurm="login", **given))
-
-
-@pytest.mark.parametrize("name", ["nodes", "sbatch", "setup", "shared", "container"])
-def test_what_is_for_slurm_alone_is_refused_without_it(name):
-    with pytest.raises(UsageError, match=f"--{name}: it is for a run on Slurm"):
-        refuse_without_slurm(replace(Options(), **{name: ("x",) if name == "setup" else "x"}))
 
 
 def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():

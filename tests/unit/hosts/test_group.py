@@ -89,13 +89,6 @@ def test_the_ports_are_free_on_all_hosts():
         plan.choose_ports([dataclasses.replace(FACTS, listening=frozenset(group.PORTS))], group.PORTS)
 
 
-@pytest.mark.parametrize(("on_end", "waits", "option"), [("", True, "--wait"), ("x", False, "--on-end")])
-def test_what_cannot_be_had_together_is_refused_by_name(on_end, waits, option):
-    with pytest.raises(UsageError, match=f"--min-nodes 2 with {option}"):
-        group.refuse(2, on_end, waits)
-    group.refuse(0, on_end, waits)
-
-
 def test_the_file_says_it_the_flag_overrides_it_and_a_resume_repeats_it(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nmin_nodes = 3\n')
     file = str(tmp_path / "cluster.toml")

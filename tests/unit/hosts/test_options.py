@@ -7,8 +7,10 @@ import pytest
 
 from deploy.commands import main
 from deploy.core.errors import UsageError
+from deploy.hosts.start import deploy
 from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
+from deploy.job.again import grace_s
 from deploy.job.load import (
     environment_of,
     fill_from_file,
@@ -21,6 +23,7 @@ from deploy.job.load import (
 from deploy.job.options import Options
 from deploy.job.secrets import secrets_of
 from deploy.job.values import Mount
+from deploy.report.recorder import Recorder
 from deploy.send.image.model import tag_of
 
 pytestmark = pytest.mark.usefixtures("allowed")
@@ -338,3 +341,14 @@ def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tm
     refuse_open_secrets(asked(script="train.py --model llama-7b-chat"), telling)
     with pytest.raises(UsageError, match="HF_TOKEN"):
         refuse_open_secrets(asked(script="train.py --token hf_sesame_4711"), telling)
+
+
+@pytest.mark.parametrize(("typed", "grace"), [("", 300.0), ("90s", 90.0)])
+def test_a_stop_waits_for_the_grace_of_cluster_toml_as_for_one_that_is_typed(tmp_path, monkeypatch, typed, grace):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "cluster.toml").write_text('hosts = ["a"]\n[job]\ngrace = "5m"\n')
+    monkeypatch.chdir(tmp_path)
+    start = deploy._OnHosts(Options(script="train.py", grace=typed), Recorder(lambda event: None), None)
+    _, work = start._load()
+    assert work.ends == {"MUSTER_GRACE": f"{grace:g}"}
+    assert grace_s(resume_fields(start._options)) == grace

@@ -137,39 +137,25 @@ def test_in_no_turn_two_hosts_call_each_other_and_each_may_be_the_one_that_calls
 
 # -- what it cannot have --
 
-WORK = Work("r1", "app", token=TOKEN)
 WANTED = Cluster((Host("a", "a"), Host("b", "b")), Job(overlay=True))
-
-
-@pytest.mark.parametrize(
-    ("work", "waits", "named"),
-    [
-        (replace(WORK, on_end="true"), False, "--on-end"),
-        (WORK, True, "--wait"),
-        (replace(WORK, least=2), False, "--min-nodes"),
-    ],
-)
-def test_what_does_not_go_together_is_refused_by_name(work, waits, named):
-    with pytest.raises(UsageError, match=named):
-        overlay_plan.asked(WANTED, work, waits)
 
 
 def test_one_host_and_a_host_with_an_interface_of_its_own_are_refused():
     with pytest.raises(UsageError, match="one host"):
-        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), WORK, False)
+        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), TOKEN)
     with pytest.raises(UsageError, match="b has an interface"):
-        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"), Host("b", "b", interface="eth1"))), WORK, False)
+        overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"), Host("b", "b", interface="eth1"))), TOKEN)
 
 
 def test_all_hosts_meet_on_one_interface_if_the_job_wants_that_and_nothing_changes_else():
-    assert {host.interface for host in overlay_plan.asked(WANTED, WORK, False).hosts} == {"muster01234567"}
+    assert {host.interface for host in overlay_plan.asked(WANTED, TOKEN).hosts} == {"muster01234567"}
     plain = replace(WANTED, job=Job())
-    assert overlay_plan.asked(plain, WORK, True) == plain
+    assert overlay_plan.asked(plain, TOKEN) == plain
 
 
 def test_the_container_at_each_end_has_one_right_and_no_secret_in_its_words():
     hosts, facts = WANTED.hosts, (FACTS, FACTS)
-    work = replace(WORK, secrets={"TOKEN": "hush"}, share_key="5ec4e7")
+    work = Work("r1", "app", token=TOKEN, secrets={"TOKEN": "hush"}, share_key="5ec4e7")
     plan = planned(TOKEN, {"a": OPEN, "b": OPEN}, {"a": FACTS, "b": FACTS})
     made = container.node_containers(hosts, facts, WANTED.job, work, Meeting("10.0.0.1", 29500, ("muster0",) * 2))
     first, _ = overlay_plan.beside(made, facts, WANTED.job, work, plan)

@@ -229,13 +229,13 @@ def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
         ("[[hosts]]\nname = 'a'\n[job]\nprocesses = 0", "cluster.toml: job.processes: 0 is not", ""),
         (
             "[[hosts]]\nname = 'a'\n[job]\nimage = 'a'\ndockerfile = 'b'",
-            "cluster.toml: job.dockerfile: there is an image",
+            "cluster.toml: job.dockerfile: not with image: both name the image",
             "",
         ),
         (
             "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\nargs = '--lr 1'",
-            "cluster.toml: job.args: there is a script too",
-            "Muster's own trainer",
+            "cluster.toml: job.args: not with script: they are options of Muster's own trainer",
+            "put the script's options after it",
         ),
         (
             "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\n[[role]]\nname = 'b'\nnodes = 1\ncommand = 'x'",

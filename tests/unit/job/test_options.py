@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import command
-from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
-from deploy.job.load import load_cluster, refuse_on_slurm
+from deploy.job.load import load_cluster
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
 from tests.sources import nodes
 
@@ -39,13 +38,6 @@ def test_what_earlier_versions_recorded_is_read_and_an_option_that_is_no_more_is
     read = Options(image="my:1", env=("A=x y", "B=2"), overlay=True, min_nodes="2", sbatch="-p a")
     assert read_again(text) == read
     assert read_again("--image") == Options()
-
-
-@pytest.mark.parametrize("each", [each for each in fields(Options) if row_of(each).slurm], ids=lambda each: each.name)
-def test_an_option_that_a_job_does_not_have_is_refused_by_name_with_what_does_the_same(each):
-    with pytest.raises(UsageError, match=f"^{flag_of(each.name)}: ") as refused:
-        refuse_on_slurm(given(each))
-    assert refused.value.hint
 
 
 def test_texts_are_kept_whole_but_where_commas_separate_them():

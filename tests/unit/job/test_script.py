@@ -180,8 +180,6 @@ def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
     given = script.once_a_node("main.py --rank {node_rank}", "")
     assert script.read(given, tmp_path).words == (script.PER_NODE, "main.py", "--rank", "{node_rank}")
     assert script.once_a_node("", "train.py") == "train.py"
-    with pytest.raises(UsageError, match="--each and --script"):
-        script.once_a_node("main.py", "train.py")
     with pytest.raises(UsageError, match="--each: no command"):
         script.once_a_node(" ", "")
 

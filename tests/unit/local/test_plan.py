@@ -6,8 +6,10 @@ import pytest
 
 from deploy.core.errors import FAILED, USAGE, DeployError
 from deploy.core.facts import EngineFacts, MachineFacts
+from deploy.job.load import value_of
+from deploy.job.options import Options
 from deploy.local.backends import BACKENDS
-from deploy.local.plan import PORTS_TO_TRY, check_processes, check_workers, choose_backend, choose_port
+from deploy.local.plan import PORTS_TO_TRY, check_processes, choose_backend, choose_port
 
 DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
 NONE = EngineFacts(answers=False, reason="no Docker engine answers")
@@ -43,15 +45,15 @@ def test_an_unknown_backend_is_wrong_usage(nonsense: str) -> None:
     assert caught.value.code == USAGE
 
 
-@pytest.mark.parametrize("nonsense", ["-1", "two", "", "1.5", "²", "9999999", " 2"])
+@pytest.mark.parametrize("nonsense", ["-1", "two", "1.5", "²", "9999999", " 2"])
 def test_workers_must_be_a_number_a_machine_can_hold(nonsense: str) -> None:
     with pytest.raises(DeployError, match="--workers ") as caught:
-        check_workers(nonsense)
+        value_of(Options(workers=nonsense), "workers")
     assert caught.value.code == USAGE
 
 
 def test_no_workers_is_a_run_of_the_master_alone() -> None:
-    assert check_workers("0") == 0
+    assert value_of(Options(workers="0"), "workers") == 0
 
 
 def test_a_free_port_is_taken_and_a_busy_one_passed_over() -> None:

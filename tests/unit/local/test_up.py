@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import UsageError
+from deploy.job.again import words_again
 from deploy.job.options import Options
-from deploy.local import up
+from deploy.local import up, within
+from deploy.report.recorder import Recorder
 from deploy.run import environment
+from deploy.run.files import folders
 
 
 def test_ranks_of_a_script_train_alone_only_if_asked_for(tmp_path: Path) -> None:
@@ -17,8 +21,25 @@ def test_ranks_of_a_script_train_alone_only_if_asked_for(tmp_path: Path) -> None
     options = Options(script="train.py", folder=str(tmp_path))
     assert environment.SEPARATE not in up._read(options)[1].own.own
     separate = up.replace(options, separate=True)
-    _, asked = up._read(separate)
+    read, asked = up._read(separate)
     assert asked.own.own[environment.SEPARATE] == "1"
-    assert "--separate" in up._again(separate, asked)
+    assert "--separate" in shlex.join(words_again(read))
     with pytest.raises(UsageError, match="--separate"):
         up._read(Options(separate=True))
+
+
+@pytest.mark.parametrize(("rank", "shown"), [("", 2), ("all", 2), ("1", 1)])
+def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_path, monkeypatch, rank, shown):
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "r1" / "logs").mkdir(parents=True)
+    for number in (0, 1):
+        (tmp_path / "r1" / "logs" / f"rank-{number}.log").write_text(f"rank {number}\n")
+    lines: list[dict[str, object]] = []
+    assert within.logs_here("r1", rank, False, "", Recorder(lines.append)) == 0
+    assert len([line for line in lines if "line" in line]) == shown
+
+
+@pytest.mark.parametrize("rank", ["x", "-1", "0,1", "1" * 10])
+def test_a_rank_that_is_no_number_is_refused_by_every_command_alike(rank):
+    with pytest.raises(UsageError, match=f"--rank {rank}: not a number"):
+        within.logs_here("r1", rank, False, "", Recorder(lambda event: None))

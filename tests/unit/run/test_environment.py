@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.job.load import refuse_without_script
+from deploy.job.load import value_of
 from deploy.job.options import Options
 from deploy.run.environment import (
     RunSpec,
     Script,
-    asked_restarts,
     local_spec,
     mounted,
     mounts_file,
@@ -118,13 +117,11 @@ def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str
     assert mounted(given, tmp_path) == (given, [])
 
 
-def test_restarts_are_a_number_for_a_script_alone() -> None:
-    assert (asked_restarts(""), asked_restarts("0")) == (None, 0)
+def test_restarts_are_a_number() -> None:
+    assert (value_of(Options(), "restarts"), value_of(Options(restarts="0"), "restarts")) == (None, 0)
     for text in ("-1", "many"):
         with pytest.raises(UsageError, match="--restarts"):
-            asked_restarts(text)
-    with pytest.raises(UsageError, match="--restarts: there is no script"):
-        refuse_without_script(Options(restarts="3"), ("restarts", "style"))
+            value_of(Options(restarts=text), "restarts")
 
 
 @pytest.mark.parametrize(

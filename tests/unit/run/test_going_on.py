@@ -21,15 +21,13 @@ def test_a_majority_of_three_or_more_nodes_goes_on():
     assert (asked_least("2", 3, [], False), asked_least("3", 5, ["--steps", "3"], False)) == (2, 3)
 
 
-def test_with_a_spare_all_hosts_may_be_needed_and_without_min_nodes_it_would_be_idle():
+def test_with_a_spare_all_hosts_may_be_needed():
     assert asked_least("3", 3, [], False, spares=True) == 3
-    with pytest.raises(UsageError, match="--spare without"):
-        asked_least("", 3, [], False, spares=True)
 
 
 def test_half_of_an_even_number_of_hosts_goes_on_with_an_arbiter():
     assert (asked_least("1", 2, [], False, arbiter=True), asked_least("2", 4, [], False, arbiter=True)) == (1, 2)
-    for text, nodes, script in (("2", 3, False), ("1", 2, True), ("1", 4, False), ("", 2, False), ("2", 2, False)):
+    for text, nodes, script in (("2", 3, False), ("1", 2, True), ("1", 4, False), ("2", 2, False)):
         with pytest.raises(UsageError):
             asked_least(text, nodes, [], script, arbiter=True)
 

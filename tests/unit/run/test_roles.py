@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import UsageError
 from deploy.job.inventory import Host
 from deploy.job.options import Options
 from deploy.run import environment, roles
@@ -15,23 +14,6 @@ NAMES = ("h1", "h2", "h3", "h4")
 
 def acted(*texts, hosts=()):
     return roles.read(Options(role=texts, script="x.py"), hosts)
-
-
-@pytest.mark.parametrize(
-    ("option", "hint"),
-    [
-        ({"min_nodes": "2"}, "separate = true"),
-        ({"spare": "h5"}, "separate = true"),
-        ({"wait": True}, "muster gpus"),
-        ({"on_end": "mail me"}, "the role that ends the run"),
-        ({"args": "--steps 1"}, "Muster's own trainer runs alone"),
-    ],
-)
-def test_what_a_run_of_roles_cannot_have_is_refused_with_what_does_the_same(option, hint):
-    with pytest.raises(UsageError, match="not in a run of several roles") as refused:
-        roles.refuse_beside(Options(role=("a=1:a.py",), **option))
-    assert hint in refused.value.hint
-    roles.refuse_beside(Options(**option))
 
 
 def test_each_host_gives_its_role_the_gpus_that_it_asks_for_and_of_named_ones_the_first():

@@ -41,7 +41,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def exported(capsys, **given):
-    options = Options(**{"nodes": "2", "image": "registry.example/team/train:1", "script": "train.py", **given})
+    usual = {"image": "registry.example/team/train:1" if given.get("to") else "", "script": "train.py"}
+    options = Options(**{"nodes": "2" if given.get("script", "x") else "", **usual, **given})
     assert export.export(options, None) == 0
     return capsys.readouterr().out
 
@@ -107,12 +108,12 @@ def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"to": "jobset", "image": ""}, "which image"),
+        ({"to": "jobset", "image": ""}, "--to jobset: not without --image"),
         ({"to": "nomad"}, "neither sbatch, jobset nor trainjob"),
         ({"to": "jobset", "slurm": "-t 1"}, "--slurm: not with --to jobset"),
         ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup: not with --to trainjob"),
         ({"to": "jobset", "max_hours": "2"}, "--max-hours: not with --to jobset"),
-        ({"secret": ("HF_TOKEN=hf",)}, "--secret: not with --to sbatch"),
+        ({"secret": ("HF_TOKEN=hf",)}, "--secret: not without --to jobset or trainjob"),
         ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
         ({"to": "jobset", "script": "missing.py"}, "missing.py"),
     ],
@@ -220,7 +221,7 @@ def test_the_roles_are_those_of_cluster_toml_and_slurm_has_none(folder, capsys):
     with consent.asking(consent.Door(Console, allow=True)):
         made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
         assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
-        with pytest.raises(UsageError, match="--role: not with --to sbatch"):
+        with pytest.raises(UsageError, match="--role: not without --to jobset or trainjob"):
             exported(capsys, script="")
 
 

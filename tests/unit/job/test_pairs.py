@@ -1,0 +1,104 @@
+"""Which options exclude or need each other: each rule of the table is one that a user meets, and none meets another."""
+
+from dataclasses import replace
+
+import pytest
+
+from deploy.commands import main
+from deploy.core.errors import USAGE, UsageError
+from deploy.job.again import words_of
+from deploy.job.load import load_cluster, refuse_pairs
+from deploy.job.options import KEYS, ROWS, Job, Options, flag_of, rules_of
+from deploy.job.rows import Rule
+
+TASKS = sorted({task for row in ROWS.values() for task in row.helps})
+
+
+def typeable(task, rule):
+    """Whether the command has the others of a rule; a rule of `up` may also hold for what a record says of a run."""
+    return all(task in ROWS[name].helps for term in rule.terms if not term.absent for name in term.names)
+
+
+RULES = [
+    pytest.param(task, name, rule, id=f"{task}-{name}-{rule.when}")
+    for task in TASKS
+    for name, rule in rules_of(task)
+    if typeable(task, rule)
+]
+
+
+def asked(name, rule):
+    """Options that a rule refuses: its own, and those beside which it is refused."""
+    given = {name: ""} | {term.names[0]: "".join(term.texts[:1]) for term in rule.terms if not term.absent}
+    values = {str: "x", tuple: ("x",), bool: True}
+    return Options(**{each: text or values[type(getattr(Options(), each))] for each, text in given.items()})
+
+
+@pytest.mark.parametrize(("task", "name", "rule"), RULES)
+def test_each_rule_names_options_that_the_command_has_and_says_what_to_type(task, name, rule, monkeypatch):
+    assert {each for term in rule.terms for each in term.names} <= ROWS.keys()
+    assert rule.why
+    assert not rule.why.endswith(".")
+    monkeypatch.setattr("deploy.job.load.rules_of", lambda task: [(name, rule)])
+    with pytest.raises(UsageError) as refused:
+        refuse_pairs(task, asked(name, rule))
+    what, _, why = refused.value.message.partition(": not with")
+    assert what.split()[0] == flag_of(name)
+    assert why.endswith(f": {rule.why}")
+    assert refused.value.hint
+    assert refused.value.code == USAGE
+    refuse_pairs(task, Options(**{each: getattr(asked(name, rule), each) for each in ROWS if each != name}))
+
+
+@pytest.mark.parametrize(("task", "name", "rule"), [each for each in RULES if not each.values[2].needs])
+def test_a_command_refuses_what_excludes_each_other_before_it_does_anything(task, name, rule, capsys):
+    assert main.run([task, *words_of(asked(name, rule))]) == USAGE
+    assert ": not with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_option_alone_is_refused_for_what_it_needs_alone(task):
+    for name in ROWS:
+        options = replace(Options(), **{name: getattr(asked(name, Rule("", "")), name)})
+        needs = [rule for own, rule in rules_of(task) if own == name and all(term.absent for term in rule.terms)]
+        if needs:
+            with pytest.raises(UsageError, match=f"^{flag_of(name)}: not without"):
+                refuse_pairs(task, options)
+        else:
+            refuse_pairs(task, options)
+
+
+def test_what_a_file_says_is_named_as_the_files_and_may_lack_what_it_needs():
+    with pytest.raises(UsageError, match=r"^--wait: not with `min_nodes` of cluster\.toml") as refused:
+        refuse_pairs("deploy", Options(wait=True), Job(min_nodes="2"))
+    assert refused.value.hint == "leave out --wait, or leave out `min_nodes` of cluster.toml"
+    refuse_pairs("deploy", Options(args="--steps 1"), Job(restart_with="--resume", requirements="no"))
+    refuse_pairs("deploy", Options(spare="b"), Job(min_nodes="2"))
+    with pytest.raises(UsageError, match="--spare: not without --min-nodes"):
+        refuse_pairs("deploy", Options(spare="b"), Job())
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "other"),
+    [
+        ('image = "a"\ndockerfile = "Dockerfile"', "dockerfile", "image"),
+        ('script = "a.py"\nargs = "--steps 1"', "args", "script"),
+        ("min_nodes = 2\noverlay = true", "overlay", "min_nodes"),
+        ('min_nodes = 2\nrestart_with = "--resume"', "restart_with", "min_nodes"),
+    ],
+)
+def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allowed, line, name, other):
+    (tmp_path / "cluster.toml").write_text(f'hosts = ["a"]\n[job]\n{line}\n')
+    with pytest.raises(UsageError, match=f"cluster.toml: job.{name}: not with {other}: ") as refused:
+        load_cluster(Options(cluster=str(tmp_path / "cluster.toml")))
+    assert refused.value.hint
+    assert {name, other} <= KEYS.keys()
+
+
+def test_an_image_that_is_typed_comes_before_the_dockerfile_of_the_file(tmp_path, allowed):
+    (tmp_path / "Dockerfile").write_text("FROM x")
+    (tmp_path / "cluster.toml").write_text('hosts = ["a"]\n[job]\ndockerfile = "Dockerfile"\n')
+    options = Options(cluster=str(tmp_path / "cluster.toml"), image="b")
+    job = load_cluster(options).job
+    assert (job.image, job.dockerfile) == ("b", None)
+    refuse_pairs("deploy", options, job)
