@@ -1,7 +1,7 @@
 """The phases of a `fab deploy`, each held still on the hosts while something happens to the control side.
 
-A rack's host gets a `docker` in front of its own: one kind of command waits there, before or after it is done, until it
-is let go. What runs on the host is the real thing. In each phase the control side is hit once; then
+A rack's host gets a `docker` or a `tar` in front of its own: one kind of command waits there, before or after it is
+done, until it is let go. What runs on the host is the real thing. In each phase the control side is hit once; then
 the hosts are looked at, after a kill -9 once `fab down --hosts` has run while what was under way still is.
 """
 
@@ -22,13 +22,29 @@ from typing import Any
 from tests.cluster.control import BASE, FAB
 
 HOME = Path(__file__).resolve().parents[2]
-CODE_BYTES = 12_000_000  # more than what may be on its way unread: a `docker load` that waits holds up its sender
+CODE_BYTES = 12_000_000  # more than what may be on its way unread: a program that waits holds up its sender
 
 _HOLD = "/run/muster-hold"
+# Much is asked of the engine itself, on a connection that `docker system dial-stdio` carries: a request waits there.
+_CARRY = f"""
+import os, re, subprocess, time
+engine = subprocess.Popen(["/usr/bin/docker", "system", "dial-stdio"], stdin=subprocess.PIPE)
+while piece := os.read(0, 1 << 16):
+    what = open("{_HOLD}/what").read().partition(" ")[2].strip()
+    if what and re.match(what, piece.decode("latin-1")):
+        open("{_HOLD}/reached", "w").close()
+        while not os.path.exists("{_HOLD}/go"):
+            time.sleep(0.1)
+    engine.stdin.write(piece)
+    engine.stdin.flush()
+engine.stdin.close()
+engine.wait()
+"""
 _WRAPPER = f"""#!/bin/sh
-real=/usr/bin/docker
+real=/usr/bin/${{0##*/}}
 [ -s {_HOLD}/what ] || exec $real "$@"
 read -r when what <{_HOLD}/what
+case "$*,$what" in "system dial-stdio,"[PD][OE]*) exec python3 -c '{_CARRY}' ;; esac
 case "$*" in "$what"*) ;; *) exec $real "$@" ;; esac
 [ "$when" = before ] || $real "$@"; code=$?
 touch {_HOLD}/reached
@@ -38,15 +54,16 @@ exit $code
 """
 _INSTALL = f"""
 mkdir -p {_HOLD}; chmod 777 {_HOLD}; rm -f {_HOLD}/*
-cat >/usr/local/bin/docker; chmod 755 /usr/local/bin/docker
+cat >/usr/local/bin/$1; chmod 755 /usr/local/bin/$1
 """
-_REMOVE = f"touch {_HOLD}/go 2>/dev/null; rm -f /usr/local/bin/docker"
+_REMOVE = f"touch {_HOLD}/go 2>/dev/null; rm -f /usr/local/bin/docker /usr/local/bin/tar"
 _CONNECTED = "awk '$2 ~ /:0016$/ && $4 == \"01\"' /proc/net/tcp /proc/net/tcp6 | grep -q ."
 # Of what is here nothing may be left; the folder of a run that has started is no leftover, nor is the log of deeds.
 _LOOK = """
 /usr/bin/docker ps --all --format 'container {{.Names}} {{.Status}}'
 /usr/bin/docker network ls --filter type=custom --format 'network {{.Name}}'
 find /home/muster/.muster -name '*.starting' -o -name '*.part' -o -name 'lock-*' ! -name '*.step' | sed 's/^/file /'
+find /home/muster/.muster/folders -name '.coming.*' | sed 's/^/file /'
 # The folder of claims stays, without a claim in it.
 claims='/var/tmp/muster-claims.????????????????'
 find /tmp /var/tmp /dev/shm /var/lib/docker/tmp -mindepth 1 ! -path "$claims" 2>/dev/null | sed 's/^/file /'
@@ -57,10 +74,11 @@ for run; do [ ! -e "/home/muster/.muster/runs/$run" ] || echo "file of $run, whi
 
 @dataclass(frozen=True)
 class Phase:
-    """A moment: `held` is how the docker command begins that waits, on hosts `on` (all when empty).
+    """A moment: `held` is how the command of `program` begins that waits, or the pattern of a request to the
+    engine, on hosts `on` (all when empty).
 
     `when` before or after it is done; `asked` says that `fab stop` leads there; `runs` that all nodes have started,
-    `some` that some have.
+    `some` that some have; `image` that hosts are sent one which they do not have.
     """
 
     name: str
@@ -70,22 +88,26 @@ class Phase:
     asked: bool = False
     runs: bool = False
     some: bool = False
+    program: str = "docker"
+    image: bool = False
 
 
 PHASES = (
     Phase("connecting"),
-    Phase("looking at the hosts", "version"),
+    Phase("looking at the hosts", "info --format {{.DockerRootDir}}"),
+    Phase("looking at their images", "image inspect"),
     Phase("trying the links", "run --rm"),
-    Phase("looking at their images", 'info --format {"version'),
-    Phase("sending", "load"),
-    Phase("loaded", "load", "after"),
-    Phase("proving", "create", "after"),
+    Phase("sending", "load", image=True),
+    Phase("loaded", "load", "after", image=True),
+    Phase("proving", "create", "after", image=True),
+    Phase("sending the folder", "-C .coming.", program="tar"),
+    Phase("folder arrived", "-C .coming.", "after", program="tar"),
     Phase("starting the first node", "run --detach"),
     Phase("first node started", "run --detach", "after", (0,)),
     Phase("starting the others", "run --detach", "before", (1,), some=True),
     Phase("following", runs=True),
-    Phase("asking to stop", "kill", asked=True, runs=True),
-    Phase("cleaning up", "rm --force", asked=True, runs=True),
+    Phase("asking to stop", "POST [^ ]*/kill", asked=True, runs=True),
+    Phase("cleaning up", "DELETE [^ ]*/containers/", asked=True, runs=True),
 )
 
 
@@ -99,7 +121,7 @@ class Held:
 
     def __enter__(self) -> Held:
         for host in self._held if self._phase.held else []:
-            self._root(host, _INSTALL, _WRAPPER)
+            self._root(host, _INSTALL, _WRAPPER, self._phase.program)
             self._root(host, f"echo '{self._phase.when} {self._phase.held}' >{_HOLD}/what")
         if self._phase.name == "connecting":
             self._root(self._held[-1], "kill -STOP $(pgrep -xo sshd)")
@@ -127,8 +149,8 @@ class Held:
         for host in self._held if self._phase.held else []:
             self._root(host, f"touch {_HOLD}/go")
 
-    def _root(self, host: str, script: str, text: str = "") -> str:
-        command = ["docker", "exec", "-i", self._containers[host], "sh", "-c", script]
+    def _root(self, host: str, script: str, text: str = "", *words: str) -> str:
+        command = ["docker", "exec", "-i", self._containers[host], "sh", "-c", script, "root", *words]
         return subprocess.run(command, input=text, capture_output=True, text=True, check=True, timeout=30).stdout
 
     def _says(self, host: str, script: str) -> bool:
@@ -183,7 +205,8 @@ def hit(
         return [f"{host} {line}" for host in names for line in left_on(containers[host], never)]
 
     before, ended = look(), False
-    words = ("--image", BASE, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
+    image = _new_image(run, folder) if phase.image else BASE
+    words = ("--image", image, "--folder", str(folder), "--run", run, "--args=--steps 100000 --checkpoint-every 10")
     try:
         with Held(dict(containers), phase) as held, (scratch / "said").open("w+") as file:
             out = {"cwd": HOME, "stdout": file, "stderr": subprocess.STDOUT}
@@ -220,6 +243,15 @@ def hit(
             remove = ["docker", "exec", containers[host], "rm", "-rf", f"/home/muster/.muster/runs/{run}"]
             subprocess.run(remove, check=True)
         shutil.rmtree(run_dir, ignore_errors=True)
+        if phase.image:
+            subprocess.run(["docker", "rmi", image], check=True, capture_output=True)
+
+
+def _new_image(name: str, folder: Path) -> str:
+    """An image that no host has: the base, and what is in the folder."""
+    command = ["docker", "build", "--quiet", "--tag", f"muster-{name}", "--file", "-", str(folder)]
+    subprocess.run(command, input=f"FROM {BASE}\nCOPY code.bin /\n", text=True, check=True, capture_output=True)
+    return f"muster-{name}"
 
 
 def _end(fab: subprocess.Popen[bytes], number: signal.Signals, held: Held) -> int:

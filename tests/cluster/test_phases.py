@@ -16,8 +16,9 @@ HIT += [(phase, signal.SIGKILL) for phase in PHASES if phase.name not in NOTHING
 # The same handler as for SIGINT takes them.
 OTHERS = {"starting the first node": signal.SIGTERM, "starting the others": signal.SIGHUP}
 HIT += [(phase, OTHERS[phase.name]) for phase in PHASES if phase.name in OTHERS]
-MESSAGES = dict.fromkeys(("connecting", "looking at the hosts", "trying the links"), "nothing was changed")
-PUSHING = ("looking at their images", "sending", "loaded", "proving")
+LOOKING = ("connecting", "looking at the hosts", "looking at their images", "trying the links")
+MESSAGES = dict.fromkeys(LOOKING, "nothing was changed")
+PUSHING = ("sending", "loaded", "proving", "sending the folder", "folder arrived")
 
 
 @pytest.fixture(scope="module")

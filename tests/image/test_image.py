@@ -41,7 +41,7 @@ def test_of_the_checkout_only_the_trainer_is_inside(inside):
         "sh", "-c", "find / -xdev \\( -name .git -o -name 'test_*.py' -path '/muster/*' \\) 2>/dev/null || true"
     )
     assert names == ""
-    assert "agent.py" in inside("ls", "/muster/muster/trainer/node").split()
+    assert "agent.py" in inside("ls", "/muster/muster/trainer/node/agent").split()
 
 
 def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):

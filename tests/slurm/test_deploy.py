@@ -48,8 +48,10 @@ def test_a_run_survives_a_cut_connection_a_closed_laptop_and_a_preemption_and_it
     project.hears("connected again")
     deploy.send_signal(signal.SIGINT)
     assert deploy.wait(20) == 130
+    attach = project.start("attach", "--run", "long")
+    project.hears("runs on n1, n2")
     slurm.out("sbatch --partition=high --exclusive --nodes=2 --output=/dev/null --wrap 'sleep 1'")
-    code, said = project.fab("attach", "--run", "long")
+    code, said = attach.wait(120), project.said.read_text()
     assert code == 0, said
     assert "Slurm starts it again" in said
     assert "done at 60" in said
