@@ -20,7 +20,7 @@ PORTS, LEASE_MIN, DAYS = range(29800, 29900), 5, 7
 # Bytes on their way to a host, at least; seconds of what it takes, where that is more.
 WINDOW, WINDOW_S = 1 << 20, 0.5
 # A host hears something long before its lease is over.
-_BEAT, _BEAT_S = b"beat\n", 30.0
+_BEAT, _BEAT_S, _OVER = b"beat\n", 30.0, b"over\n"
 _KEY = r"(?:ssh-ed25519) [A-Za-z0-9+/=]{40,100}"
 # Kilobytes that are free there, and its key.
 READY = re.compile(rf"([0-9]{{1,15}}) ({_KEY})? ?")
@@ -45,6 +45,7 @@ class Line:
         self._argv = _SCRIPT("road", token, str(len(listing)), str(LEASE_MIN), str(DAYS), ports, *argv)
         self._waiting, self._orders, self._pieces = threading.Condition(), deque[bytes]([listing]), deque[Piece]()
         self._closed, self.stays = False, False
+        self._fault: DeployError | None = None
         # What the host has not said that it has: of a push that is cut, no more than `window` bytes are sent again.
         self._flying, self.window = dict[str, int](), WINDOW
         self._thread = threading.Thread(target=self._serve, daemon=True, name=f"muster-road-{session.name}")
@@ -88,7 +89,7 @@ class Line:
         self._thread.join(seconds)
 
     def close(self) -> None:
-        """End it: the host removes all but pieces that it may need again. A second call does nothing."""
+        """End it and its command: the host keeps only pieces that it may need again. A second call does nothing."""
         with self._waiting:
             self._closed = True
             self._waiting.notify()
@@ -107,6 +108,16 @@ class Line:
 
     def _next(self) -> bytes:
         """What goes to it now. The end is an exception: then nobody hears the host any more."""
+        if self._fault:
+            raise self._fault
+        try:
+            return self._following()
+        except DeployError as fault:
+            # A host that may stay would go on, and its `docker load` hold a layer that the next one needs.
+            self._fault = fault
+            return _OVER
+
+    def _following(self) -> bytes:
         with self._waiting:
             if not self._waiting.wait_for(lambda: self._closed or self._orders or self._may_fly(), _BEAT_S):
                 return _BEAT
