@@ -14,7 +14,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.door import session
 from deploy.send.road import routes
-from deploy.send.road.cargo import Cargo
+from deploy.send.road.cargo import Cargo, of_bytes
 from deploy.send.road.road import Road
 from lab.waiting import until
 from tests.ssh.test_road import ARGV, HOME, keys, pieces, some, three, working
@@ -203,6 +203,22 @@ def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts, monkeypa
     results, _ = pass_on(hosts, [digest(LAYERS[1])], before=lambda giver: [path.unlink() for path in pieces(giver)])
     assert results.faults.keys() == {"b", "c"}
     assert all("push again" in fault.hint for fault in results.faults.values())
+
+
+def test_a_command_that_gets_no_more_ends_before_the_same_is_sent_another_way(hosts, monkeypatch):
+    """An engine with containerd's store lets no other `docker load` have a layer that one is still reading."""
+    monkeypatch.setattr(routes, "SILENT_S", 3.0)
+    saved(hosts[0], one=LAYERS[1])
+    with session.open_all([server.host for server in hosts[:2]]) as opened:
+        giver, other = opened.all().values()
+        giver._front = ("env", f"PATH={hosts[0].home}/bin:/usr/bin:/bin")
+        with Road(2, lambda *_: None, lambda _: None) as road:
+            parts = road.hold(giver, "image", [digest(LAYERS[1])], MB, ROOM)
+            for path in pieces(hosts[0]):
+                path.unlink()
+            with pytest.raises(DeployError, match="only a has it"):
+                road.deliver(other, ARGV, Cargo([of_bytes(b"from here"), *parts.values()]))
+            until(lambda: ["sha256sum"] not in working(hosts[1:2]), "the end of the command", 10)
 
 
 @pytest.mark.parametrize("step", [100_000, 4 * MB])

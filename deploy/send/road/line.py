@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...core.errors import DeployError
 from ...core.scripts import Scripts
@@ -20,7 +20,7 @@ PORTS, LEASE_MIN, DAYS = range(29800, 29900), 5, 7
 # Bytes on their way to a host, at least; seconds of what it takes, where that is more.
 WINDOW, WINDOW_S = 1 << 20, 0.5
 # A host hears something long before its lease is over.
-_BEAT, _BEAT_S = b"beat\n", 30.0
+_BEAT_S = 30.0
 _KEY = r"(?:ssh-ed25519) [A-Za-z0-9+/=]{40,100}"
 # Kilobytes that are free there, and its key.
 READY = re.compile(rf"([0-9]{{1,15}}) ({_KEY})? ?")
@@ -69,7 +69,7 @@ class Line:
     def is_idle(self) -> bool:
         """Whether the host has said that it has all that was to go from here."""
         with self._waiting:
-            return not self._pieces and not self._flying
+            return not (self._pieces or self._flying)
 
     def stay(self) -> None:
         """Let the host go on alone if this machine is gone. A second call does nothing."""
@@ -88,16 +88,14 @@ class Line:
         self._thread.join(seconds)
 
     def close(self) -> None:
-        """End it: the host removes all but pieces that it may need again. A second call does nothing."""
+        """End it and its command: the host keeps only pieces that it may need again. A second call does nothing."""
         with self._waiting:
             self._closed = True
             self._waiting.notify()
 
     def _serve(self) -> None:
         try:
-            done = self._session.run(
-                self._argv, input=iter(self._next, b""), timeout_s=None, check=False, on_line=self._hear
-            )
+            done = self._session.run(self._argv, input=self._input(), timeout_s=None, check=False, on_line=self._hear)
             self._tell("failed", last_line(done.err))
         except BaseException as fault:  # of what is read here, too
             self._tell("gone", fault.message if isinstance(fault, DeployError) else repr(fault))
@@ -105,11 +103,19 @@ class Line:
     def _hear(self, line: str) -> None:
         self._tell(*line.partition(" ")[::2])
 
+    def _input(self) -> Iterator[bytes]:
+        try:
+            yield from iter(self._next, b"")
+        except DeployError:
+            # A host that may stay would go on, and its `docker load` hold a layer that the next one needs.
+            yield b"over\n"
+            raise
+
     def _next(self) -> bytes:
         """What goes to it now. The end is an exception: then nobody hears the host any more."""
         with self._waiting:
             if not self._waiting.wait_for(lambda: self._closed or self._orders or self._may_fly(), _BEAT_S):
-                return _BEAT
+                return b"beat\n"
             if self._closed:
                 raise DeployError("it was ended from here", "push again")
             if self._orders:
