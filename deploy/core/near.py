@@ -1,4 +1,4 @@
-"""The name that a user may have meant."""
+"""The name of a run, a host or a file that a user may have meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log of a host: who did what, a line each in ~/.muster/audit.log, for the people who share the host."""
+"""The audit log of a host: who did what, a line each in ~/.muster/audit.log; each command calls `note` itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door between what a folder asks for and what is done: a person says yes once, and is told each time.
+"""The door between what a folder asks for and what is done: a person says yes once for a folder and its words.
 
 A command opens the door for its time (`asking`): it knows whom to ask. Whoever is about to do what a folder asks for
 calls `require` first. Where no command has opened a door, nothing is allowed.

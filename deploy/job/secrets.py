@@ -1,4 +1,4 @@
-"""The secrets that a user names: variables of this shell, files, and files such as .env, whose every value counts.
+"""The secrets that a user names (variables, files, .env), and the variables that are refused as they sound like one.
 
 Never their values in an error, and never in the text of an option. Also the names of variables that a job may not set.
 """

@@ -5,7 +5,6 @@ job/cluster.py asks a table for the keys it knows; all others are errors. This m
 
 from __future__ import annotations
 
-import difflib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from ..core import toml_text
 from ..core.errors import UsageError
-from ..core.near import near_path
+from ..core.near import near, near_path
 from ..core.text import amount
 from .options import FLAG
 
@@ -88,8 +87,8 @@ class Table:
         """Refuse the first key that the program has not asked for, and name the nearest known key."""
         for key in self._data:
             if key not in self._known:
-                near = difflib.get_close_matches(key, self._known, 1)
-                hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(sorted(self._known))}"
+                meant = near(key, self._known, 0.6)
+                hint = f"did you mean `{meant}`?" if meant else f"known here: {', '.join(sorted(self._known))}"
                 self.refuse("unknown key", hint, key)
 
     def refuse(self, what: str, hint: str = "", *below: str | int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The name and the environment variables of each node, on any backend; and the nodes of this machine. Pure.
+"""The name, the environment variables and the memory of each node, on any backend; the nodes of this machine. Pure.
 
 The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.

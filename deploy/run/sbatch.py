@@ -3,7 +3,7 @@
 A user's own lines of #SBATCH are read by nobody.
 
 What it does beside `srun` is what the job's life needs:
-- SIGTERM comes to the batch script, 90 s before the time limit (`--signal=B:TERM@90`), and goes on to the step by
+- SIGTERM comes to the batch script, 90 s before the time limit or `--grace` and a minute, and goes on to the step by
   scancel: one to srun would kill the step without a checkpoint.
 - Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends.
 - The output is appended and the run folder is named by the job, so a requeued job continues both.

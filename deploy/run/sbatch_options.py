@@ -28,7 +28,7 @@ _OWN = {
     **dict.fromkeys(("--array", "-a"), "a run is one job: start it once for each"),
     **dict.fromkeys(("--output", "-o", "--open-mode"), "it is slurm-JOB.out of the folder; the file has its line"),
     **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out"),
-    "--signal": "the ranks stop 90 s before the limit: leave it out",
+    "--signal": "the ranks stop in time before the limit: leave it out",
     "--requeue": "the job has it: leave it out; --no-requeue takes it away",
 }
 

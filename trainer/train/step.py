@@ -1,4 +1,4 @@
-"""One optimizer step on all ranks: mean loss, learning rate, mixed precision, accumulation, clipping, agreement."""
+"""One optimizer step on all ranks: mean loss, learning rate, precision, accumulation, clipping; AdamW by default."""
 
 from __future__ import annotations
 

@@ -174,8 +174,8 @@ SECTIONS = (
                 "gpu-xid",
                 (
                     "The driver has reported a serious error (Xid) since it was loaded; runs hang, or fail with "
-                    "`CUDA error`. Preflight warns, and calls it a fault only if the GPU's own counters still show "
-                    "it. It finds nothing if you may not read the kernel log."
+                    "`CUDA error`. Preflight warns; an error of memory is a fault, if the GPU's own counters still "
+                    "show it. It finds nothing if you may not read the kernel log."
                 ),
                 by_hand="`sudo dmesg | grep -i xid`",
                 fix=(

@@ -1,4 +1,6 @@
-"""Merge the files from hosts into a run's folder here. Each host's files first arrive in a folder of their own.
+"""Where `muster fetch` puts each host's file in the run's folder, and another file of its name.
+
+Each host's files first arrive in a folder of their own.
 
 No host can replace a file that this machine keeps there, or a file of another host: if two hosts send different files
 of the same name, the first one keeps the name, and the others go into `hosts/<host>/`. `.fetched.json` records which

@@ -1,4 +1,4 @@
-"""Ask all probes at once, phase after phase, and return their answers. The rest of preflight/ judges them."""
+"""Ask all probes at once, phase after phase; wait while another preflight has their ports. Others judge the answers."""
 
 from __future__ import annotations
 

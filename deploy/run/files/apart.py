@@ -1,7 +1,7 @@
-"""Where files of one name from several hosts lie in a run folder: the first host's has the name, another's lies apart.
+"""Where a followed run's growing files of one name lie, if several hosts have one (of a fetch: host/files/incoming.py).
 
 So `ranks/rank-0.jsonl` of a host that has rank 0 from now on is `hosts/<node>/ranks/rank-0.jsonl` here, where another
-host had rank 0 before, or where the host has lost its disk. A fetch puts files apart by the same rule.
+host had rank 0 before, or where the host has lost its disk.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Notes who trained with whom: a script that trains alone on every host ends as well as one that trains with all.
+"""Notes who trained with whom, by torch or by other means (Horovod, MPI, Ray).
 
-What tells them apart is noted in MUSTER_OUTCOME_DIR/together.jsonl: a launcher of the script's own, the process group
-that a rank is about to join and has joined (worlds.py), that an optimizer stepped, that one still steps a while later,
-and that anything went through a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
+A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
+MUSTER_OUTCOME_DIR/together.jsonl: a launcher of the script's own, the process group that a rank is about to join and
+has joined (worlds.py), that an optimizer stepped, that one still steps a while later, and that anything went through
+a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
 """
 
 from __future__ import annotations
