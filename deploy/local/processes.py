@@ -26,6 +26,8 @@ from ..run.files.folders import with_muster
 
 Process = psutil.Process
 MOST_RESTARTS = 3
+# So long a run waits for processes that it has killed: of a hung driver or file server, one may never end.
+_KILLED_S = 10.0
 # A shell inside another run or torchrun has these variables; a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -80,12 +82,14 @@ class LocalNodes:
                 node.process.send_signal(number)
 
     def end(self) -> None:
-        """Kill every process of the run, then collect our children."""
+        """Kill every process of the run, then collect our children. A process that waits in the kernel may stay."""
+        until = time.monotonic() + _KILLED_S
         # Repeat until none is left: a process that was being forked while we looked was not in the list.
-        while members := labelled(self._run_dir):
+        while (members := labelled(self._run_dir)) and time.monotonic() < until:
             kill(members)
         for node in self._nodes.values():
-            node.process.wait()
+            if not members:
+                node.process.wait()
             if node.process.stdin:
                 node.process.stdin.close()
 

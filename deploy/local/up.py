@@ -56,7 +56,7 @@ from ..run.progress import State
 from ..run.start import Start, asked_ends, start_run
 from ..send.folder import folder_look, repository
 from ..send.folder.credentials import choice_of
-from . import attach, backends, plan, script, witness
+from . import attach, backends, plan, processes, script, witness
 from . import gpus as local_gpus
 from . import machine as observe
 
@@ -254,6 +254,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         with suppress(DeployError):  # without an engine there are no consoles
             backend.collect_logs()
         backend.clean()
+        for left in processes.labelled(run.run_dir):
+            where = f"it waits in the kernel, for a driver or a file server: ps -o stat,wchan:30 -p {left.pid}"
+            console.warn(f"process {left.pid} of this run does not end, and keeps what it has; {where}")
         if shutil.disk_usage(run.run_dir).free < _FULL:
             where = display_path(run.run_dir)
             console.warn(f"the disk of {where} is full: output of ranks may be missing from its logs")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,19 @@ def test_ending_a_run_leaves_no_process_of_it(nodes: processes.LocalNodes, tmp_p
     nodes.end()
     assert all(gone(pid) for pid in started)
     assert processes.labelled(tmp_path / "run-1") == []
+
+
+def test_a_process_that_no_signal_ends_holds_up_no_end(
+    nodes: processes.LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(nodes, "master", tmp_path)
+    with monkeypatch.context() as stuck:  # a stand-in for a driver that hangs: no signal comes through
+        stuck.setattr(processes, "kill", lambda _: time.sleep(0.05))
+        stuck.setattr(processes, "_KILLED_S", 0.3)
+        ending = threading.Thread(target=nodes.end, daemon=True)
+        ending.start()
+        ending.join(20)
+        assert not ending.is_alive()
 
 
 def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
