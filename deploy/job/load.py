@@ -1,4 +1,4 @@
-"""Read what was typed, cluster.toml beneath it; refuse what does not fit together. Text in; hosts, words, paths out.
+"""Read what was typed, cluster.toml beneath it; refuse what excludes each other, and a secret in open words.
 
 What is typed goes before the file. Nothing here touches a host.
 """

@@ -1,6 +1,7 @@
-"""The secrets that a user names (variables, files, .env), and the variables that are refused as they sound like one.
+"""The secrets that a user names, and the variables that are refused: those named like a secret, and Muster's own.
 
-Never their values in an error, and never in the text of an option. Also the names of variables that a job may not set.
+A secret is a variable of this shell, a file, or each value of a file such as .env. Never its value in an error, and
+never in the text of an option.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checks of what options and cluster.toml say: each returns the value as the program uses it, or None. Pure."""
+"""What a host, a user, a size, a path or a time may look like: a check for each, with its value or None. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A table of who reaches whom, and the fewest hosts that explain its failed cells. Pure.
+"""Who reaches whom, which connections gloo and NCCL open, and the fewest hosts that explain what fails. Pure.
 
 A column is the called host, a row the calling host, a cell the link between them.
 """

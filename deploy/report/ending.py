@@ -1,4 +1,4 @@
-"""The end of a run on any backend: write outcome.json and the page; show the result and the next command."""
+"""The end of a run, now or shown again: write outcome.json and the page; show the result and the next command."""
 
 from __future__ import annotations
 

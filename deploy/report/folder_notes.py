@@ -1,4 +1,4 @@
-"""What a user should know of the folder that is sent: what stays here, what is large, what is odd."""
+"""Says what looks at the folder that is sent have found (send/folder/): what stays here, what is large, what is odd."""
 
 from __future__ import annotations
 

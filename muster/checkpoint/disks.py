@@ -1,4 +1,4 @@
-"""Which ranks see one disk: a host has its own, some clusters share one."""
+"""Which ranks see one disk, and so which of them save: a host has its own disk, some clusters share one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What there is to send of a folder: its entries by name and without content, less the credentials that stay here."""
+"""What there is to send of a folder, less the credentials that stay here, and whether it is too much for code."""
 
 from __future__ import annotations
 

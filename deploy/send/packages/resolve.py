@@ -1,4 +1,4 @@
-"""Resolve requirements on this machine, for the Python, platform and packages that base.py says of the hosts.
+"""Resolve requirements on this machine, for the hosts' Python and packages (base.py), and by the hashes they name.
 
 uv does it, in a scratch folder with copies of the files that count, and starts no program (uv.py). What only a build
 can say comes from builds on all hosts, through `build`. The result has the hashes of the index itself.

@@ -1,4 +1,4 @@
-"""One host of a push: its script gets orders and pieces, never more in flight than a window, and answers in lines."""
+"""One host of a push: its script gets orders and pieces, as many as a window has; how long pieces stay there."""
 
 from __future__ import annotations
 

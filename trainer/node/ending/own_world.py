@@ -1,4 +1,4 @@
-"""Which words make a node's ranks a world of their own, and what to do about them: a line of a script, and a fix.
+"""Which words make a node's ranks a world of their own: the line of a script, and the fix for it.
 
 The ranks and their launchers note where they meet, and whose command they are (node/rank/worlds.py). The command is
 looked for in the shell script that started it. For a process whose command took the run's variables away, torchrun's

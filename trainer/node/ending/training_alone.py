@@ -1,6 +1,7 @@
-"""Whether the ranks of a script train together, by what torch noted in them (trainer/node/rank/together.py).
+"""Whether the ranks of a script train together, and the advice where they do not, for Lightning, Accelerate and torch.
 
-`Watch` tells it while they train, `trained_alone` at the end.
+It goes by what torch noted in them (trainer/node/rank/together.py). `Watch` tells it while they train,
+`trained_alone` at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run whose nodes all have to be there: the agent of the first node says when ranks begin, the others ask it.
+"""A run whose nodes all have to be there: the first node's agent says when ranks begin, and which each node has.
 
 They begin together once all wait for it: at first, and again wherever the ranks of one have failed, or a node has come
 back. torchrun's process reads this in the note EPOCH, and writes SAYS. No clock is compared with another host's.

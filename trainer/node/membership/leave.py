@@ -1,4 +1,4 @@
-"""`muster leave`: a node goes in order, while the others train on. `python -m muster.trainer.node leave` asks for it.
+"""`muster leave`: a node goes in order, while the others train on, and stays away (agent.py: code 0).
 
 It runs beside the agent, in the same container, and leaves a request in the node's private folder. The agent refuses
 what the others could not bear; else its answers say that it leaves, the register's leader forms an epoch without it,

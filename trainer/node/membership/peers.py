@@ -1,4 +1,4 @@
-"""Questions that the nodes of one run ask each other before its ranks start and after they have ended.
+"""How the nodes of one run ask each other a question, and answer it: before its ranks start, and after they have ended.
 
 on_end.py asks how a node has ended, waits.py whether it has its place. Question and answer are a line of JSON each.
 Both prove that they come from the run (proof.py). Standard library only.
