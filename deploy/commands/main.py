@@ -162,10 +162,10 @@ def take_no_program_from_here() -> None:
 def main() -> None:
     """The console command `muster`; ends the process with the command's exit code."""
     for name in ("stdin", "stdout", "stderr"):
-        if isinstance(stream := getattr(sys, name), io.TextIOWrapper):  # a letter that a terminal lacks ends no run
-            stream.reconfigure(errors="backslashreplace")
-        elif not stream:  # it is closed: the next file that is opened would get its number
+        if not (stream := getattr(sys, name)):  # it is closed: the next file that is opened would get its number
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 (open until the process ends)
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks ends no run
+            stream.reconfigure(errors="backslashreplace")
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
     try:
