@@ -442,6 +442,7 @@ class Options:
         rules=(
             _SLURMS_REQUEUE,
             _ROLES_ALONE,
+            Rule("script|each", "only Muster's own trainer has one yet", "leave it out"),
             Rule(
                 "!min_nodes",
                 "it says how many hosts must be left, with an arbiter half of them",

@@ -309,9 +309,8 @@ def asked_least(
     majority = nodes // 2 + (not arbiter)
     if not text:
         return 0
-    if arbiter and (nodes % 2 or script):
-        why = "only Muster's own trainer has one yet" if script else f"of {nodes} hosts more than half vote without it"
-        raise UsageError(f"--arbiter: {why}", "leave it out")
+    if arbiter and nodes % 2:
+        raise UsageError(f"--arbiter: of {nodes} hosts more than half vote without it", "leave it out")
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
         hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
         raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
