@@ -164,7 +164,7 @@ def commands():
     more = {"port": ["80"], "exec": ["--", "true"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
     # Without the option, these are about this machine.
     more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard", "board")}
-    more |= {"bootstrap": ["--yes"], "clean": ["--yes"]}
+    more |= {"bootstrap": ["--yes"], "clean": ["--yes"], "export": ["--to", "jobset"]}
     for each in main.every_command():
         # `resume` asks this user's records first, and reads a file only as the deploy that it becomes.
         if "cluster" in {param.name for param in each.params} and each.name != "resume":
