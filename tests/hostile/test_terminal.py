@@ -103,7 +103,9 @@ def test_no_way_to_a_person_lets_a_terminal_obey(way, terminal):
 
 
 def test_a_question_is_shown_before_it_is_asked(monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    typed = io.StringIO("y\n")
+    typed.isatty = lambda: True
+    monkeypatch.setattr("sys.stdin", typed)
     to, _, err = reporter(True)
     assert to.ask(ATTACK)
     assert not OBEYED.findall(err.file.getvalue())
