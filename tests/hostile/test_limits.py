@@ -57,7 +57,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(framing, "MOST_ANSWER", 1 << 20)
     monkeypatch.setattr(framing, "BEGIN_S", 0.5)
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 1.0)
-    monkeypatch.setattr(framing, "AFTER_S", 1.0)
+    monkeypatch.setattr(framing, "_AFTER_S", 1.0)
     monkeypatch.setattr(lock, "_ANSWER_S", 0.5)
     monkeypatch.setattr(lock, "_RELEASE_S", 0.2)
     for name in ("FACTS_S", "LISTEN_S", "CONNECT_S", "CLOCK_S"):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.door import session
+from deploy.door import framing, session
 from deploy.job.cluster import from_flag
 from deploy.send.road import guide, routes
 from deploy.send.road.cargo import Cargo, of_bytes
@@ -82,9 +82,9 @@ def ask(port, key, words):
 def soon(monkeypatch):
     """A host that says nothing is waited for a short time."""
     monkeypatch.setattr(guide, "_READY_S", 8.0)
-    monkeypatch.setattr(guide, "_STILL_S", 6.0)
-    monkeypatch.setattr(guide, "_AFTER_S", 6.0)
-    monkeypatch.setattr(guide, "_AFTER_BYTES_A_SECOND", 1 << 40)
+    monkeypatch.setattr(framing, "SLOWEST_OVER_S", 6.0)
+    monkeypatch.setattr(framing, "_AFTER_S", 6.0)
+    monkeypatch.setattr(framing, "_AFTER_BYTES_A_SECOND", 1 << 40)
     monkeypatch.setattr(routes, "SILENT_S", 3.0)
 
 
