@@ -1,4 +1,4 @@
-"""`muster login`: let the user's own `ssh` log in to each host, and hold the connection for 12 hours of other commands.
+"""`muster login`: let the user's own `ssh` log in to each host, and keep the connection open for others, for 12 hours.
 
 ssh asks whatever the host asks: a code, a touch of a token, a password. It is told to be strict about host keys.
 """

@@ -1,4 +1,4 @@
-"""Read what was typed, cluster.toml beneath it; refuse what excludes each other, and a secret in open words.
+"""Read what was typed, cluster.toml beneath it; refuse options that exclude each other, and a secret in plain words.
 
 What is typed goes before the file. Nothing here touches a host.
 """
@@ -250,7 +250,7 @@ def read_run(text: str) -> str:
 def refuse_no_rank(text: str) -> None:
     """Raise UsageError for a text of --rank that is not one rank's number; it may be empty."""
     if not re.fullmatch(r"[0-9]{0,9}", text):
-        raise UsageError(f"{FLAG.rank} {text}: not a number", "ranks are numbered from 0; all: every rank")
+        raise UsageError(f"{FLAG.rank} {text}: not a number", "ranks are numbered from 0")
 
 
 def environment_of(options: Options) -> dict[str, str]:

@@ -89,6 +89,8 @@ def _left_by(named: str | None, here: gpu_facts.Gpus) -> gpu_facts.Gpus:
         known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
         if len(known) != 1:
             break
+        if known[0] in chosen:  # CUDA sees none then
+            return replace(here, gpus=())
         chosen += known
     return replace(here, gpus=tuple(chosen))
 

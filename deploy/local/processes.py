@@ -88,8 +88,7 @@ class LocalNodes:
         while (members := labelled(self._run_dir)) and time.monotonic() < until:
             kill(members)
         for node in self._nodes.values():
-            if not members:
-                node.process.wait()
+            node.process.poll()
             if node.process.stdin:
                 node.process.stdin.close()
 

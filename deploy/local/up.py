@@ -254,12 +254,15 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         with suppress(DeployError):  # without an engine there are no consoles
             backend.collect_logs()
         backend.clean()
-        for left in processes.labelled(run.run_dir):
-            where = f"it waits in the kernel, for a driver or a file server: ps -o stat,wchan:30 -p {left.pid}"
-            console.warn(f"process {left.pid} of this run does not end, and keeps what it has; {where}")
+        if left := [str(process.pid) for process in processes.labelled(run.run_dir)]:
+            console.warn(
+                "processes of this run were killed and are not gone: a driver or a file server may hang: "
+                f"ps -o pid,stat,wchan:30,args -p {','.join(left[:9])}"
+            )
         if shutil.disk_usage(run.run_dir).free < _FULL:
-            where = display_path(run.run_dir)
-            console.warn(f"the disk of {where} is full: output of ranks may be missing from its logs")
+            console.warn(
+                f"the disk of {display_path(run.run_dir)} is full: output of ranks may be missing from its logs"
+            )
         if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)

@@ -1,4 +1,4 @@
-"""Says what looks at the folder that is sent have found (send/folder/): what stays here, what is large, what is odd."""
+"""Tells the user what send/folder/ found in the folder that is sent: what stays here, what is large, what is odd."""
 
 from __future__ import annotations
 

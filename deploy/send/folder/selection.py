@@ -1,4 +1,4 @@
-"""Which files of a folder are sent: what `.dockerignore` leaves, else what git takes, else most; and what git lacks.
+"""Which files of a folder are sent (by `.dockerignore`, else git, else all but the usual), and which git lacks.
 
 What git would take: its index and the rules of ignore files say so, read here as text. git itself starts in no folder:
 the folder may be somebody else's (git.py). Credentials are the matter of folder_look.py.

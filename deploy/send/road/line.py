@@ -1,4 +1,4 @@
-"""One host of a push: its script gets orders and pieces, as many as a window has; how long pieces stay there."""
+"""One host of a push: its script gets orders and pieces, no more at once than a window; how long pieces stay."""
 
 from __future__ import annotations
 

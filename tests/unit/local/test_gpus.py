@@ -53,7 +53,7 @@ def test_a_run_has_the_gpus_that_the_shell_leaves_it(named, taken):
     assert [gpu.index for gpu in own.gpus] == taken
 
 
-@pytest.mark.parametrize("named", ["", "-1", "-1,0", "GPU-5"])
+@pytest.mark.parametrize("named", ["", "-1", "-1,0", "GPU-5", "1,1"])
 def test_a_shell_that_hides_all_gpus_leaves_none(named):
     assert gpus.count("auto", named) == 0
 
