@@ -1,4 +1,4 @@
-"""Exactly-once data: an endless stream of shuffled epochs, cut into global batches that the ranks share.
+"""Exactly-once data: a stream of shuffled epochs, the same on all ranks, in batches that they share; moved to devices.
 
 The position in the stream is one number: the samples that all ranks together have consumed. It is valid at any world
 size, so a run can continue at another world size and neither repeats nor misses a sample. A batch may contain the end

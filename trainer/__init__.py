@@ -1,4 +1,7 @@
-"""The half that runs on a node: start the ranks, load data, train, write checkpoints. It never imports `deploy`."""
+"""The half that runs on a node, as `muster.trainer`, so that a user's own `trainer` is the one that scripts import.
+
+It starts the ranks, loads data, trains, writes checkpoints, and never imports `deploy`.
+"""
 
 from __future__ import annotations
 

@@ -1,10 +1,12 @@
-"""The trainer's options, checked before torch is imported, so that a wrong option costs a tenth of a second."""
+"""The trainer's options, and which of them exclude each other; read without torch, so a wrong one costs 0.1 s."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import math
+import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -162,6 +164,19 @@ def _check_together(config: Config) -> None:
             raise Refused(f"--data: the folder is empty: {folder}", "put the training files there, or leave out --data")
     if config.resume is not None and not Path(config.resume).exists():
         raise Refused(f"--resume: no such checkpoint: {config.resume}", "`make runs` lists the runs")
+    if config.compile and config.recompute:
+        raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
+
+
+def refuse_on(config: Config, ranks: mesh.Mesh, device: str) -> None:
+    """Raise Refused for options that do not go together on this mesh, or on this type of device."""
+    if config.precision == "fp16" and ranks.tp > 1:
+        raise Refused(f"--precision fp16 on mesh {ranks}: torch scales no gradients of two kinds", "--precision bf16")
+    if config.compile and not ranks.copies:
+        raise Refused(f"--compile on mesh {ranks}: the trainer compiles only whole models", "leave out one of the two")
+    compilers = (os.environ.get("CXX", "g++"), "clang++")
+    if config.compile and device != "cuda" and not any(map(shutil.which, compilers)):
+        raise Refused("--compile: on CPUs torch.compile needs a C++ compiler, and there is none here", "install g++")
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""`muster completion`: what a shell needs to complete commands, options, hosts and runs, as a text to install.
+"""`muster completion`: the text that makes a shell complete words; scripts/completion.sh decides which it offers.
 
 The text holds the commands and their options as they are now. At the Tab key the shell itself reads cluster.toml, SSH's
 settings and runs/: a Python that imports the commands would take half a second.

@@ -1,4 +1,4 @@
-"""What goes to a login shell for a command, and what of its output is the command's: most bytes, slowest pace.
+"""What goes to a login shell for a command (which folder is its home), and what of the output is its own: bytes, pace.
 
 The limits stand here too. A host that exceeds one is at fault, and Muster stops reading.
 """

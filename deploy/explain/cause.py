@@ -8,14 +8,14 @@ else is. If the same words have several causes, all are given; if no known words
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from ..causes.table import DOCS, end_of
 from . import unreached_store
 from .blame import bad_end, by_script, raised_in, sign_by_words
-from .lines import YEAR
+from .lines import YEAR, in_order
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs.general import kind_by
@@ -168,21 +168,15 @@ def _in_order(readings: Sequence[Reading]) -> list[Hit]:
     hits = [hit for reading in readings for hit in reading.hits]
     timed = [hit for hit in hits if hit.weight >= Weight.GENERAL]
     if len(readings) > 1 and timed and all(hit.time is not None for hit in timed):
-        hits.sort(key=_moment(hits))
+        hits.sort(key=in_order(hits))
     return hits
 
 
 def _root(readings: Iterable[Reading]) -> Root | None:
     """The process that failed first, as the launchers say: by time; torchrun's own choice before the others."""
     roots = [root for reading in readings for root in reading.roots]
-    moment = _moment(roots)
+    moment = in_order(roots)
     return min(roots, key=lambda root: (moment(root), not root.named), default=None)
-
-
-def _moment(timed: Iterable[Hit | Root]) -> Callable[[Hit | Root], tuple[bool, float]]:
-    """The order of what has a time. That lacks the year, so it is within half a year of the first one's."""
-    middle = next((event.time for event in timed if event.time is not None), 0.0)
-    return lambda event: (event.time is None, ((event.time or 0.0) - middle + YEAR / 2) % YEAR)
 
 
 def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:

@@ -1,4 +1,4 @@
-"""A log line as its program wrote it, without colours and launchers' prefixes; with its rank, host and time. Pure.
+"""A log line as its program wrote it, without launchers' prefixes; its rank, host and time, and which came first. Pure.
 
 Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at a time.
 """
@@ -6,9 +6,10 @@ Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from .words import LONGEST, compiled
 
@@ -121,6 +122,12 @@ def time_of(line: str) -> float | None:
             second = float(parts["second"].replace(",", "."))
             return ((days * 24 + int(parts["hour"])) * 60 + int(parts["minute"])) * 60 + second
     return None
+
+
+def in_order(timed: Iterable[Any]) -> Callable[[Any], tuple[bool, float]]:
+    """A key to sort by `time`, what has none last. A time lacks its year: it is within half a year of the first one."""
+    middle = next((each.time for each in timed if each.time is not None), 0.0)
+    return lambda each: (each.time is None, ((each.time or 0.0) - middle + YEAR / 2) % YEAR)
 
 
 def _rank(groups: dict[str, str | None]) -> str:

@@ -1,4 +1,4 @@
-"""A sign, looked at more closely: by the numbers in its line, or by the file in which its traceback ends. Pure."""
+"""A sign, looked at more closely: another cause or next command by its line (Kubernetes, AMD) or traceback. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tells the user what send/folder/ found in the folder that is sent: what stays here, what is large, what is odd."""
+"""Prints what send/folder/ decided of the folder that is sent: which files stay here, which are large, which odd."""
 
 from __future__ import annotations
 

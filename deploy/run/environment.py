@@ -1,4 +1,4 @@
-"""The name, the environment variables and the memory of each node, on any backend; the nodes of this machine. Pure.
+"""The name, variables, memory and threads (OMP_NUM_THREADS) of each node, on any backend; the nodes here. Pure.
 
 The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
@@ -82,6 +82,11 @@ class Placement:
     processes: int
     interface: str
     threads: int
+
+
+def threads(cores: int, ranks: int) -> int:
+    """How many threads OpenMP gets in each of the ranks that share these cores."""
+    return max(1, cores // ranks)
 
 
 @dataclass(frozen=True)
@@ -220,12 +225,13 @@ def local_spec(
     """
     names = node_names(workers)
     rendezvous = Rendezvous(f"127.0.0.1:{port}", f"{run_dir.name}-{start}")
-    interface, threads = LOOPBACK.get(system, "lo"), max(1, cores // len(names))
+    interface = LOOPBACK.get(system, "lo")
     nodes = []
     ranks = script.ranks if script else 1
     per_node = tuple(arguments[:1]) == (PER_NODE,)
+    shared = threads(cores, len(names) * ranks)
     for rank, name in enumerate(names):
-        placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, max(1, threads // ranks))
+        placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, shared)
         restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
         variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"muster up {FLAG.resume} latest"}

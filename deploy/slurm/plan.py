@@ -1,4 +1,4 @@
-"""What a deploy to Slurm will do: the batch script and its commands. Pure; refuses what Slurm does another way."""
+"""What a deploy to Slurm will do: the batch script, its commands, the run's folder; refuses what Slurm cannot. Pure."""
 
 from __future__ import annotations
 

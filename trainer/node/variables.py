@@ -1,10 +1,17 @@
-"""What the variables of a node say as numbers (docs/develop/contract.md). Standard library only."""
+"""What the variables of a node say as numbers (contract.md): its place, its ranks, in which file each tells its events.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
+
+# On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
+FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 
 
 def number(given: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -26,3 +33,12 @@ def ranks(given: Mapping[str, str] = os.environ) -> int:
 def first_rank(given: Mapping[str, str] = os.environ) -> int:
     """The first rank of this node, where each node has as many."""
     return place(given) * ranks(given)
+
+
+def event_file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:
+    """The number of the file in which a rank of this node tells its events, by its number in the present epoch."""
+    if not plan or not plan.get("apart"):
+        return lambda rank: rank
+    joined = plan.get("joined", {})
+    first = (joined[name][2] if name in joined else list(plan["nodes"]).index(name)) * per_node
+    return lambda rank: first + rank % per_node

@@ -17,9 +17,10 @@ from muster.errors import TrainError
 
 from ..config import Config
 from ..run_dir import RankFolder
-from .ending.rescue import Mark, Rescue, Take, alone
+from .ending.rescue import Mark, Rescue, Take
 from .environment import Ranks
 from .process_group import Group
+from .saving_lock import alone
 from .step import Stepper
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from muster.errors import Refused
 
 from .. import NAME
-from ..node.files import share
 from ..node.membership import min_nodes
+from ..node.variables import FIRST_FILE
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
 
 
 def _file(environment: Mapping[str, str]) -> int | None:
-    if share.FIRST_FILE not in environment:
+    if FIRST_FILE not in environment:
         return None
-    return _whole(environment, share.FIRST_FILE) + _whole(environment, "LOCAL_RANK")
+    return _whole(environment, FIRST_FILE) + _whole(environment, "LOCAL_RANK")
 
 
 def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Clip gradients and fit an optimizer where weights lie in different meshes: torch's own functions take only one kind.
+"""A rank's share of the gradients' norm, and their scaling, where weights lie in different meshes; step.py sums it.
 
 A model cut by tensor parallelism has weights of several kinds: tensors, and DTensors of one mesh or another. The norm
 is counted on the parts themselves: DTensor's own arithmetic takes longer than the sums, and sends a message for it.

@@ -1,10 +1,8 @@
-"""One optimizer step on all ranks: mean loss, learning rate, precision, accumulation, clipping; AdamW by default."""
+"""One optimizer step on all ranks: mean loss, rate, precision, accumulation, clipping by the norm of all; AdamW."""
 
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -18,9 +16,8 @@ from torch.distributed.tensor import DTensor
 
 from muster.data import to_device
 from muster.ddp import unchanged
-from muster.errors import Refused
 
-from ..config import Config
+from ..config import Config, refuse_on
 from ..mesh import Mesh
 from ..recipe import Recipe, blame, build_model, build_plan, compute_loss
 from .device_timer import DeviceTimer
@@ -57,17 +54,7 @@ class Stepper:
 
     def __init__(self, config: Config, recipe: Recipe, group: Group, mesh: Mesh, micro_batch: Any) -> None:
         self.config, self.recipe, self.group, self.mesh = config, recipe, group, mesh
-        _check_compiler(config, group.device)
-        if config.precision == "fp16" and mesh.tp > 1:
-            raise Refused(
-                f"--precision fp16 on mesh {mesh}: torch scales no gradients of two kinds", "--precision bf16"
-            )
-        if config.compile and not mesh.copies:
-            raise Refused(
-                f"--compile on mesh {mesh}: the trainer compiles only whole models", "leave out one of the two"
-            )
-        if config.compile and config.recompute:
-            raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
+        refuse_on(config, mesh, group.device.type)
         model = build_on(mesh, lambda: build_model(recipe))
         plan = build_plan(recipe, model) if mesh.tp > 1 else None
         try_loss = None if config.trust_plan else lambda tried: compute_loss(recipe, tried, micro_batch)
@@ -228,10 +215,3 @@ def lr_factor(config: Config) -> Callable[[int], float]:
         return 0.5 * (1 + math.cos(math.pi * min(1.0, (step - config.warmup) / left)))
 
     return factor
-
-
-def _check_compiler(config: Config, device: torch.device) -> None:
-    if not config.compile or device.type == "cuda":
-        return
-    if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
-        raise Refused("--compile: on CPUs torch.compile needs a C++ compiler, and there is none here", "install g++")

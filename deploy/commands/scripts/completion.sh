@@ -1,7 +1,7 @@
-# The words that can stand at the cursor, one a line: _muster_words WORD... CURRENT, without the command's own name.
-# For bash, zsh and sh; it asks no host and starts no Python. The functions _muster_tasks, _muster_options,
-# _muster_excluded and _muster_values are written before it. Names of files of others (cluster.toml, runs/) are never given to the shell as
-# text to read, and only plain ones are offered.
+# What the Tab key offers: commands, options, hosts, runs, one a line. It asks no host and starts no Python.
+# _muster_words WORD... CURRENT, without the command's own name. For bash, zsh and sh. The functions _muster_tasks,
+# _muster_options, _muster_excluded and _muster_values are written before it. Names of files of others (cluster.toml,
+# runs/) are never given to the shell as text to read, and only plain ones are offered.
 # shellcheck shell=sh
 _muster_words() (
     task='' before='' file=cluster.toml excluded=''

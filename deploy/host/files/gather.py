@@ -1,4 +1,4 @@
-"""Bring a run's folder from hosts into the one here: list, choose what is new, take it, merge it.
+"""Bring a run's folder from hosts into the one here: list, choose what is new (incoming.py), take it, merge it.
 
 Each host first lists its files. It is asked for those that are not here yet, and may send at most as many bytes as
 these have, into a folder of its own (unpack.py). Then incoming.py merges these folders into the run's folder here, the

@@ -1,4 +1,4 @@
-"""Where `muster fetch` puts each host's file in the run's folder, and another file of its name.
+"""Which files of hosts are here already, and where `muster fetch` puts a new one, and another file of its name.
 
 Each host's files first arrive in a folder of their own.
 

@@ -410,7 +410,7 @@ def _variables(
         len(names),
         1 if per_node else ranks,
         meeting.interfaces[index],
-        max(1, facts.cores // ranks),
+        environment.threads(facts.cores, ranks),
     )
     # A user's script starts from its beginning each time, so it restarts only if the user asks for that (--restarts).
     max_restarts = 0 if work.script else environment.MAX_RESTARTS

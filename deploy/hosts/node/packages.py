@@ -1,4 +1,4 @@
-"""A project's packages on hosts: what is asked, what is shown, and the containers that get them.
+"""A project's packages on hosts: what is asked and shown, and the containers that build them, with the run's memory.
 
 packages/install.py does the work. `muster deploy` and `muster push` call this module.
 """

@@ -22,7 +22,7 @@ from ...job.cluster import Cluster
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
 from ...preflight.checks import hosts as host_checks
-from ...preflight.checks import software
+from ...preflight.checks import interfaces, software
 from ...preflight.probe import rehearsal as talk
 from ...preflight.probe.conversation import examine
 from ...preflight.request import MUSTER
@@ -156,7 +156,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
     )
-    leases = host_checks.leases(hosts.facts, answers)
+    leases = interfaces.leases(hosts.facts, answers)
     of_hosts = (
         (*host_checks.architectures(hosts.facts), *host_checks.homes(hosts.facts), *apart)
         if request.style == MUSTER

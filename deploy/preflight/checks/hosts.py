@@ -8,7 +8,7 @@ from shlex import quote
 from ...causes.docker_faults import DockerFault
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.errors import DeployError
-from ...core.text import binary, in_seconds, listed
+from ...core.text import binary, listed
 from ...door.session import SshFault
 from ...host.facts import HostFacts
 from ...job.again import command_of
@@ -21,8 +21,6 @@ from . import resources
 
 # A run has a few dozen files on each host, and its checkpoints.
 _INODES_LEAST = 100
-# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
-_LEASE_LEAST_S = 120
 _FULL = "a folder with files"
 
 
@@ -178,27 +176,6 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
                 f"only {binary(facts.room)} free in {facts.home}/.muster",
                 f"on {host}: df -h {facts.home}/.muster; {command_of('clean', hosts=host)} shows what takes room",
                 symptom="`No space left on device`",
-            )
-
-
-def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
-    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
-
-    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
-    """
-    for host, facts in every.items():
-        used = {facts.reached_at}
-        if host in answers.hosts_with_facts:
-            used.add(answers.picks[host].address)
-        for entry in facts.addresses:
-            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
-                continue
-            text = f"{entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
-            text += "its DHCP client (or a router, for IPv6) renews it"
-            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
-            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
-            yield find(
-                "interface-no-address", host, text, fix, WARNING, symptom="all nodes hang when the address is gone"
             )
 
 

@@ -1,21 +1,24 @@
-"""Interfaces and addresses: gloo's or NCCL's choice exists, has one family, and belongs to the host. Pure."""
+"""Interfaces and addresses: the library's choice exists, has one family, is its own, and stays (leases). Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
-from ...core.text import listed
+from ...core.text import in_seconds, listed
+from ...host.facts import HostFacts
 from .. import prediction, remedies
 from ..answers import WORDS, Answers
 
 SLOW = 10
 # A network that few have: for a cable between hosts, which needs one of its own.
 _CABLE = "192.168.177"
+# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+_LEASE_LEAST_S = 120
 
 
 def check(answers: Answers) -> Iterator[Finding]:
@@ -30,6 +33,27 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _behind(answers)
     yield from _slow(answers)
     yield from _unaddressed(answers)
+
+
+def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
+    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+
+    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
+    """
+    for host, facts in every.items():
+        used = {facts.reached_at}
+        if host in answers.hosts_with_facts:
+            used.add(answers.picks[host].address)
+        for entry in facts.addresses:
+            if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
+                continue
+            text = f"{entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text += "its DHCP client (or a router, for IPv6) renews it"
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
+            yield find(
+                "interface-no-address", host, text, fix, WARNING, symptom="all nodes hang when the address is gone"
+            )
 
 
 def _unlisted(answers: Answers) -> Iterator[Finding]:

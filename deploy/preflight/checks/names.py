@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...causes.table import ROWS
-from ...core.text import listed
+from ...core.text import in_seconds, listed
 from .. import prediction, remedies
 from ..answers import Answers
+from ..probe.facts import RESOLVE_S
 from ..request import MUSTER, TORCHRUN
 
 # Of the part of a name between two dots, as DNS has it.
@@ -54,7 +55,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
             yield find(
                 problem,
                 host,
-                f"its own name {name} did not resolve in the 2 s that we wait",
+                f"its own name {name} did not resolve in the {in_seconds(RESOLVE_S, 0)} that we wait",
                 _own_fix(answers, host, name, problem),
                 UNKNOWN,
                 symptom="a slow start, or `Name or service not known`",
@@ -103,7 +104,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
     return find(
         "name-unresolvable",
         host,
-        f"the look-up of its own name {name} has no answer after 2 s",
+        f"the look-up of its own name {name} has no answer after {in_seconds(RESOLVE_S, 0)}",
         f"{_own_fix(answers, host, name, 'name-unresolvable')}; on {host}: cat /etc/resolv.conf",
         WARNING,
         symptom="each start waits for it",

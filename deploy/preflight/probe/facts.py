@@ -23,6 +23,7 @@ UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
 # Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
+RESOLVE_S = 2.2  # how long we wait for what a name resolves to
 PACE_S, PACE_MOST_S = 0.02, 3.0
 # Fewer than any rank has.
 THREADS = 16
@@ -146,6 +147,11 @@ def resolve(name):
     """Addresses of a name in the order of getaddrinfo: [address, can be bound here, canonical name] each."""
     rows = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME)
     return [[row[4][0], bindable(row), row[3]] for row in rows]
+
+
+def resolve_all(names):
+    """What each of these names resolves to, all at once, as far as that is known in RESOLVE_S."""
+    return at_once({name: (lambda name=name: resolve(name)) for name in names}, RESOLVE_S)
 
 
 def bindable(row):
@@ -397,9 +403,9 @@ def reserved():
 def facts(asked):
     """Everything that this host can find out alone."""
     name = socket.gethostname()
-    names = {host: (lambda host=host: resolve(host)) for host in {name, "localhost", *asked.get("resolve", ())} - {""}}
+    names = {name, "localhost", *asked.get("resolve", ())} - {""}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
-    answers = at_once({"fqdn": socket.getfqdn, "names": lambda: at_once(names, 2.2)})
+    answers = at_once({"fqdn": socket.getfqdn, "names": lambda: resolve_all(names)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return dict(
         answers,

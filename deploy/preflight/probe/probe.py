@@ -15,7 +15,7 @@ import struct
 import threading
 import time
 
-from .facts import at_once, facts, resolve
+from .facts import at_once, facts, resolve_all
 from .sockets import answers_as_probe, firewall, holder, neighbours, source_toward, way
 
 WAIT_S = 2.2  # how long most calls wait
@@ -359,7 +359,7 @@ class Probe:
             except OSError as none:
                 ways[to] = {"error": none.strerror or str(none), "code": none.errno}
         routes = at_once({to: (lambda to=to: source_toward(to)) for to in asked.get("toward", ())})
-        names = at_once({name: (lambda name=name: resolve(name)) for name in asked.get("resolve", ())}, 2.2)
+        names = resolve_all(asked.get("resolve", ()))
         self.say(
             "listen",
             {"ports": opened, "sampled": sampled, "failed": failed, "routes": routes, "ways": ways, "names": names},

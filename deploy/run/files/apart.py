@@ -1,4 +1,6 @@
-"""Where a followed run's growing files of one name lie, if several hosts have one (of a fetch: host/files/incoming.py).
+"""When files of one name that two hosts write to are one file (they begin alike), and where they lie here if not.
+
+Of a fetch, host/files/incoming.py decides it.
 
 So `ranks/rank-0.jsonl` of a host that has rank 0 from now on is `hosts/<node>/ranks/rank-0.jsonl` here, where another
 host had rank 0 before, or where the host has lost its disk.

@@ -1,4 +1,4 @@
-"""What there is to send of a folder, less the credentials that stay here, and whether it is too much for code."""
+"""What there is to send of a folder, less credentials: which files are large (50 MiB), and whether all is too much."""
 
 from __future__ import annotations
 

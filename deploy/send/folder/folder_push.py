@@ -1,4 +1,4 @@
-"""A folder onto hosts: as files in a folder of their own, which the run's containers get read-only.
+"""A folder onto hosts, in a folder of its own, read-only; data of another digest than cluster.toml names are refused.
 
 A host has each content once, by its digest. A content that changed a little is made from the one before: only the
 changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/files/work.py).

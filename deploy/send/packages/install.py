@@ -1,4 +1,4 @@
-"""Packages onto the places of a run (hosts, or this machine): resolved here, and installed by each place for itself.
+"""Packages onto the places of a run: resolved here (torch's sisters from PyTorch's index), installed by each one.
 
 The order: ask each place what it has, and what its base has, which must be the same everywhere; find the lock of an
 earlier time, or resolve one here; let each place that lacks the packages build what has no wheel, for itself alone, and

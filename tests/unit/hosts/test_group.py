@@ -19,6 +19,7 @@ from deploy.run.environment import GROUP
 from lab.answers import answers
 from tests.hosts import FACTS
 from trainer.node.membership import min_nodes as agents
+from trainer.node.variables import FIRST_FILE, event_file_of
 
 pytestmark = pytest.mark.usefixtures("allowed")
 
@@ -49,8 +50,8 @@ def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_h
     assert agents.variables(json.loads(waiting), "c")["PET_NNODES"] == "2:2"
     # The agent of the third node meets the others at its own address, and gives its ranks' files its own numbers.
     given = agents.variables(plan, "c", 4)
-    assert (given["PET_LOCAL_ADDR"], given[agents.FIRST_FILE]) == ("10.0.0.3", "8")
-    file_of = agents.file_of(plan, "c", 4)
+    assert (given["PET_LOCAL_ADDR"], given[FIRST_FILE]) == ("10.0.0.3", "8")
+    file_of = event_file_of(plan, "c", 4)
     assert [file_of(rank) for rank in (0, 3, 8, 11)] == [8, 11, 8, 11]
 
 

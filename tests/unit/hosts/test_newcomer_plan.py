@@ -13,7 +13,7 @@ from deploy.job.options import Job, Options
 from deploy.run.environment import GROUP
 from deploy.send.folder.content import WORKSPACE
 from tests.hosts import FACTS
-from trainer.node.membership import min_nodes as agents
+from trainer.node.variables import event_file_of
 
 AGREED = {"least": 2, "key": "secret-key", "nodes": {"a": ["10.0.0.1", 29600, 29601]}, "apart": True}
 
@@ -51,7 +51,7 @@ def test_the_newcomer_is_a_spare_with_the_runs_variables_and_its_own_place():
     assert plan["joined"] == {"e": ["10.0.0.5", 29602, 3]}
     assert (given["MUSTER_NODE"], given["PET_NODE_RANK"], given["GLOO_SOCKET_IFNAME"]) == ("e", "3", "eth1")
     assert given["PET_RDZV_ID"] == "r-1-7f3a"
-    assert agents.file_of(plan, "e", 2)(1) == 7
+    assert event_file_of(plan, "e", 2)(1) == 7
 
 
 def test_the_key_is_not_in_the_command_and_the_labels_name_the_place():

@@ -16,7 +16,7 @@ from deploy.job.cluster import Cluster
 from deploy.preflight import PreflightRequest, judge, targets
 from deploy.preflight.answers import Answers, Link
 from deploy.preflight.checks import hosts as host_checks
-from deploy.preflight.checks import link_quality, payloads, ports
+from deploy.preflight.checks import interfaces, link_quality, payloads, ports
 from deploy.preflight.confidence import is_left_to_rehearsal
 from lab.answers import HOSTS, answers, facts
 from tests.hosts import FACTS
@@ -510,7 +510,7 @@ def test_an_address_that_the_kernel_will_soon_take_away_is_a_warning(lasts, addr
     entry = {"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "valid_life_time": lasts}
     addresses = parse_addresses(json.dumps([{"ifname": "eth0", "addr_info": [entry]}]))
     facts = {"b": dataclasses.replace(FACTS, addresses=addresses)}
-    findings = list(host_checks.leases(facts, answers()))
+    findings = list(interfaces.leases(facts, answers()))
     assert [(each.cause, each.level, each.hosts) for each in findings] == told * [
         ("interface-no-address", WARNING, ("b",))
     ]

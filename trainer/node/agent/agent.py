@@ -133,7 +133,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         return _refused(fault, part, name, end)
     with _private_folder(folder, name) as outcome, all_nodes.speaking(everyone, outcome):
         hidden = handover.values(os.environ, secrets)
-        diary = Diary(folder, name, outcome, min_nodes.file_of(plan, name, variables.ranks(environment)), hidden)
+        diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
             diary.tell_conflicts(variables.first_rank(), conflicts)
         if own_library:

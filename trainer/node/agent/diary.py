@@ -31,7 +31,7 @@ _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal
 class Diary:
     """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
 
-    `file_of`: the number of the file for the events of a rank (min_nodes.py). `hidden`: the secrets; ranks write names
+    `file_of`: the number of the file for the events of a rank (variables.py). `hidden`: the secrets; ranks write names
     of files and functions, and a crash writes them past every mask of the rank's own.
     """
 

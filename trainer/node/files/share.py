@@ -29,8 +29,6 @@ from ..membership.link import Link, LinkLost
 from . import missing_files, work
 from .missing_files import Entry, Listing
 
-# On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
-FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
 # The key of a start; the control side gives it to the nodes of a script that may be started again.
 KEY = "MUSTER_SHARE_KEY"
 _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
@@ -156,7 +154,7 @@ def claim(environment: MutableMapping[str, str]) -> Sharing | None:
     key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
     if not key or not folder:
         return None
-    file = environment.get(FIRST_FILE)
+    file = environment.get(variables.FIRST_FILE)
     node = environment.get("MUSTER_NODE", "")
     return Sharing(key, Path(folder), node, variables.ranks(environment), int(file) if file else None)
 

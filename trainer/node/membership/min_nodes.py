@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,8 @@ from muster.files import read_object
 from muster.files import replace as write
 
 from ..files.neighbour_copies import NeighbourCopies, Source
-from ..files.share import FIRST_FILE
 from ..hang.mend import MOVES, STILL, joined
-from ..variables import number
+from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
 from .leave import Leaving
 from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
@@ -368,15 +367,6 @@ def newest(checkpoints: Path) -> float:
     return 0.0
 
 
-def file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:
-    """The number of the file in which a rank of this node tells its events, by its number in the present epoch."""
-    if not plan or not plan.get("apart"):
-        return lambda rank: rank
-    joined = plan.get("joined", {})
-    first = (joined[name][2] if name in joined else list(plan["nodes"]).index(name)) * per_node
-    return lambda rank: first + rank % per_node
-
-
 def join(
     plan: Mapping[str, Any] | None,
     name: str,
@@ -396,7 +386,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
     """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
     nodes = plan["nodes"]
     address = str(nodes[name][0])
-    files = {FIRST_FILE: str(file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
+    files = {FIRST_FILE: str(event_file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
     return {
         "PET_NNODES": f"{plan['least']}:{len(nodes) - len(plan.get('spares', ())) - bool(plan.get('arbiter'))}",
         "PET_RDZV_BACKEND": BACKEND,

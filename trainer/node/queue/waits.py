@@ -1,4 +1,4 @@
-"""A node of a run that waits for its hosts (`muster deploy --wait`): it waits, and then says what its ranks start with.
+"""A node of a run that waits for its hosts (--wait): how often its rehearsal may fail, and what its ranks start with.
 
 MUSTER_WAIT says what the node has to know (contract.md). The node survives a reboot of its host while it waits;
 once its ranks have started, it starts again as often as every other node. Standard library only.

@@ -1,4 +1,4 @@
-"""The letters of a text as a reader sees them, and where in the text each one stands: mask.py looks for values in them.
+"""The letters of a text as a reader sees them, escapes (%2F, &#47;) undone, and where each stands: mask.py reads them.
 
 A value may stand in colours, over several lines, in a URL, in a string of code or JSON, or in a name that takes no
 slash. So what only says how a text is drawn goes, escapes are undone, upper and lower case are one, and so is all

@@ -1,4 +1,4 @@
-"""What every thread of this process is doing, looked at every 2 s, in a file for the node's agent.
+"""What every thread of this process is doing, each 2 s (10 s where no Python can run), in a file for the node's agent.
 
 A thread of ours looks, holding the interpreter as any thread does. faulthandler's own thread looks without: it is
 armed for the time that ours cannot run because other code holds the interpreter, and for a crash. It is not used

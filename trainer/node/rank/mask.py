@@ -1,4 +1,4 @@
-"""Hide a run's secrets in what its ranks print: `***` in the place of each value, however the stream is cut.
+"""Hide a run's secrets in what its ranks print: `***` for each value, also in base64, however the stream is cut.
 
 A script prints its settings, or a library a URL with a password or an `Authorization: Basic` header. So a value counts
 as letters.py reads it, and in base64. Short values are left: they would hide other words. Standard library only.

@@ -6,12 +6,10 @@ No rank knows which of the others live, so a rank that writes a checkpoint holds
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,8 @@ from muster.checkpoint import BackgroundWriter, WriteResult, store
 from muster.checkpoint.manifest import STATE, manifest_or_none
 from muster.checkpoint.snapshot import Snapshot
 from muster.errors import TrainError
+
+from ..saving_lock import alone
 
 # torchrun kills a rank 30 s after its SIGTERM.
 _SECONDS, _POLL_SECONDS = 20.0, 0.003
@@ -40,25 +40,6 @@ class Mark:
         Two ranks may have finished different steps, and their hosts' clocks differ. A step takes longer than a tick.
         """
         return self.time + (step - self.step) * _TICK
-
-
-@contextmanager
-def alone(run_folder: Path) -> Iterator[bool]:
-    """Wait until no other process writes into the checkpoints of `run_folder`; False where a file system has no locks.
-
-    A process has the lock once, whichever of its threads asks.
-    """
-    descriptor, held = -1, False
-    with suppress(OSError):
-        descriptor = os.open(run_folder / ".saving", os.O_RDWR | os.O_CREAT, 0o644)
-        # Not flock: processes that load data would hold it for a rank that was killed.
-        fcntl.lockf(descriptor, fcntl.LOCK_EX)
-        held = True
-    try:
-        yield held
-    finally:
-        if descriptor >= 0:
-            os.close(descriptor)
 
 
 class Rescue:

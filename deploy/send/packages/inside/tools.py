@@ -1,4 +1,4 @@
-"""What the other modules here need: output, tools, names. It runs in a container of the base image.
+"""What the other modules here need: output, tools, names, and how much disk a build may take. It runs in a container.
 
 hosts run this folder as one text (commands.program), this machine as well. It needs only the standard library.
 """

@@ -9,18 +9,24 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from ..place import Before
 from .losses import brought, heard
+from .steps import Steps
+
+# What scripts call the number of their step in a checkpoint.
+_SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
 
 
 class Position:
     """`offset`: how many steps the optimizer had counted before this start; None as long as that is not known.
 
-    `off`: it cannot be known.
+    `off`: it cannot be known. `empty`: the first optimizer had no state as it first stepped.
     """
 
     def __init__(self) -> None:
         self.offset: int | None = None
-        self.off = False
+        self.off = self.empty = self._loaded = False
+        self._saved = 0  # the step that a file of the script's own names
         self._optimizer = 0
         self._pending: tuple[int, Any, Any] | None = None
 
@@ -28,6 +34,39 @@ class Position:
     def known(self) -> bool:
         """Whether the optimizer's number can be believed so far."""
         return not self.off and self.offset is not None
+
+    def loaded(self, result: Any) -> None:
+        """The script has loaded something; a checkpoint may have the number of its step."""
+        self._loaded = True
+        if isinstance(result, dict):
+            saved = [result[name] for name in _SAVED_STEPS if type(result.get(name)) is int]
+            if saved:
+                self._saved = saved[0]
+
+    def begins(self, earlier: Before, steps: Steps, last: bool) -> tuple[int, dict[str, Any]] | None:
+        """Behind which step of the run's this start begins, and the event that says so, if there were steps before.
+
+        None as long as its optimizer may still show it, and it has not ended (`last`). Without an optimizer that
+        counts, the steps come behind those of earlier starts.
+        """
+        before, offset = earlier.step, self.offset or 0
+        if before and not earlier.another and self.empty and not self._loaded and steps.count:
+            # It loaded nothing, and its optimizer was empty: it begins where the first start began.
+            return 0, {"step": 0, "before": before, "known": True, "anew": True}
+        # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
+        waits = self.offset is None or (steps.count < 2 and (before or offset))
+        if waits and not (last or self.off or steps.several):
+            return None
+        known = self.known and not steps.several and (not before or (earlier.own and bool(offset)))
+        step = offset if known else before
+        if not known and not offset and 0 < self._saved <= before:
+            known, step = True, self._saved
+        if earlier.another and not known:  # its steps are its own
+            return 0, {"step": 0, "before": before, "known": True, "another": True}
+        event = {"step": step, "before": before, "known": known}
+        if self.empty and before and not known:
+            event["empty"] = True
+        return step, event if before or step else {}
 
     def look(self, torch: Any, optimizer: Any, count: int) -> None:
         """An optimizer has made its step `count` of this start. On a GPU, the number is copied and read later."""

@@ -32,8 +32,6 @@ _CLOSER_SECONDS = 0.25
 _NO_WAIT: float | None = 0.0
 # A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0142).
 _GLOO_ENDS_S = 0.05
-# What scripts call the number of their step in a checkpoint.
-_SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
 # So many calls of `backward` may belong to one step: what is kept of each waits for it.
 _MOST_PARTS = 4096
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
@@ -64,9 +62,7 @@ class Watcher:
         self._last_report: Done | None = None
         self._before, self._earlier = 0, Before()
         self.position, self._placed = Position(), False
-        # How many calls of the script's that read or fill an optimizer's state are under way; whether it loaded a file;
-        # whether its first optimizer had no state as it first stepped; the step that a file of its own names.
-        self.handles_states, self._loaded, self._empty, self._saved = 0, False, False, 0
+        self.handles_states = 0  # how many calls of the script's that read or fill an optimizer's state are under way
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
         self._wait: waits.Wait | None = None
@@ -131,15 +127,12 @@ class Watcher:
         return True if not self.steps.count and self._place.may_be_of_run(source) else None
 
     def loaded(self, mark: bool, result: Any, fault: BaseException | None) -> None:
-        """It has loaded that; a checkpoint may have the number of its step."""
-        self._loaded = True
-        if isinstance(result, dict):
-            saved = [result[name] for name in _SAVED_STEPS if type(result.get(name)) is int]
-            self._saved = saved[0] if saved else self._saved
+        """It has loaded that."""
+        self.position.loaded(result)
 
     def first_step(self, optimizer: Any) -> None:
         """An optimizer is about to make the first step of this process."""
-        self._empty = not optimizer.state
+        self.position.empty = not optimizer.state
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer of torch's stepped, and gets a closer look."""
@@ -266,37 +259,16 @@ class Watcher:
                     self._tell_losses()
 
     def _find_place(self, last: bool) -> bool:
-        """Find out at which step this start begins, once its optimizer has shown it; whether that is decided.
-
-        Without an optimizer that counts, the steps come behind those of earlier starts.
-        """
-        position, earlier = self.position, self._earlier.step
-        if earlier and not self._earlier.another and self._empty and not self._loaded and self.steps.count:
-            self._begins_anew(earlier)
-            return True
-        # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
-        waits = position.offset is None or (self.steps.count < 2 and (earlier or position.offset))
-        if not last and not position.off and not self.steps.several and waits:
+        """Find out at which step this start begins, once its optimizer has shown it; whether that is decided."""
+        begins = self.position.begins(self._earlier, self.steps, last)
+        if not begins:
             return False
-        known = (
-            position.known and not self.steps.several and (not earlier or (self._earlier.own and bool(position.offset)))
-        )
-        self._before, self._placed = (position.offset or 0) if known else earlier, True
-        if not known and not position.offset and 0 < self._saved <= earlier:
-            known, self._before = True, self._saved
-        if self._earlier.another and not known:  # its steps are its own
-            self._before = 0
-            self._place.event("continues", step=0, before=earlier, known=True, another=True)
-        elif earlier or self._before:
-            empty = {"empty": True} if self._empty and earlier and not known else {}
-            self._place.event("continues", step=self._before, before=earlier, known=known, **empty)
+        (self._before, event), self._placed = begins, True
+        if event:
+            self._place.event("continues", **event)
+        if "anew" in event:
+            self._place.claim("anew")
         return True
-
-    def _begins_anew(self, earlier: int) -> None:
-        """Tell that this start begins where the first one began: it loaded nothing, and its optimizer was empty."""
-        self._before, self._placed = 0, True
-        self._place.event("continues", step=0, before=earlier, known=True, anew=True)
-        self._place.claim("anew")
 
     def _tell_step(self) -> None:
         last = self._last_report
