@@ -1,7 +1,8 @@
-"""What a user has allowed folders, in the user's configuration folder: muster/allowed/DIGEST.json, one file a folder.
+"""Whose a folder is (its owners up to the top of its work tree; under sudo who called it), and what a user allowed it.
 
-Each file is the user's alone (0600 in 0700), replaced as a whole, and sealed (core/provenance.py): one that a folder
-brought with it is not believed. To take an answer back, delete its file.
+The answers lie in the user's configuration folder: muster/allowed/DIGEST.json, one file a folder. Each file is the
+user's alone (0600 in 0700), replaced as a whole, and sealed (core/provenance.py): one that a folder brought with it is
+not believed. To take an answer back, delete its file.
 """
 
 from __future__ import annotations
