@@ -143,7 +143,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
         _refusal(option)(shlex.join(words), "no script is named", _typed("train.py --lr 3e-4", option))
     _refuse_mistyped(read_command.words, folder, option)
-    notes = (*read_command.notes, *_own_address(read_command.words))
+    notes = (*read_command.notes, *_own_address(read_command))
     return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
 
 
@@ -203,13 +203,15 @@ def as_typed(words: list[str]) -> str:
     return shlex.join(words[1:] if words[:1] == [PER_NODE] else words)
 
 
-def _own_address(words: Sequence[str]) -> tuple[str, ...]:
-    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
+def _own_address(command: ScriptCommand) -> tuple[str, ...]:
+    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there.
+
+    A rank that is started as by hand hosts its own store, as mp.spawn does: that is true on one node.
+    """
+    words, where = command.words, "on several nodes, " * command.bare
     own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
-    why = (
-        f"ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use {FLAG.each}"
-    )
-    return (f"{own}: {why}",) if own else ()
+    why = "ranks that meet at an address of the script's own wait there forever"
+    return (f"{own}: {where}{why}: env:// is the run's, or use {FLAG.each}",) if own else ()
 
 
 def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:

@@ -96,6 +96,9 @@ def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_th
         assert any("tcp://" in note and "env://" in note for note in read(typed).notes)
     assert read("main.py --dist-url env://").notes == ()
     assert read("--per-node main.py --dist-url tcp://{master}:{port}").notes == ()
+    # `python main.py` on one node spawns its ranks as by hand: there nothing waits.
+    spawns, ranked = "python main.py --dist-url tcp://localhost:1", "main.py --dist-url tcp://localhost:1"
+    assert ["on several nodes" in read(typed).notes[0] for typed in (spawns, ranked)] == [True, False]
 
 
 def test_the_value_of_a_variable_is_not_repeated(read):
