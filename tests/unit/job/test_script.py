@@ -309,12 +309,37 @@ def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, fi
         ("run.sh", 0o755, ["./run.sh"]),
         ("tools/run.sh", 0o755, ["tools/run.sh"]),
         ("other.sh", 0o644, ["other.sh"]),
+        ("job.sbatch --lr 1", 0o644, ["bash", "job.sbatch", "--lr", "1"]),
+        ("run-local", 0o755, ["bash", "run-local"]),
     ],
 )
 def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mode, started):
-    """A node would say `no such program: run.sh` only after its packages are there."""
+    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python."""
     (tmp_path / "tools").mkdir()
-    for name in ("run.sh", "tools/run.sh"):
+    for name in ("run.sh", "tools/run.sh", "job.sbatch", "run-local"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(mode)
     assert list(script.read(typed, tmp_path).words) == ["--per-node", *started]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "has"),
+    [
+        ("job.sh", "#SBATCH --nodes=2\n# srun is next\nexport A=1; srun python train.py\n", "job.sh has srun"),
+        ("job.sbatch", "#!/bin/bash -l\nip=$(srun -N1 hostname)\n", "job.sbatch has srun"),
+        ("job.sh", "A=1 sbatch train.sbatch\n", "job.sh has sbatch"),
+        ("submit.py", "import os\nimport submitit\n", "submit.py has submitit"),
+        ("run.sh", "echo no srun here\ntorchrun train.py\n", ""),
+        ("main.py", "def slurm():\n    import submitit\n", ""),
+    ],
+)
+def test_a_script_that_gives_its_work_to_slurm_is_named_before_it_starts(tmp_path, name, text, has):
+    (tmp_path / name).write_text(text)
+    notes = script.read(f"bash {name}" if name == "job.sh" else name, tmp_path).notes
+    assert [note.partition(": ")[0] for note in notes] == [has] * bool(has)
+
+
+def test_a_batch_script_is_refused_with_what_its_job_starts(tmp_path):
+    with pytest.raises(UsageError, match="sbatch: Muster writes a cluster") as refused:
+        script.read("sbatch job.sh", tmp_path, "--")
+    assert "job.sh" not in refused.value.hint
