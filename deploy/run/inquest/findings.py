@@ -179,6 +179,10 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
             return [Finding(cause, text, t=t)]
     elif disagree:
         return [Finding(Cause.MISMATCH, text, t=t)]
+    elif alone := [rank for rank, of in sorted(evidence.ranks.alone.items()) if of.waits and rank in living]:
+        of, node = evidence.ranks.alone[alone[0]], living[alone[0]]
+        who = f"rank {alone[0]} ({node}) waits where no other joins it: {of.why}"
+        return [Finding(Cause.ALONE, f"no rank has made a step: {who}. {of.hint}", node, alone[0], t=t)]
     else:
         last = max(evidence.ranks.still[rank].reported for rank in living)
         return [Finding(Cause.NOT_KNOWN, text, t=t)] if now - last >= _UNKNOWN_AFTER_S else []
