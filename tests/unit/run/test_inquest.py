@@ -553,6 +553,10 @@ def test_a_rank_that_joins_in_the_place_of_another_is_why_all_wait_at_the_start(
         "LOCAL_RANK. Trainer(num_nodes=3)"
     )
     assert (finding.cause, finding.node, finding.rank) == (Cause.ALONE, "n1", 1)
+    # Where all of them wait alone, that is said once.
+    all_lone = [{**lone, "rank": number, "node": f"n{number}"} for number in range(3)]
+    (only,) = inquest.findings(run_of(*all_lone, *(stuck(number, "lock") for number in range(3))), 130.0)
+    assert only.message.startswith("ranks 0-2 wait for others where none of them comes")
 
 
 def test_a_rank_that_fails_later_still_explains_the_restart() -> None:
