@@ -221,7 +221,8 @@ def _own_address(command: ScriptCommand) -> tuple[str, ...]:
     A rank that is started as by hand hosts its own store, as mp.spawn does: that is true on one node.
     """
     own = () if command.words[:1] == (PER_NODE,) else filter(_OWN_ADDRESS.search, command.words)
-    where, hint = "on several nodes, " * command.bare, f"env:// is the run's, or use {FLAG.each}"
+    where = "on several nodes, " * command.bare
+    hint = f"env:// is the run's, or use {FLAG.each}"
     why = "ranks that meet at an address of the script's own wait there forever"
     return tuple(f"{word}: {where}{why}: {hint}" for word in own)
 

@@ -292,6 +292,7 @@ def test_a_read_command_is_given_again_as_it_is_typed_or_by_an_option_that_reads
         ("train.py --lr 1", "train.py"),
         ("bash run.sh a.sh", "run.sh"),
         ("./run.sh", "./run.sh"),
+        ("bash job.sbatch", "job.sbatch"),
         ("bash -c 'python train.py'", ""),
         ("-m pkg.train", ""),
         ("accelerate launch train.py", ""),
