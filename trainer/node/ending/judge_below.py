@@ -32,8 +32,8 @@ _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
 # Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
 _READER_LEFT = 120
-# Helpers of a library that watch for their parent's end, such as the workers of torch.compile.
-_HELPERS_END_S = 2.0
+# Helpers of a library end behind their parent: a worker of a DataLoader looks for it every 5 s.
+_HELPERS_END_S = 8.0
 _NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
