@@ -44,6 +44,7 @@ _ALONE = "with `python` before its name it starts as by hand, without torchrun's
 # What a script says that takes its path for several ranks. By hand it starts without the variables that lead there.
 _OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
 
+_DEVICE_IDS = re.compile(r"device_ids and output_device arguments only work")
 _NO_DEVICE_IDS = (
     "on CPUs DistributedDataParallel takes no device_ids: give it none where torch.cuda.is_available() is false"
 )
@@ -128,7 +129,7 @@ def _hint(
 
 def _of_words(error: str, traceback: str) -> str:
     """What an exception means that says too little by itself; empty for any other."""
-    if "device_ids and output_device arguments only work" in error:
+    if _DEVICE_IDS.search(error):
         return _NO_DEVICE_IDS
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
         return _OF_CHILD
