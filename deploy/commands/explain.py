@@ -27,6 +27,7 @@ from ..explain.cause import Explanation, judge
 from ..explain.read import read
 from ..explain.reading import Reading
 from ..job.options import FLAG
+from ..job.script import as_given
 from ..report.console import Console
 from ..run.files import folders, record
 from ..run.own_run import OwnRun, of_run
@@ -177,6 +178,7 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     known |= {word: _first_of(pattern, text) for word, pattern in _PLACES.items()}
     for word, value in known.items():
         then = re.sub(rf"\b{word}\b", value.replace("\\", r"\\"), then) if value else then
+    then = re.sub(r"\btorchrun(?: --nproc-per-node \d+)? python ", "python ", then)
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
     # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
@@ -229,7 +231,7 @@ def _script_of(whats: Sequence[str]) -> str:
         known = record.own(folder) if len(whats) == 1 else {}
         words = [str(word) for word in known.get("arguments", ())]
         if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
-            return shlex.join(words)
+            return shlex.join(as_given(words, known.get("bare") is True))
     return ""
 
 

@@ -1,4 +1,7 @@
-"""What people type in front of a script's command: what of it Muster follows, leaves out, or refuses, and why."""
+"""What people type in front of a script's command: what of it Muster follows, leaves out, or refuses, and why.
+
+The same of what a script's own text gives to Slurm.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from .options import FLAG
 # In front of a launcher or a script: what they do is Muster's work, or the image's.
 RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
+    "sbatch": "Muster writes a cluster's job itself; give it what the job's srun starts",
     "mpirun": "Muster starts the ranks itself, without MPI",
     "mpiexec": "Muster starts the ranks itself, without MPI",
     "lightning": "Muster starts the ranks itself; Fabric() has its settings from variables",
@@ -171,3 +175,15 @@ def attribute(name: str) -> str:
 def underscored(name: str) -> str:
     """The other spelling of an option."""
     return name[:2] + name[2:].replace("-", "_")
+
+
+# What gives work to Slurm: in a shell script a command, in one of Python's a package that every start imports.
+_STARTS = re.compile(r"(?m)^(?:[^#\n]{0,99}[;&|(])?[ \t]*(?:\w+=\S*[ \t]+)?(srun|sbatch)\s")
+_SUBMITS = re.compile(r"(?m)^(?:import|from) (submitit)\b")
+
+
+def of_slurm(name: str, source: str) -> list[str]:
+    """A note about a script of this text that gives its work to Slurm: nothing of this run would see that."""
+    asks = _SUBMITS if name.endswith(".py") else _STARTS
+    why = "Muster starts the ranks itself, without Slurm; give it the script that trains"
+    return [f"{name} has {each}: {why}" for each in asks.findall(source)[:1]]

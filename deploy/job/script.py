@@ -59,6 +59,7 @@ _IN_FRONT = re.compile(rf"{values.VARIABLE.pattern}=|{_PYTHON.pattern}$|-[OWX]")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
+_SHEBANG = re.compile(r"#! ?\S{1,100}[/ ](?:ba|da|k|z)?sh\b")
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
 _NO_MATTER = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
@@ -128,7 +129,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
 
     Raises UsageError that names the word and the command that works.
     """
-    words = split_words(option, command)
+    words = _shell_script(split_words(option, command), folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _NO_MATTER_BEHIND.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
@@ -139,12 +140,14 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     # A Python file needs no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
-    read_command = _command(_shell_script(words, folder), option)
+    read_command = _command(words, option)
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
         _refusal(option)(shlex.join(words), "no script is named", _typed("train.py --lr 3e-4", option))
     _refuse_mistyped(read_command.words, folder, option)
-    notes = (*read_command.notes, *_own_address(read_command.words))
-    return replace(read_command, words=tuple(_as_spelled(read_command.words, folder)), notes=notes)
+    name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
+    source = _text_of(name, folder) if folder else ""
+    notes = (*read_command.notes, *_own_address(read_command), *launchers.of_slurm(name, source))
+    return replace(read_command, words=_as_spelled(read_command.words, source), notes=notes)
 
 
 def split_words(option: str, text: str) -> tuple[str, ...]:
@@ -160,8 +163,10 @@ def split_words(option: str, text: str) -> tuple[str, ...]:
 def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...]:
     """A shell script of the folder as a node can start it: `run.sh` is found in no PATH, and may lack its right."""
     first = words[0] if words else ""
-    if not folder or not first.endswith(".sh") or not os.path.isfile(folder / first):
+    if not folder or not os.path.isfile(folder / first):
         return words
+    if not first.endswith(".sh"):
+        return ("bash", *words) if _SHEBANG.match(_text_of(first, folder)) else words
     if not os.access(folder / first, os.X_OK):
         return ("bash", *words)
     return words if "/" in first else (f"./{first}", *words[1:])
@@ -203,13 +208,23 @@ def as_typed(words: list[str]) -> str:
     return shlex.join(words[1:] if words[:1] == [PER_NODE] else words)
 
 
-def _own_address(words: Sequence[str]) -> tuple[str, ...]:
-    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there."""
-    own = "" if words[:1] == (PER_NODE,) else next((word for word in words if _OWN_ADDRESS.search(word)), "")
-    why = (
-        f"ranks that meet at an address of the script's own wait there forever: env:// is the run's, or use {FLAG.each}"
-    )
-    return (f"{own}: {why}",) if own else ()
+def _text_of(name: str, folder: Path) -> str:
+    """The text of a script of the folder; empty where it is none, or cannot be read."""
+    with suppress(OSError, UnicodeDecodeError):
+        return plain_file.read(folder / name, _MOST_SCRIPT, folder).decode()
+    return ""
+
+
+def _own_address(command: ScriptCommand) -> tuple[str, ...]:
+    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there.
+
+    A rank that is started as by hand hosts its own store, as mp.spawn does: that is true on one node.
+    """
+    own = () if command.words[:1] == (PER_NODE,) else filter(_OWN_ADDRESS.search, command.words)
+    where = "on several nodes, " * command.bare
+    hint = f"env:// is the run's, or use {FLAG.each}"
+    why = "ranks that meet at an address of the script's own wait there forever"
+    return tuple(f"{word}: {where}{why}: {hint}" for word in own)
 
 
 def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:
@@ -221,14 +236,10 @@ def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> 
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
-def _as_spelled(words: Sequence[str], folder: Path | None) -> Sequence[str]:
+def _as_spelled(words: tuple[str, ...], source: str) -> tuple[str, ...]:
     """The words, with --local-rank as the script has it: with an underscore before torch 2.0."""
-    if not folder or words[1:2] != (_LOCAL_RANK,):
-        return words
-    with suppress(OSError, UnicodeDecodeError):
-        source = plain_file.read(folder / words[0], _MOST_SCRIPT, folder).decode()
-        if "--local_rank" in source and "--local-rank" not in source:
-            return (words[0], _UNDERSCORE, *words[2:])
+    if words[1:2] == (_LOCAL_RANK,) and "--local_rank" in source and "--local-rank" not in source:
+        return (words[0], _UNDERSCORE, *words[2:])
     return words
 
 
@@ -320,7 +331,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
         value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
-        given, behind = [variable + value * (known == "-W")], _after(rest, takes_value)
+        given, behind = [variable + value * (known == "-W")], _inner(rest[1:], "") if takes_value else rest[1:]
         again = _with_variables(given, behind, option) if variable else _again(behind, option)
         refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
@@ -421,17 +432,11 @@ def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
     at = next(begins, len(words))
     if at == len(words) and words and runner in launchers.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):
         return words
-    return words[at:] or (tuple(dropwhile(_is_option, words[1:])) if words[:1] == ("run",) else ())
-
-
-def _is_option(word: str) -> bool:
-    return word.startswith("-")
+    return words[at:] or (
+        tuple(dropwhile(lambda word: word.startswith("-"), words[1:])) if words[:1] == ("run",) else ()
+    )
 
 
 def _begins(word: str) -> bool:
     name = word.rpartition("/")[2]
     return bool(_PYTHON.fullmatch(word)) or name in ("torchrun", "accelerate", "deepspeed") or word.endswith(".py")
-
-
-def _after(words: Sequence[str], takes_value: bool) -> Sequence[str]:
-    return _inner(words[1:], "") if takes_value else words[1:]

@@ -29,7 +29,7 @@ def file_of(words: Sequence[str]) -> str:
     if words[:1] == (PER_NODE,):
         is_shell = len(words) > 2 and words[1].rpartition("/")[2] in _SHELLS
         first = words[2] if is_shell else words[1]
-        return first if first.endswith((".sh", ".py")) else ""
+        return first if first.endswith((".sh", ".sbatch", ".slurm", ".py")) else ""
     return words[0] if words and not words[0].startswith("-") else ""
 
 

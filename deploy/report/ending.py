@@ -44,6 +44,20 @@ _ALONE = "with `python` before its name it starts as by hand, without torchrun's
 # What a script says that takes its path for several ranks. By hand it starts without the variables that lead there.
 _OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
 
+_DEVICE_IDS = re.compile(r"device_ids and output_device arguments only work")
+_NO_DEVICE_IDS = (
+    "on CPUs DistributedDataParallel takes no device_ids: give it none where torch.cuda.is_available() is false"
+)
+# A pipe of multiprocessing that ends, and the traceback's line above it.
+_PIPE_ENDS, _PIPE = (
+    re.compile(r": (?:BrokenPipeError|EOFError|ConnectionResetError)\b"),
+    "multiprocessing/connection.py",
+)
+_OF_CHILD = (
+    "a process that the script started has ended: its own words stand before; a full memory ends one without any"
+)
+_ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
+
 
 def end(
     run_dir: Path,
@@ -106,9 +120,21 @@ def _hint(
         return _with(_ALONE, result)
     if open_end and shows("port-busy", words):
         return _with(_OF_OWN_PORT, result)
+    if open_end and (how := _of_words(*words.partition("\n")[::2])):
+        return _with(how, result)
     if fetch and open_end and shows("download", words):
         return _with(missed.of_download(folder, choice), result)
     return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
+
+
+def _of_words(error: str, traceback: str) -> str:
+    """What an exception means that says too little by itself; empty for any other."""
+    if _DEVICE_IDS.search(error):
+        return _NO_DEVICE_IDS
+    if _PIPE_ENDS.search(error) and _PIPE in traceback:
+        return _OF_CHILD
+    asserted = _ASSERTS.findall(traceback) if error.endswith(": AssertionError") else []
+    return f"what does not hold: {asserted[-1]}" if asserted else ""
 
 
 def _with_library(library: str, backend: str, again: object) -> str:

@@ -185,7 +185,9 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid
-        wrote = NO_FILES if none else f"what it wrote: {fetch or f'{folder}/work'}"
+        wrote = f"what it wrote: {fetch or f'{folder}/work'}"
+        if none:  # a script that found nothing to do ends well, too
+            wrote = NO_FILES if state.step else f"no training step was seen, and {NO_FILES}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))

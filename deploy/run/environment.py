@@ -362,7 +362,7 @@ def script_name(words: Sequence[str]) -> str:
     """The script that a command starts: train.py, pkg.train after -m, or the one behind `accelerate launch`."""
     names = [word for word in words if not word.startswith("-")]
     if names and Path(names[0]).name in ("accelerate", "deepspeed", "bash", "sh", "muster.ray"):
-        return next((word for word in names[1:] if word.endswith((".py", ".sh"))), names[0])
+        return next((word for word in names[1:] if word.endswith((".py", ".sh", ".sbatch", ".slurm"))), names[0])
     return next(iter(names), "the script")
 
 

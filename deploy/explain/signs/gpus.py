@@ -119,8 +119,8 @@ GPU = (
          "apt-get update && apt-get install -y PACKAGE", "library-mismatch"),
     sign("library-mismatch", r"undefined symbol: (\S{1,60})|version `(GLIBC\w*_[\d.]+)' not found|"
          r"cannot open shared object file|with link time reference|"
-         r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator torchvision::nms does not "
-         r"exist|"
+         r"detected that PyTorch and torch\w+ were compiled with different CUDA|operator \w+::\w+ does not exist|"
+         r"Couldn't load custom C\+\+ ops|'_OpNamespace' '\w+' object has no attribute|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
          r"numpy\.dtype size changed|Numpy is not available|CUDA Setup failed despite|"
          r"module compiled against A[BP]I version|GLIBCXX_\S+' not found",

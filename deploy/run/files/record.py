@@ -72,6 +72,8 @@ _FACTS = shaped(
         "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
     },
 )
+# What a run's folder has of Muster's, whoever made it and however early it ended.
+_OF_A_RUN = ("record.json", "outcome.json", "nodes")
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
 # Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
@@ -315,8 +317,12 @@ def latest() -> Path:
 
 
 def run_dirs(runs: Path, named: str = "*") -> list[Path]:
-    """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have."""
-    return [path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink()]
+    """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have.
+
+    Others keep theirs in a folder `runs` too, such as TensorBoard: those have nothing of a run of Muster's in them.
+    """
+    folders = (path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink())
+    return [path for path in folders if any((path / name).exists() for name in _OF_A_RUN)]
 
 
 def is_run(path: Path) -> bool:

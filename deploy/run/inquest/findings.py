@@ -166,6 +166,12 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
     if not any(_needs_nobody(rank) for rank in doing):
         return []
     t = min(evidence.ranks.still[rank].since for rank in living)
+    if alone := [rank for rank, of in sorted(evidence.ranks.alone.items()) if of.waits and rank in living]:
+        of, node = evidence.ranks.alone[alone[0]], living[alone[0]]
+        who = f"rank {alone[0]} ({node}) waits where no other joins it: {of.why}"
+        text = f"no rank has made a step: {who}. {of.hint}"
+        # Where all of them wait so, that is told by itself (lasting.py).
+        return [Finding(Cause.ALONE, text, node, alone[0], t=t)] if len(alone) < len(living) else []
     what, disagree = hang.judge_stuck(doing)
     reached = max(rank.step for rank in doing)
     text = f"no rank has made a step{f' since step {reached}' if reached else ''}: {what}"

@@ -128,7 +128,7 @@ def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
     place = next(iter(places), "")
     where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
     if waiting and waiting[0].op == "init_process_group":
-        look = "does the script name an address of its own (tcp://...)? env:// is the run's; else look at the links"
+        look = "does the script name an address (tcp://...) or rank of its own? env:// has both; else look at the links"
         return f"all ranks wait in {where}: none is missing; {look}", False
     return f"all ranks wait in {where}: none is missing, so look at the links between them", False
 

@@ -326,6 +326,8 @@ def test_the_next_command_names_the_script_of_the_run_or_is_left_out():
     assert "next      torchrun --nproc-per-node 1 train.py --lr 3" in explain_tasks.lines_of(
         explained, "train.py --lr 3"
     )
+    # torchrun's variables would lead a script on another path than the one that failed.
+    assert "next      python train.py --lr 3" in explain_tasks.lines_of(explained, "python train.py --lr 3")
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ KINDS = [
     ("gpu-arch", "nvcc fatal: Unsupported gpu architecture 'compute_89'"),
     ("", "error: command '/usr/bin/gcc' failed with exit status 1"),
     ("library-mismatch", "Error: Could not load library libodd_cnn.so.8"),
+    ("library-mismatch", "RuntimeError: operator odd::qnms does not exist"),
     ("library-mismatch", "[odd FATAL] This program requires version 3.9 of odd, but the installed version is 2.6"),
     ("gpu-missing", "Error response from daemon: cannot add the device \"/dev/kfd\": no such file or directory."),
     ("module-missing", "RuntimeError: odd is not installed"),

@@ -96,6 +96,9 @@ def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_th
         assert any("tcp://" in note and "env://" in note for note in read(typed).notes)
     assert read("main.py --dist-url env://").notes == ()
     assert read("--per-node main.py --dist-url tcp://{master}:{port}").notes == ()
+    # `python main.py` on one node spawns its ranks as by hand: there nothing waits.
+    spawns, ranked = "python main.py --dist-url tcp://localhost:1", "main.py --dist-url tcp://localhost:1"
+    assert ["on several nodes" in read(typed).notes[0] for typed in (spawns, ranked)] == [True, False]
 
 
 def test_the_value_of_a_variable_is_not_repeated(read):
@@ -289,6 +292,7 @@ def test_a_read_command_is_given_again_as_it_is_typed_or_by_an_option_that_reads
         ("train.py --lr 1", "train.py"),
         ("bash run.sh a.sh", "run.sh"),
         ("./run.sh", "./run.sh"),
+        ("bash job.sbatch", "job.sbatch"),
         ("bash -c 'python train.py'", ""),
         ("-m pkg.train", ""),
         ("accelerate launch train.py", ""),
@@ -306,12 +310,37 @@ def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, fi
         ("run.sh", 0o755, ["./run.sh"]),
         ("tools/run.sh", 0o755, ["tools/run.sh"]),
         ("other.sh", 0o644, ["other.sh"]),
+        ("job.sbatch --lr 1", 0o644, ["bash", "job.sbatch", "--lr", "1"]),
+        ("run-local", 0o755, ["bash", "run-local"]),
     ],
 )
 def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mode, started):
-    """A node would say `no such program: run.sh` only after its packages are there."""
+    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python."""
     (tmp_path / "tools").mkdir()
-    for name in ("run.sh", "tools/run.sh"):
+    for name in ("run.sh", "tools/run.sh", "job.sbatch", "run-local"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(mode)
     assert list(script.read(typed, tmp_path).words) == ["--per-node", *started]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "has"),
+    [
+        ("job.sh", "#SBATCH --nodes=2\n# srun is next\nexport A=1; srun python train.py\n", "job.sh has srun"),
+        ("job.sbatch", "#!/bin/bash -l\nip=$(srun -N1 hostname)\n", "job.sbatch has srun"),
+        ("job.sh", "A=1 sbatch train.sbatch\n", "job.sh has sbatch"),
+        ("submit.py", "import os\nimport submitit\n", "submit.py has submitit"),
+        ("run.sh", "echo no srun here\ntorchrun train.py\n", ""),
+        ("main.py", "def slurm():\n    import submitit\n", ""),
+    ],
+)
+def test_a_script_that_gives_its_work_to_slurm_is_named_before_it_starts(tmp_path, name, text, has):
+    (tmp_path / name).write_text(text)
+    notes = script.read(f"bash {name}" if name == "job.sh" else name, tmp_path).notes
+    assert [note.partition(": ")[0] for note in notes] == [has] * bool(has)
+
+
+def test_a_batch_script_is_refused_with_what_its_job_starts(tmp_path):
+    with pytest.raises(UsageError, match="sbatch: Muster writes a cluster") as refused:
+        script.read("sbatch job.sh", tmp_path, "--")
+    assert "job.sh" not in refused.value.hint

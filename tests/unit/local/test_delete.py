@@ -18,7 +18,7 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine")
     (tmp_path / "runs/r1/work").mkdir(parents=True)
     (tmp_path / "runs/r1/work/ckpt.pt").write_bytes(b"x" * 2000)
-    (tmp_path / "runs/r2").mkdir()
+    (tmp_path / "runs/r2/nodes").mkdir(parents=True)
     return tmp_path / "runs"
 
 

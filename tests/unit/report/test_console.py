@@ -113,7 +113,9 @@ def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> 
     assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; more may be on a: muster fetch"
     state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
-    assert "wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
+    assert "no training step was seen, and it wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
+    state.apply({"kind": "step", "t": 5.0, "rank": 0, "node": "a", "step": 3})
+    assert lines.left_line(state, "runs/x", "muster fetch").endswith("; it wrote no files into its folder or its home")
 
 
 def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:

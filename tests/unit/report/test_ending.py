@@ -233,3 +233,36 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
     record.write_record(folder.parent / RUN, {"id": RUN, "nodes": ["a"], "bare": bare})
     words = "train.py ended with code 1: AssertionError: insufficient CUDA devices for DDP command"
     assert ("`python` before its name" in hint(folder, words, names=("a",), fetch="", ranks=ranks)) == told
+
+
+@pytest.mark.parametrize(
+    ("error", "line", "says"),
+    [
+        (
+            "AssertionError",
+            'assert timm.__version__ == "0.3.2"  # version',
+            "what does not hold: assert timm.__version__ ==",
+        ),
+        ("AssertionError: batch", "assert size > 0, 'batch'", RESUME),
+        (
+            "BrokenPipeError: [Errno 32] Broken pipe",
+            'File "/x/multiprocessing/connection.py", line 384',
+            "a process that",
+        ),
+        (
+            "EOFError",
+            'File "/x/multiprocessing/connection.py", line 384, in _recv',
+            "a process that the script started",
+        ),
+        ("EOFError", 'File "train.py", line 3, in read', RESUME),
+        (
+            "ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device",
+            "raise err_type(err_msg)",
+            "on CPUs DistributedDataParallel takes no device_ids",
+        ),
+    ],
+)
+def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, error, line, says):
+    text = hint(folder, f"train.py ended with code 1: {error}\n    [rank1]:     {line}\n    [rank1]: {error}", ranks=2)
+    assert text.startswith(says)
+    assert text.endswith(RESUME)

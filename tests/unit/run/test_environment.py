@@ -131,6 +131,7 @@ def test_restarts_are_a_number() -> None:
         ("-m pkg.train", "pkg.train"),
         ("--per-node accelerate launch --num_processes 2 train.py --x a.py", "train.py"),
         ("--per-node bash run.sh", "run.sh"),
+        ("--per-node bash tools/job.sbatch", "tools/job.sbatch"),
         ("--per-node accelerate launch -m pkg.train", "accelerate"),
         ("--per-node nanochat train.py", "nanochat"),
     ],

@@ -544,6 +544,21 @@ def test_ranks_that_wait_where_nobody_comes_are_told_at_once_if_all_of_them_do()
     assert [each for each in inquest.findings(run_of(*waiting[:2]), 200.0) if each.cause == Cause.ALONE] == []
 
 
+def test_a_rank_that_joins_in_the_place_of_another_is_why_all_wait_at_the_start() -> None:
+    waits = {"op": "init_process_group", "doing": "collective"}
+    lone = {**alone(1, 100.0, "train.py:7: it joins as rank 0, its LOCAL_RANK"), "waits": True}
+    finding = first(lone, *(stuck(number, **waits) for number in range(3)))
+    assert finding.message == (
+        "no rank has made a step: rank 1 (n1) waits where no other joins it: train.py:7: it joins as rank 0, its "
+        "LOCAL_RANK. Trainer(num_nodes=3)"
+    )
+    assert (finding.cause, finding.node, finding.rank) == (Cause.ALONE, "n1", 1)
+    # Where all of them wait alone, that is said once.
+    all_lone = [{**lone, "rank": number, "node": f"n{number}"} for number in range(3)]
+    (only,) = inquest.findings(run_of(*all_lone, *(stuck(number, "lock") for number in range(3))), 130.0)
+    assert only.message.startswith("ranks 0-2 wait for others where none of them comes")
+
+
 def test_a_rank_that_fails_later_still_explains_the_restart() -> None:
     state = State(tuple(ADDRESSES), script=True)
     for event in (*(rank("began", number, 1.0) for number in range(3)), alone(0), alone(1)):

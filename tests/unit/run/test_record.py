@@ -247,8 +247,18 @@ def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_p
     """A folder's name that came with a clone made a line of its own, and stood in the command of a hint."""
     runs = tmp_path / "runs"
     for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
-        (runs / name).mkdir(parents=True)
+        (runs / name / "nodes").mkdir(parents=True)
     assert [run.id for run in ends.listing(runs, ())] == ["first"]
     with pytest.raises(UsageError) as refused:
         resumable.refuse_unknown("firs", runs)
     assert refused.value.hint.startswith("did you mean --resume first? ")
+
+
+def test_what_others_keep_in_a_folder_runs_is_no_run(tmp_path):
+    """TensorBoard and ultralytics write to runs/ as well: their folders were listed as runs without an end."""
+    runs = tmp_path / "runs"
+    (runs / "Nov30_host").mkdir(parents=True)
+    (runs / "Nov30_host/events.out.tfevents.1").touch()
+    (runs / "detect/train/weights").mkdir(parents=True)
+    record.write_record(record.make_folder(runs, (), NOON), {"id": "x"})
+    assert [run.id.endswith("-digits") for run in ends.listing(runs, ())] == [True]

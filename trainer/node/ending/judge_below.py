@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
 # Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
 _READER_LEFT = 120
+# Helpers of a library end behind their parent: a worker of a DataLoader looks for it every 5 s.
+_HELPERS_END_S = 8.0
 _NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
@@ -129,10 +133,10 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
             return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
         return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
-    if not program:
-        return None
-    last = _end(outcome / f"last-{life}")
-    lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
+    # A script of Python's says itself how it ended, and nothing of what it leaves behind: a job that it has submitted.
+    last = _end(outcome / f"last-{life}") if program else None
+    notes = training_alone.notes(outcome) if program else []
+    lost = next((note for note in reversed(notes) if _is_lost(note, life, last)), None)
     if lost:
         return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
@@ -227,16 +231,23 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _left_behind(life: str, pid: int) -> str:
-    """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
+    """A program of Python's that this life of a rank has started, and that does not end with it; empty if none is."""
+    until = time.monotonic() + _HELPERS_END_S
+    while (left := next(_below(life, pid), "")) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def _below(life: str, pid: int) -> Iterator[str]:
+    """The scripts and modules that Pythons of this life run; a library's `-c` is a helper."""
     mine = f"{rank_pipe.LIFE}={life}"
     for each in processes.all_stats().keys() - {pid}:
         with suppress(OSError):
             if mine in processes.texts(each, "environ"):
-                program, *words = processes.texts(each, "cmdline")
-                script = next((word for word in words if word.endswith(".py")), "")
-                if script and "python" in Path(program).name and processes.lives(each):
-                    return Path(script).name
-    return ""
+                words = processes.texts(each, "cmdline")
+                script = next((word for before, word in pairwise(words) if word.endswith(".py") or before == "-m"), "")
+                if script and "python" in Path(words[0]).name and processes.lives(each):
+                    yield Path(script).name
 
 
 class Judged:

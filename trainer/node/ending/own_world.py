@@ -89,8 +89,10 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         note.get("meets", ""),
         note.get("given", ""),
     )
-    begun, client = note.get("t", now), note.get("client") is True
-    if meets in ("", given) or (others < 2 and not client) or not processes.lives(note.get("pid", 0)):
+    begun, taken = note.get("t", now), "taken" in note
+    client = taken or note.get("client") is True
+    elsewhere = taken or meets not in ("", given)
+    if not elsewhere or (others < 2 and not client) or not processes.lives(note.get("pid", 0)):
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False

@@ -122,15 +122,23 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
         victim = life.code == -signal.SIGABRT and bool(peer_words)
         errors = peer_words[:1] if victim else errors
-    ending = lines[-_LAST_LINES:]
-    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
     last = errors[-1].splitlines()[0] if errors else ""
+    ending = _up_to(lines, last)
+    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
     # Output and errors come through two pipes: a line of the one may break a traceback.
     if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+
+
+def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
+    """The last lines; those of the error's own speaker up to it, where much was printed after it."""
+    at = max((at for at, line in enumerate(lines) if error and _SPEAKER.sub("", line) == error), default=len(lines))
+    if at < len(lines) - _LAST_LINES:
+        lines = [line for line in lines[: at + 1] if _speaker(line) == _speaker(lines[at])]
+    return lines[-_LAST_LINES:]
 
 
 def _says_last(life: Life, line: str) -> bool:

@@ -28,7 +28,7 @@ _EVERY_SECONDS = 1.0
 _GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("rank", "attempt", "size", "member", "pid"), int),
+    **dict.fromkeys(("rank", "attempt", "size", "member", "pid", "taken"), int),
     **dict.fromkeys(("store", "meets", "given", "at"), str),
     **dict.fromkeys(("loaded", "launch", "command", "shell"), list),
     "t": (int, float),
@@ -109,7 +109,8 @@ def _alone(
     """How the rank of this life is alone by now; None while nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
     for note in reversed(own):
-        if _hosts(lives) == 1 and note.get("client") is not True:
+        own_place = note.get("taken", life.local_rank) == life.local_rank
+        if not own_place or (_hosts(lives) == 1 and note.get("client") is not True):
             continue
         waited, in_vain = own_world.waits(note, own, now)
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
@@ -120,6 +121,8 @@ def _alone(
                     f"it sets {note['meets']} as where ranks meet, and no rank of torchrun listens there",
                     _BY_HAND,
                 )
+            if "taken" in note:
+                why = f"it joins as rank {note['taken']}, its LOCAL_RANK, and so does a rank of another node"
             if "launch" in note:
                 fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
             fix = fix.removeprefix("; ") or _TORCH

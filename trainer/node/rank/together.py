@@ -52,11 +52,18 @@ def _groups(module: ModuleType) -> None:
     """The group of all ranks: any other is of some of them, and tells nothing more."""
     noted = set[tuple[int, int, str]]()
 
+    # As torch has it; what is behind, and what is named otherwise, decides nothing here.
     def begins(
-        _: Any = None, init_method: str | None = None, __: Any = None, world_size: int = -1, *more: Any, **named: Any
+        _: Any = None,
+        init_method: str | None = None,
+        __: Any = None,
+        world_size: int = -1,
+        rank: int = -1,
+        store: Any = None,
+        *more: Any,
+        **named: Any,
     ) -> str:
-        store = named.get("store", [*more, None, None][1])
-        if about := worlds.of_join(init_method, world_size, store, _given[1]):
+        if about := worlds.of_join(init_method, world_size, rank, store, _given[1]):
             _note(given=_given[0], **about)
         return worlds.meeting_of(init_method, store)
 

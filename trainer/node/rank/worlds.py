@@ -35,16 +35,17 @@ def of_launch(config: Any) -> dict[str, Any]:
     return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
 
 
-def of_join(init_method: str | None, world_size: int, store: Any, began: str) -> dict[str, Any]:
+def of_join(init_method: str | None, world_size: int, rank: int, store: Any, began: str) -> dict[str, Any]:
     """What is to be noted of a rank that is about to form a group of all, as it calls init_process_group.
 
     `began`: where its variables let it meet when the process began. `client`: a rank of torchrun, which never listens.
+    `taken`: the place that it gives itself among all ranks, where that is not the one that it has.
     """
     meets = meeting_of(init_method, store)
     client = meets == _meeting("MASTER_") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # A rank meets where its torchrun has met: what that one noted says it. Elsewhere nobody serves it.
     if client and meets == began:
-        return {}
+        return {} if str(rank) in ("-1", os.environ["RANK"]) else {"taken": rank, "meets": meets, **whose()}
     return {
         "joins": world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0")),
         # By the run's own variables this is the rank of its node: it waits for those of the others.

@@ -157,6 +157,14 @@ def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
     assert not any("pair.cc" in line for line in said.words)
 
 
+@pytest.mark.parametrize("launcher", [False, True])
+def test_the_last_words_are_the_errors_though_another_rank_prints_on_behind_it(launcher):
+    console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *(f"rank 0: step {at}" for at in range(30))]
+    life = Life(1, 1, 0, 2, 500, 1.0, 2.0, 1)
+    said = listen("\n".join(console) + "\n", life, {500}, launcher)
+    assert (said.words[-1], len(said.words)) == ("[rank1]: ValueError: bad sample 7", 3)
+
+
 def test_what_an_earlier_attempt_said_is_not_this_ones():
     earlier = "\n".join(traceback(["KeyError: 'old'"])) + "\n" + DIED.format(pid=400)
     said = heard(earlier, *traceback(["KeyError: 'new'"]))

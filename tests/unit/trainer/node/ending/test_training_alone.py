@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -205,13 +206,33 @@ def test_a_rank_that_moves_from_where_torchrun_lets_it_meet_is_a_client_of_nobod
     for name, value in {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
     began = worlds.meeting_of(None, None)
-    assert worlds.of_join(None, 2, None, began) == {}
+    assert worlds.of_join(None, 2, -1, None, began) == {}
     monkeypatch.setenv("MASTER_PORT", "12355")
-    about = worlds.of_join(None, 2, None, began)
+    about = worlds.of_join(None, 2, -1, None, began)
     assert (about["client"], about["joins"], about["meets"]) == (True, 2, "127.0.0.1:12355")
-    assert not worlds.of_join("tcp://10.0.0.1:5", 2, None, began)["client"]
+    assert not worlds.of_join("tcp://10.0.0.1:5", 2, -1, None, began)["client"]
     monkeypatch.delenv("TORCHELASTIC_USE_AGENT_STORE")
-    assert not worlds.of_join(None, 2, None, began)["client"]
+    assert not worlds.of_join(None, 2, -1, None, began)["client"]
+
+
+def test_a_rank_that_joins_as_its_local_rank_is_told_and_one_in_an_order_of_the_scripts_is_not(
+    tmp_path, told, monkeypatch, launch
+):
+    """`init_process_group(rank=local_rank)` is right on one node; on two, nobody comes as the last ranks."""
+    variables = {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**variables, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    began, pid = worlds.meeting_of(None, None), launch(2, 0.0)["pid"]
+    assert worlds.of_join(None, 2, 1, None, began) == {}
+    note = {"rank": 1, "pid": pid, "given": began, "t": time.time() - 10, **worlds.of_join(None, 2, 0, None, began)}
+    of = [replace(each, rank=1) for each in lives_now(0, world=2)]
+    ((_, why, hint),) = told(training_alone.Watch(tmp_path), note, of=of)
+    assert "it joins as rank 0, its LOCAL_RANK, and so does a rank of another node" in why
+    assert "without an address, a rank or a world size of its own" in hint
+    assert told(training_alone.Watch(tmp_path), {**note, "taken": 3}, of=of) == []
+    assert (
+        told(training_alone.Watch(tmp_path), note, {"rank": 1, "size": 2, "member": 1, "t": time.time()}, of=of) == []
+    )
 
 
 def test_a_watch_looks_once_a_second_unless_a_rank_has_ended(tmp_path, monkeypatch):
