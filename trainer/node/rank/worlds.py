@@ -45,7 +45,8 @@ def of_join(init_method: str | None, world_size: int, rank: int, store: Any, beg
     client = meets == _meeting("MASTER_") and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     # A rank meets where its torchrun has met: what that one noted says it. Elsewhere nobody serves it.
     if client and meets == began:
-        return {} if str(rank) in ("-1", os.environ["RANK"]) else {"taken": rank, "meets": meets, **whose()}
+        is_own = rank == -1 or os.environ.get("RANK") in (None, str(rank))
+        return {} if is_own else {"taken": rank, "meets": meets, **whose()}
     return {
         "joins": world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0")),
         # By the run's own variables this is the rank of its node: it waits for those of the others.
