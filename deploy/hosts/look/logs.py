@@ -84,8 +84,8 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     faults = [reader.fault for reader in readers if reader.fault]
     for fault in faults:
         console.error(fault)
-    if choice.grep and not (matched or faults):
-        console.note(f"no line matches {choice.grep}")
+    if not (matched or faults):
+        console.note(f"no line matches {choice.grep}" if choice.grep else "nothing was printed")
     return FAILED if faults else DONE
 
 
