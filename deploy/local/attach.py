@@ -45,7 +45,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             try:
                 _follow(run_dir, ranks, interrupts, console)
             except Detached:
-                interrupts.say_again()
+                interrupts.tell_way_back()
                 return DETACHED
     _end_of(run_dir)
     return ending.show_again(run_dir, bool(record.facts(run_dir).get("script")), console, "")

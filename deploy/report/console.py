@@ -273,13 +273,18 @@ class Console:
         """
         if not sys.stdin.isatty():
             raise UsageError(f"no terminal to ask on: {question}", hint)
+        with self.below():
+            self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @contextmanager
+    def below(self) -> Iterator[None]:
+        """What is printed meanwhile, by whomever, stands below the view, and nothing draws over it."""
         if live := self._live:
             self._safely(live.pause)
-        self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
-        yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+        yield
         if live:
             self._safely(live.go_on)
-        return yes
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
@@ -349,10 +354,13 @@ class _LiveView:
     def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
         self._console, self._state, self._recipe, self._why = console, state, recipe, why
         self._drawn, self._moving = 0.0, ""
-        self._live = Live(
-            self._view(), console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
+        self._live = self._new()
         self._live.start(refresh=True)
+
+    def _new(self) -> Live:
+        return Live(
+            self._view(), console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
 
     def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
         """Draw the view again if that is due, after the lines that the script has printed."""
@@ -370,6 +378,8 @@ class _LiveView:
         self._live.stop()
 
     def go_on(self) -> None:
+        """Below what was printed meanwhile: what stands above is not drawn over."""
+        self._live = self._new()
         self._live.start()
 
     def close(self) -> None:

@@ -165,7 +165,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
     elif result.verdict == "done" and "loss" in values:
         parts.append(f"loss {_loss(values['loss'])} on {samples:,} held-out samples")
     elif result.verdict == "stopped":
-        parts.append(result.message.removeprefix("stopped "))
+        parts += [result.message.removeprefix("stopped").lstrip()] * (result.message != "stopped")
     elif state.step or (result.verdict != "done" and not state.script):
         parts.append(f"at {state.ranks.step_words}" if state.step else "before the first step")
         furthest = max((view.step for view in state.ranks.views.values()), default=0)

@@ -176,7 +176,7 @@ def follow_until_done(
             by_host = host_nodes.having(backend.sessions, run_dir.name, named)
             node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
     except Detached:
-        interrupts.say_again()
+        interrupts.tell_way_back()
         return DETACHED
     finally:
         backend.close()

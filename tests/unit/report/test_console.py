@@ -270,6 +270,8 @@ def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
     assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
     assert text(err) == "hint: `muster up --resume x`\n"
+    report.result(Result("stopped", "stopped"), State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    assert "stopped  3.0 s   runs/x/report.html" in text(out)
 
 
 def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
@@ -391,6 +393,8 @@ def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch:
         assert shown[0].endswith("stop the run? [y/N] "), "the view was drawn behind the question"
         tell([])
     assert text(err).count("stop the run?") == 1
+    again = text(err).partition("stop the run? [y/N] ")[2]
+    assert "\x1b[1A" not in again.partition("muster")[0], "the next view was drawn over the question"
 
 
 @pytest.mark.parametrize("shown", [True, False])

@@ -73,6 +73,9 @@ def test_on_a_terminal_it_waits_for_a_second_one_and_then_leaves(followed, monke
     with pytest.raises(Detached):
         interrupts.requests()
     assert console.asked == 0
+    assert console.lines == ["the run continues; Ctrl-C again within 2 s to stop it"]
+    interrupts.tell_way_back()
+    assert "muster attach --run r" in console.lines[1]
 
 
 def test_a_second_one_asks_and_only_a_yes_stops_the_run(followed):
