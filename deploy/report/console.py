@@ -235,12 +235,16 @@ class Console:
             for line in lines.aligned(rows):
                 self._print(self._out, Text(line))
             return
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
-        for name, width in zip(head or [""] * len(wide), wide, strict=True):
-            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
-        table.columns[-1].min_width = 8  # a line that is too long loses its end
-        for first, *rest in rows:
+        # A column in which nothing stands takes the room of others.
+        filled = [column for column in zip(head or [""] * len(rows[0]), *rows, strict=True) if any(column[1:])]
+        wide = [max(map(len, column)) for column in filled]
+        *others, last = wide
+        gap = next((gap for gap in (3, 2) if sum(others) + last + gap * len(others) <= self._out.width), 1)
+        wide[-1] = min(last, max(8, self._out.width - sum(others) - gap * len(others)))  # a long line loses its end
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=bool(head), header_style="quiet")
+        for column, width in zip(filled, wide, strict=True):
+            table.add_column(column[0], no_wrap=True, overflow="ellipsis", width=width)
+        for first, *rest in zip(*(column[1:] for column in filled), strict=True):
             table.add_row(Text(first, "node"), *(Text(cell, _VERDICT_STYLES.get(cell, "")) for cell in rest))
         self._safely(lambda: self._out.print(table))
 
@@ -310,10 +314,13 @@ class Console:
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
 
-def view(state: State, recipe: str, why: str, width: int, height: int, moving: str = "") -> RenderableType:
+def view(
+    state: State, recipe: str, why: str, width: int, height: int, moving: str = "", whole: bool = False
+) -> RenderableType:
     """The live view of one moment, as something that rich can print (the docs make their picture of it).
 
-    `moving` is the line that a script redraws, such as its progress bar.
+    `moving` is the line that a script redraws, such as its progress bar. `whole`: nobody draws over its story again,
+    whose lines are as long as they are.
     """
     head, *rest = lines.headline(state, recipe, why)
     words = ("   ".join(rest), "quiet")
@@ -342,7 +349,7 @@ def view(state: State, recipe: str, why: str, width: int, height: int, moving: s
     metrics = lines.metric_line(state, width - 1)
     if metrics:
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
-    parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
+    parts.append(_story(state.story[-_STORY_LINES:], whole))
     if moving:
         parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
@@ -383,11 +390,11 @@ class _LiveView:
         self._live.start()
 
     def close(self) -> None:
-        self._live.update(self._view(), refresh=True)
+        self._live.update(self._view(whole=True), refresh=True)
         self._live.stop()
 
-    def _view(self) -> RenderableType:
-        return view(self._state, self._recipe, self._why, *self._console.size, self._moving)
+    def _view(self, whole: bool = False) -> RenderableType:
+        return view(self._state, self._recipe, self._why, *self._console.size, self._moving, whole)
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
@@ -400,10 +407,14 @@ def _node_row(name: str, state: State) -> list[RichText]:
     return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
 
 
-def _story_line(line: Happening) -> RichText:
-    at = time.strftime("%H:%M:%S", time.localtime(line.t))
-    words = (line.text, "warn" if line.grave else "quiet")
-    return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
+def _story(happenings: Sequence[Happening], whole: bool) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+    for line in happenings:
+        at = time.strftime("  %H:%M:%S", time.localtime(line.t))
+        table.add_row(Text(at, "quiet"), Text(line.text, "warn" if line.grave else "quiet"))
+    return table
 
 
 class _VisibleConsole(RichConsole):

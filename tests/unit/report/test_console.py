@@ -42,8 +42,10 @@ def text(of: RichConsole) -> str:
     return of.file.getvalue()
 
 
-def reporter(as_json: bool = False, terminal: bool = False) -> tuple[Console, RichConsole, RichConsole]:
-    out, err = console(), console(terminal)
+def reporter(
+    as_json: bool = False, terminal: bool = False, width: int | None = None
+) -> tuple[Console, RichConsole, RichConsole]:
+    out, err = (console(terminal, width), console(terminal, width)) if width else (console(), console(terminal))
     return Console(as_json, out, err), out, err
 
 
@@ -405,3 +407,22 @@ def test_a_traceback_that_was_just_shown_is_not_printed_again(shown: bool) -> No
         "train.py ended with 1: KeyError: 'image'" if shown else message
     )
     assert lines.without_traceback("the node is lost", ["the node is lost"]) == "the node is lost"
+
+
+def test_a_narrow_table_leaves_out_what_is_empty_and_cuts_no_column_but_the_last() -> None:
+    report, out, _ = reporter(terminal=True, width=80)
+    head = ("host", "run", "state", "step", "rate", "GPU", "last line")
+    run, line = "2026-11-30-0041-train-e455", "epoch 3: loss 0.25"
+    report.table(head, [(host, run, "up 2 minutes", "step 1174", "8.9 steps/s", "", line) for host in ("a", "b")])
+    shown = text(out).splitlines()
+    assert shown[0].split() == ["host", "run", "state", "step", "rate", "last", "line"]
+    assert all(row.endswith("step 1174 8.9 steps/s epoch 3: los…") for row in shown[1:])
+
+
+def test_the_last_view_shows_the_story_whole() -> None:
+    report, _, err = reporter(terminal=True, width=60)
+    state, words = training(), "the script starts over from the beginning: it loaded no checkpoint, which is read by"
+    with report.following(state, "digits", WHY) as tell:
+        state.story.tell(Happening(9.0, words))
+        tell([])
+    assert words in " ".join(text(err).rpartition("muster   ")[2].split())
