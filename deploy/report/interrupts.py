@@ -132,7 +132,7 @@ class Interrupts:
         self._count, self._come_back = 1, ""
 
     def _rest(self) -> None:
-        """Ctrl-Z: leave the terminal to the shell until `fg`, with its cursor, and the view above what is typed there."""
+        """Ctrl-Z: leave the terminal to the shell until `fg`, with its cursor; what is typed there stays."""
         with self._console.below():
             # As without us: where no shell can bring us back, the system does not stop us.
             signal.signal(signal.SIGTSTP, self._before[signal.SIGTSTP])
