@@ -78,7 +78,7 @@ def fetch(run_dir: Path, console: Console) -> Path:
     page.write(run_dir)
     work = run_dir / "work"
     wrote = f"; what its script wrote is in {folders.display_path(work)}" if work.is_dir() else ""
-    console.note(f"{run_dir.name}: it runs on this machine: its files are here{wrote}")
+    console.note(f"{run_dir.name} is a run of this machine: its files are here{wrote}")
     return run_dir
 
 

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
@@ -44,15 +45,18 @@ class Interrupts:
         self._left, self._leaves_at = 0, float("inf")
         self._before: dict[signal.Signals, Any] = {}
         self._passed: list[signal.Signals] = []
+        self._opening = ExitStack()
 
     def __enter__(self) -> Interrupts:
         # Only the main thread may set handlers; in another one of a program, signals are that program's.
         if threading.current_thread() is threading.main_thread():
             numbers = (*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP)
             self._before = {number: signal.signal(number, self._handle) for number in numbers}
+        self._opening.enter_context(self._console.opening(lambda: self.doing))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
+        self._opening.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if isinstance(raised, KeyboardInterrupt) and self.doing:

@@ -128,7 +128,8 @@ def node_word(name: str, state: State) -> str:
         return "ended"
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
-        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} to {ranks[-1]}"
+        between = "to" if len(ranks) > 2 else "and"
+        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} {between} {ranks[-1]}"
     if name in state.nodes.up:
         return "up, waiting for the others" if len(state.nodes.up) < len(state.names) else "up, loading torch"
     return "starting"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +15,16 @@ from rich.console import Console as RichConsole
 from deploy.causes.end_causes import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
+from deploy.report import console as module
 from deploy.report import tables
 from deploy.report import text as lines
-from deploy.report.console import THEME, Console, view
+from deploy.report.console import THEME, Console
+from deploy.report.live_view import view
 from deploy.run.inquest.causes import Finding
 from deploy.run.outcome import Result, may_have_written
 from deploy.run.progress import State
 from deploy.run.state.story import Happening
+from lab.waiting import until
 
 NAMES = ("master", "worker-1", "worker-2")
 WHY = "local processes (no Docker engine answers)"
@@ -426,3 +430,35 @@ def test_the_last_view_shows_the_story_whole() -> None:
         state.story.tell(Happening(9.0, words))
         tell([])
     assert words in " ".join(text(err).rpartition("muster   ")[2].split())
+
+
+def test_a_command_that_has_shown_nothing_yet_names_its_step_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPENING_S", 0.01)
+    report, _, err = reporter(terminal=True)
+    step = "connecting"
+    with report.opening(lambda: step):
+        until(lambda: "connecting   0 s" in text(err), "its step")
+        step = "looking at the hosts"
+        until(lambda: "looking at the hosts" in text(err), "its next step")
+        report.note("rack-1: 3 MB sent")
+        shown = text(err)
+        with report.waiting("preflight"):
+            pass
+    assert text(err) == shown
+    assert shown.endswith("rack-1: 3 MB sent\n")
+    assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l") == 1, "the cursor is there again"
+
+
+def test_a_command_names_no_step_in_a_pipe_and_asks_below_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPENING_S", 0.0)
+    report, _, err = reporter()
+    with report.opening(lambda: "connecting"):
+        time.sleep(0.05)
+    assert text(err) == ""
+    report, _, err = reporter(terminal=True)
+    with report.opening(lambda: "connecting"):
+        until(lambda: "connecting" in text(err), "its step")
+        with report.below():
+            left = text(err)
+        time.sleep(0.3)
+    assert text(err) == left

@@ -62,6 +62,8 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_draws_below_what_was_typ
     try:
         shell.type(f"PYTHONPATH={Path(__file__).resolve().parents[3]} {sys.executable} program.py\n")
         shell.until("starting")
+        shell.type("")
+        shell.until("starting")  # the view is drawn again and again
         shell.type("\x1a")
         stopped = shell.until("Stopped")
         assert stopped.rindex(SHOW) > stopped.rfind(HIDE)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import nullcontext
 
 import pytest
 
@@ -19,6 +20,9 @@ class Terminal:
 
     def warn(self, text):
         self.lines.append(text)
+
+    def opening(self, step):
+        return nullcontext()
 
     def ask(self, question):
         self.asked += 1
