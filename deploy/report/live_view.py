@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from rich.console import Console as RichConsole
 from rich.console import Group, RenderableType
+from rich.constrain import Constrain
 from rich.live import Live
 from rich.style import Style
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text as RichText
 
 from ..core.printable import visible
@@ -22,6 +23,8 @@ from ..run.state.story import Happening
 from . import text as lines
 
 _REFRESH_S = 0.125
+# A terminal echoes `^C` behind the last line: on a line of its own, the next view would be drawn a line too low.
+_ECHO = len("^C")
 _STORY_LINES = 4
 # Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
 _LINES_BESIDE_NODES = 7 + _STORY_LINES
@@ -74,7 +77,7 @@ def view(
     metrics = lines.metric_line(state, width - 1)
     if metrics:
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
-    parts.append(_story(state.story[-_STORY_LINES:], whole))
+    parts.append(_story(state.story[-_STORY_LINES:], whole, len(shown) + _STORY_LINES <= room))
     if moving:
         parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
     return Group(*parts)
@@ -119,7 +122,9 @@ class LiveView:
         self._live.stop()
 
     def _view(self, whole: bool = False) -> RenderableType:
-        return view(self._state, self._recipe, self._why, *self._console.size, self._moving, whole)
+        width, height = self._console.size
+        width -= _ECHO
+        return Constrain(view(self._state, self._recipe, self._why, width, height, self._moving, whole), width)
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
@@ -132,11 +137,11 @@ def _node_row(name: str, state: State) -> list[RichText]:
     return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
 
 
-def _story(happenings: Sequence[Happening], whole: bool) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold" if whole else "ellipsis", no_wrap=not whole)
+def _story(happenings: Sequence[Happening], whole: bool, roomy: bool) -> Table:
+    """The lines with their times: `whole`, or cut at the edge; where it is `roomy`, the grave ones are whole."""
+    table = Table.grid(Column(width=len("  00:00:00  "), no_wrap=True), "")
     for line in happenings:
         at = time.strftime("  %H:%M:%S", time.localtime(line.t))
-        table.add_row(Text(at, "quiet"), Text(line.text, "warn" if line.grave else "quiet"))
+        style, cut = "warn" if line.grave else "quiet", not (whole or (roomy and line.grave))
+        table.add_row(Text(at, "quiet"), Text(line.text, style, overflow="ellipsis" if cut else "fold", no_wrap=cut))
     return table

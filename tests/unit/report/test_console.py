@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 import time
 from dataclasses import asdict
@@ -429,6 +430,7 @@ def test_the_last_view_shows_the_story_whole() -> None:
     with report.following(state, "digits", WHY) as tell:
         state.story.tell(Happening(9.0, words))
         tell([])
+    assert re.search(r"\n  \d\d:\d\d:\d\d  the script starts over from .*…", text(err))
     assert words in " ".join(text(err).rpartition("muster   ")[2].split())
 
 
@@ -462,3 +464,21 @@ def test_a_command_names_no_step_in_a_pipe_and_asks_below_none(monkeypatch: pyte
             left = text(err)
         time.sleep(0.3)
     assert text(err) == left
+
+
+def test_the_view_leaves_room_for_the_echo_of_ctrl_c() -> None:
+    report, _, err = reporter(terminal=True, width=60)
+    state = training()
+    with report.following(state, "digits", WHY) as tell:
+        state.story.tell(Happening(9.0, "the script starts over from the beginning: it loaded no checkpoint"))
+        tell([])
+    shown = re.split("[\r\n]", re.sub("\x1b\\[[?0-9]*[A-Za-z]", "", text(err)))
+    assert [line for line in shown if len(line) > 58] == []
+
+
+def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room() -> None:
+    state = training()
+    words = "rank 1 (worker-1) is stuck in train.py:48 for 25 s; rank 0 waits for it in all_reduce, train.py:60"
+    state.story.tell(Happening(9.0, words, grave=True))
+    assert words in " ".join(" ".join(rendered(state, 60)).split())
+    assert words not in " ".join(" ".join(rendered(state, 60, height=16)).split())
