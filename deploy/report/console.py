@@ -39,7 +39,9 @@ from .live_view import LiveView, Text
 from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
-THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
+# Each is read on a light background as on a dark one (4 to 1, or nearly): yellow and cyan vanish on white.
+_COLOURS = {"ok": "bold green4", "bad": "bold red", "warn": "dark_orange3", "hint": "turquoise4"}
+THEME = Theme({"node": "bold", "quiet": "dim", **_COLOURS})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint", "failed": "bad", "unfinished": "quiet"}
 # A step that takes longer is named; a command has begun for a while when it names its first.
 _PATIENCE_S, _OPENING_S = 2.0, 1.0

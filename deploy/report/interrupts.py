@@ -105,8 +105,9 @@ class Interrupts:
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count
-            first = "stopping" if self._detaches else "stopping: waiting for a checkpoint"
-            self._console.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
+            self._console.warn(
+                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C again kills)"
+            )
         return count
 
     def _leave(self) -> None:
