@@ -9,6 +9,7 @@ import inspect
 import shlex
 import textwrap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import Field, fields
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ MEANINGS = {
     STOPPED: "stopped by Ctrl-C",
 }
 _WIDEST, _NO_BREAK = 120, "\u2011"
+# Commands that look at hosts or at runs, and leave the terminal alone meanwhile.
+_ASKING = frozenset(["status", "gpus", "logs", "why", "runs", "fetch", "clean", "unlock", "leave", "join", "down"])
 # More options than these do not all stand on the first screen of a help.
 _MANY = 14
 
@@ -154,7 +157,8 @@ class Command(click.Command):
 
         # One that runs a script has more of them in a file, or in a record; it knows all later.
         refuse_pairs(self.name or "", options, whole=not self._runs_script)
-        return self.work(options, console, **given)
+        with console.opening(lambda: "looking") if self.name in _ASKING else nullcontext():
+            return self.work(options, console, **given)
 
     def asker(self, as_json: bool) -> Console:
         """Where the door shows and asks."""

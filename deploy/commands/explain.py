@@ -258,7 +258,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
 def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
     files, left_out = sources.in_folder(folder)
     if not files and not (folder / "outcome.json").is_file():  # its outcome says how a run ended
-        hint = "name a file with the output, or a folder with one *.log file per node"
+        hint = "of a run on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
         raise UsageError(f"{what}: no logs in {folder}", hint)
     return files, left_out
 

@@ -192,7 +192,7 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
 
     if not 2 <= len(run) <= comparing.MOST_RUNS:
         number = several(len(run), "run")
-        raise UsageError(f"{number} named: it takes two to {comparing.MOST_RUNS}", "`muster runs` lists them")
+        raise UsageError(f"{number} named: it takes 2 to {comparing.MOST_RUNS}", "`muster runs` lists them")
     comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE

@@ -183,7 +183,12 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
         return typos.refusal(fault.option_name, task, options, _HOMES, typed)
     if isinstance(fault, click.exceptions.NoSuchCommand):
         return typos.no_command(fault.command_name, _HOMES, typed, _refusal_of)
-    return UsageError(fault.format_message(), f"muster {task} --help" if task else "muster --help")
+    words = fault.format_message()
+    if isinstance(fault, click.MissingParameter) and fault.param:
+        words = f"{task}: {fault.param.human_readable_name} is missing"
+    elif isinstance(fault, click.BadOptionUsage):
+        words = f"{fault.option_name}: {'its value is missing' if 'requires' in words else 'it takes no value'}"
+    return UsageError(words, f"muster {task} --help" if task else "muster --help")
 
 
 def _refusal_of(words: Sequence[str]) -> UsageError | None:

@@ -147,8 +147,8 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Sequence[s
         return UsageError(f"{where}; put a module after --", shlex.join(["muster", *typed[:at], "--", *typed[at:]]))
     behind = _behind(before, text, after, name) if task in _WITH_SCRIPT else ""
     elsewhere = _OPTIONS_ELSEWHERE.get(spelled)
-    meant = elsewhere if elsewhere in options else near(name, options, 0.85 if behind else 0.7)
-    if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not near(name, options, 0.85):
+    meant = elsewhere if elsewhere in options else _near_option(name, options, 0.85 if behind else 0.7)
+    if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not _near_option(name, options, 0.85):
         return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
         return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
@@ -156,6 +156,13 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Sequence[s
         own = [f"{meant}={value}"] if equals else [meant, *([text] if text else [])]
         help = shlex.join(["muster", *before, *own, *after])
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
+
+
+def _near_option(name: str, options: Collection[str], alike: float) -> str:
+    """The option that may be meant; the dashes, which all have, make no two alike. Empty: none is."""
+    typed, bare = name.lstrip("-"), {each.lstrip("-"): each for each in options}
+    begun = [each for each in bare if len(typed) > 2 and each.startswith(typed)]
+    return bare.get(near(typed, bare, alike), bare[begun[0]] if len(begun) == 1 else "")
 
 
 def _of_a_launcher(

@@ -45,7 +45,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
             try:
                 _follow(run_dir, ranks, interrupts, console)
             except Detached:
-                interrupts.say_again()
+                interrupts.tell_way_back()
                 return DETACHED
     _end_of(run_dir)
     return ending.show_again(run_dir, bool(record.facts(run_dir).get("script")), console, "")
@@ -78,7 +78,7 @@ def fetch(run_dir: Path, console: Console) -> Path:
     page.write(run_dir)
     work = run_dir / "work"
     wrote = f"; what its script wrote is in {folders.display_path(work)}" if work.is_dir() else ""
-    console.note(f"{run_dir.name}: it runs on this machine: its files are here{wrote}")
+    console.note(f"{run_dir.name} is a run of this machine: its files are here{wrote}")
     return run_dir
 
 

@@ -71,6 +71,8 @@ class LocalBackend(Backend):
     meets_on_machine = False
     # Whether a script is kept from what is this user's on this machine.
     in_containers = False
+    # Where it says what takes a while.
+    say: Callable[[str], None]
 
     @abstractmethod
     def __init__(self, spec: RunSpec) -> None:
@@ -223,14 +225,14 @@ class ComposeBackend(LocalBackend):
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
         """Into a volume, beside the packages of the image."""
-        prepare_image(folders.CHECKOUT)
+        prepare_image(folders.CHECKOUT, console.note)
         return packages.in_containers(needs, run_dir, console)
 
     def check(self) -> None:
         """Bring the image up to date with the code. A first build takes minutes, which do not count as the run's."""
         if not self._spec.script:
             script.refuse_arguments(self._spec.arguments, Path.cwd())
-        prepare_image(folders.CHECKOUT)
+        prepare_image(folders.CHECKOUT, self.say)
 
     def prepare(self) -> None:
         """Make the folders that are kept, and let the image's user write into the run folder."""
@@ -388,15 +390,15 @@ def has_build(home: Path) -> bool:
     return (home / "images/build.sh").is_file()
 
 
-def prepare_image(home: Path) -> None:
-    """Bring the image up to date with the code; prints something only if that takes a while. Raises DeployError."""
+def prepare_image(home: Path, say: Callable[[str], None]) -> None:
+    """Bring the image up to date with the code; says something only if that takes a while. Raises DeployError."""
     script = home / "images/build.sh"
     if not script.is_file():
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
             f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
         )
-    if processes.run((str(script),), home) != 0:
+    if processes.run((str(script),), home, say) != 0:
         raise DeployError(
             "the image was not built",
             f"see the lines above; to train without it: {FLAG.backend} processes",

@@ -235,9 +235,12 @@ def runs(process: psutil.Process) -> bool:
     return False
 
 
-def run(command: Iterable[str], home: Path) -> int:
-    """Run a command whose output the user sees; returns its exit code."""
-    return subprocess.run(list(command), cwd=home, check=False).returncode
+def run(command: Iterable[str], home: Path, say: Callable[[str], None]) -> int:
+    """Run a command and `say` the lines of its standard error; returns its exit code."""
+    with subprocess.Popen([*command], cwd=home, stderr=subprocess.PIPE, text=True, errors="replace") as child:
+        for line in child.stderr or ():
+            say(line.rstrip("\n"))
+    return child.returncode
 
 
 def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:

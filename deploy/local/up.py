@@ -194,6 +194,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             if other := resumable.other_than(run_dir, asked.choice.arguments, self._options.folder):
                 console.warn(other)
         backend = self._kind(run)
+        backend.say = console.note
         self._held.callback(backend.clean)
         self._state = State(run.names, script=asked.choice.script, least=asked.least, roles=roles.by_node(run))
         self._follower = follow.Follower(run_dir)

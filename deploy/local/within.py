@@ -104,7 +104,7 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
             return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
         f"{run_dir.name}: rank {rank} of it does not run on this machine",
-        f"its ranks: muster status {FLAG.run} {run_dir.name}; on hosts: name them with {FLAG.hosts}",
+        f"whether it has ended: muster status {FLAG.run} {run_dir.name}; on hosts: name them with {FLAG.hosts}",
     )
 
 

@@ -26,11 +26,11 @@ from .text import aligned, sparkline
 
 MOST_RUNS = 8
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
-ROWS, LONGEST, BARS = 60, 160, 40
+ROWS, LONGEST, BARS = 60, 160, 16
 # Variables that differ in every start.
 _OF_ONE_START = (
     *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
-    "PET_RDZV_",
+    *("MUSTER_WORKER", "PET_RDZV_"),
 )
 _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
@@ -84,12 +84,14 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
 def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
+    curves = []
     for curve in (curve for curve in comparison.curves if curve.axis == "step"):
         for name, points in zip(comparison.names, curve.runs, strict=True):
             if points:
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
-                shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
+                curves.append([curve.name, name, ends, f"{text.count(points[-1][0])} steps"])
+    shown += aligned(curves)
     for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
     if comparison.same:
@@ -176,8 +178,12 @@ def _curves(runs: Sequence[RunData]) -> list[Curve]:
 def _rows(runs: Sequence[Fields]) -> list[Compared]:
     """The values that differ, by name."""
     names = dict.fromkeys(name for run in runs for name in run)
-    differing = [name for name in names if any(run.get(name) != runs[0].get(name) for run in runs)]
-    return [Compared(_text(name), [_text(run.get(name)) for run in runs]) for name in differing]
+    values = {name: ["" if run.get(name) is None else run[name] for run in runs] for name in names}
+    return [
+        Compared(_text(name), [_text(value) for value in own])
+        for name, own in values.items()
+        if any(value != own[0] for value in own)
+    ]
 
 
 def _text(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The only module that writes to the terminal (rich): a live view there, plain lines elsewhere, JSON for programs.
+"""The only module that writes to the terminal: a live view there, plain lines elsewhere, JSON for programs.
 
 Standard output is data (results, listings, JSON lines), standard error is narration. text.py has the words. Text from
 others is never interpreted as markup, and its control characters are made visible (printable.py): `_VisibleConsole`
@@ -14,15 +14,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any
 
 from rich.console import Console as RichConsole
-from rich.console import ConsoleOptions, Group, RenderableType
+from rich.console import ConsoleOptions, RenderableType
 from rich.live import Live
 from rich.segment import Segment
-from rich.style import Style
 from rich.table import Table
 from rich.text import Text as RichText
 from rich.theme import Theme
@@ -33,33 +32,20 @@ from ..core.text import in_seconds
 from ..run.events import Event
 from ..run.outcome import Result
 from ..run.progress import State
-from ..run.state.story import Happening
 from ..send.road.guide import Tell
 from . import plain_view
 from . import text as lines
+from .live_view import LiveView, Text
 from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
-THEME = Theme({"node": "bold", "ok": "bold green", "bad": "bold red", "warn": "yellow", "hint": "cyan", "quiet": "dim"})
+# Each is read on a light background as on a dark one (4 to 1, or nearly): yellow and cyan vanish on white.
+_COLOURS = {"ok": "bold green4", "bad": "bold red", "warn": "dark_orange3", "hint": "turquoise4"}
+THEME = Theme({"node": "bold", "quiet": "dim", **_COLOURS})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint", "failed": "bad", "unfinished": "quiet"}
-_REFRESH_S = 0.125
-_PATIENCE_S = 2.0
-_STORY_LINES = 4
+# A step that takes longer is named; a command has begun for a while when it names its first.
+_PATIENCE_S, _OPENING_S = 2.0, 1.0
 _LAST_LINES = 100
-# Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
-_LINES_BESIDE_NODES = 7 + _STORY_LINES
-
-
-class Text(RichText):
-    """Text with visible control characters. rich itself drops some of them and prints others."""
-
-    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
-        super().__init__(visible(text), style, **more)
-
-    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
-        """Append text as rich does, with control characters made visible."""
-        super().append(visible(text) if isinstance(text, str) else text, style)
-        return self
 
 
 class Console:
@@ -71,7 +57,8 @@ class Console:
         self._err = err or _console(sys.stderr)
         self.gone = self._follows = False
         self.lost: OSError | None = None  # why its output is not whole, though its reader has not left
-        self._live: _LiveView | None = None
+        self._live: LiveView | Live | None = None
+        self._opening, self._due = ExitStack(), 0.0
         self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # of the run's own output
 
     def note(self, text: str) -> None:
@@ -122,8 +109,21 @@ class Console:
             yield lambda phase: latest.update(phase=phase)
 
     @contextmanager
+    def opening(self, step: Callable[[], str]) -> Iterator[None]:
+        """Name the step of a command that has shown nothing for a while, on a terminal, until it shows something."""
+        self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
+        with ExitStack() as stack:
+            if self._err.is_terminal and not self._json:
+                stack.enter_context(
+                    self._passing(lambda _: [(step(), in_seconds(round(time.monotonic() - began)))], step)
+                )
+            self._opening = stack
+            yield
+
+    @contextmanager
     def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
         """Show what lasts: on a terminal, after a while, names and words in so many rows; elsewhere a line."""
+        self._opening.close()
         if self._json or not self._err.is_terminal:
             with plain_view.ticking(line, self.note):
                 yield
@@ -135,8 +135,9 @@ class Console:
                 table.add_row(Text(name, "node"), Text(words, "quiet", overflow="ellipsis", no_wrap=True))
             return table
 
-        live = Live(console=self._err, get_renderable=view, transient=True, redirect_stdout=False)
-        timer = threading.Timer(_PATIENCE_S, live.start)
+        live = self._live = Live(console=self._err, get_renderable=view, transient=True, redirect_stdout=False)
+        wait_s = self._due - time.monotonic() if self._due else _PATIENCE_S
+        timer = threading.Timer(wait_s, live.start, (True,))
         timer.daemon = True
         timer.start()
         try:
@@ -144,7 +145,9 @@ class Console:
         finally:
             timer.cancel()
             timer.join()
-            self._safely(live.stop)
+            self._live = None
+            with suppress(OSError):  # the next line that is written tells it
+                live.stop()
 
     def error(self, fault: DeployError) -> None:
         """An expected fault, with its hint."""
@@ -160,6 +163,7 @@ class Console:
     ) -> Iterator[Callable[[list[Event]], None]]:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         self._follows = True
+        self._opening.close()
         if self._json:
             shown = 0
 
@@ -171,7 +175,7 @@ class Console:
             yield tell_data
             tell_data([])
             return
-        live = self._live = _LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
+        live = self._live = LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
         plain = None if live else PlainView(self._say, state, recipe, why)
         lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
@@ -235,13 +239,19 @@ class Console:
             for line in lines.aligned(rows):
                 self._print(self._out, Text(line))
             return
-        wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=bool(head), header_style="quiet")
-        for name, width in zip(head or [""] * len(wide), wide, strict=True):
-            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=width)
-        table.columns[-1].min_width = 8  # a line that is too long loses its end
-        for first, *rest in rows:
-            table.add_row(Text(first, "node"), *(Text(cell, _VERDICT_STYLES.get(cell, "")) for cell in rest))
+        # A column in which nothing stands takes the room of others.
+        every = zip(head or [""] * len(rows[0]), *rows, strict=True)
+        filled = [[Text(cell, _VERDICT_STYLES.get(cell, "")) for cell in column] for column in every if any(column[1:])]
+        wide = [max(cell.cell_len for cell in column) for column in filled]
+        *others, last = wide
+        gap = next((gap for gap in (3, 2) if sum(others) + last + gap * len(others) <= self._out.width), 1)
+        wide[-1] = min(last, max(8, self._out.width - sum(others) - gap * len(others)))  # a long line loses its end
+        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=bool(head), header_style="quiet")
+        for column, width in zip(filled, wide, strict=True):
+            table.add_column(column[0], no_wrap=True, overflow="ellipsis", width=width)
+        for cells in zip(*(column[1:] for column in filled), strict=True):
+            cells[0].stylize("node")
+            table.add_row(*cells)
         self._safely(lambda: self._out.print(table))
 
     def block(self, rows: Sequence[str]) -> None:
@@ -273,13 +283,19 @@ class Console:
         """
         if not sys.stdin.isatty():
             raise UsageError(f"no terminal to ask on: {question}", hint)
+        with self.below():
+            self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
+            return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+    @contextmanager
+    def below(self) -> Iterator[None]:
+        """What is printed meanwhile, by whomever, stands below the view, and nothing draws over it."""
+        self._opening.close()
         if live := self._live:
-            self._safely(live.pause)
-        self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
-        yes = sys.stdin.readline().strip().lower() in ("y", "yes")
+            self._safely(live.stop)
+        yield
         if live:
-            self._safely(live.go_on)
-        return yes
+            self._safely(live.start)
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
@@ -289,6 +305,8 @@ class Console:
 
     def _safely(self, write: Callable[[], None]) -> None:
         """Write. If the output has gone, become silent instead of failing in the middle of a run."""
+        self._opening.close()
+        self._due = 0.0
         try:
             write()
         except OSError as fault:
@@ -303,97 +321,6 @@ class Console:
     def _print(self, console: RichConsole, text: RichText) -> None:
         # Soft wrap: off a terminal rich would break paths at 80 columns.
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
-
-
-def view(state: State, recipe: str, why: str, width: int, height: int, moving: str = "") -> RenderableType:
-    """The live view of one moment, as something that rich can print (the docs make their picture of it).
-
-    `moving` is the line that a script redraws, such as its progress bar.
-    """
-    head, *rest = lines.headline(state, recipe, why)
-    words = ("   ".join(rest), "quiet")
-    title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
-    room = max(3, height - _LINES_BESIDE_NODES)
-    shown = state.names[:room]
-    nodes = {name: _node_row(name, state) for name in shown}
-    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
-        heads: list[RichText] = [
-            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
-        ]
-        nodes = {"": heads, **nodes}
-    rows, gap = lines.fitted(nodes, width)
-    table = Table.grid(padding=(0, gap, 0, 0))
-    widest = max(map(len, rows.values()))
-    for name, row in rows.items():
-        machine = lines.machine_cell(name, state) if name else ""
-        filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
-        table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
-    parts: list[RenderableType] = [title, table]
-    if len(shown) < len(state.names):
-        more = len(state.names) - len(shown)
-        parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
-    if done := lines.bar(state, width - 9):
-        parts.append(Text(f"  {done}", "ok"))
-    metrics = lines.metric_line(state, width - 1)
-    if metrics:
-        parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
-    parts += [_story_line(line) for line in state.story[-_STORY_LINES:]]
-    if moving:
-        parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
-    return Group(*parts)
-
-
-class _LiveView:
-    """The view, redrawn in place on a terminal."""
-
-    def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
-        self._console, self._state, self._recipe, self._why = console, state, recipe, why
-        self._drawn, self._moving = 0.0, ""
-        self._live = Live(
-            self._view(), console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        )
-        self._live.start(refresh=True)
-
-    def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
-        """Draw the view again if that is due, after the lines that the script has printed."""
-        now, self._moving = time.monotonic(), moving
-        for line in lines_above:
-            self._console.print(Text(line), soft_wrap=True, highlight=False)
-        if lines_above or now - self._drawn >= _REFRESH_S:
-            self._drawn = now
-            if not self._console.is_terminal:  # it existed when we began; rich would silently draw nothing
-                raise OSError("the terminal is gone")
-            self._live.update(self._view(), refresh=True)
-
-    def pause(self) -> None:
-        """What is printed next stands below the view, and nothing draws over it."""
-        self._live.stop()
-
-    def go_on(self) -> None:
-        self._live.start()
-
-    def close(self) -> None:
-        self._live.update(self._view(), refresh=True)
-        self._live.stop()
-
-    def _view(self) -> RenderableType:
-        return view(self._state, self._recipe, self._why, *self._console.size, self._moving)
-
-
-def _node_row(name: str, state: State) -> list[RichText]:
-    cells = lines.rank_cells(state.ranks.view_of(name), state)
-    if not cells:
-        return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
-    mark = lines.mark_of(state.ranks.view_of(name), state)
-    shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
-    styles = ["", "", *["quiet"] * len(cells)]
-    return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
-
-
-def _story_line(line: Happening) -> RichText:
-    at = time.strftime("%H:%M:%S", time.localtime(line.t))
-    words = (line.text, "warn" if line.grave else "quiet")
-    return Text.assemble(("  " + at + "  ", "quiet"), words, overflow="ellipsis", no_wrap=True)
 
 
 class _VisibleConsole(RichConsole):

@@ -12,8 +12,8 @@ from ..causes.end_causes import Cause
 from ..core.errors import DeployError
 from ..explain import libraries
 from ..explain.signs.table import shows
-from ..job.again import read_again
-from ..job.options import FLAG
+from ..job.again import command_of, read_again
+from ..job.options import FLAG, ROWS, flag_of
 from ..run.files import ends, record
 from ..run.files.folders import display_path
 from ..run.outcome import CODES, Result
@@ -41,6 +41,11 @@ _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
 )
 _ALONE = "with `python` before its name it starts as by hand, without torchrun's variables"
+# What argparse says of an option that stands behind the script, and the words that may be ours.
+_REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
+_OURS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
+# Logs as the nodes name them. A follower brings the nodes' logs here, and not the ranks'.
+_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
 # What a script says that takes its path for several ranks. By hand it starts without the variables that lead there.
 _OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
 
@@ -74,6 +79,7 @@ def end(
     `fetch` is the command that copies the run's files from its hosts; `sent`: the folder that was sent, and by which
     choice; `there`: by node, of the paths that the message names, those that its host has.
     """
+    result = replace(result, hint=_LOGS.sub(lambda at: _log(run_dir, at["rank"], fetch), result.hint))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
@@ -83,6 +89,12 @@ def end(
         console.warn(f"{fault.message}; {fault.hint}")
     console.result(result, state, outcome, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code
+
+
+def _log(run_dir: Path, rank: str | None, fetch: str) -> str:
+    """A rank's log by the command that shows it, a node's by its path from here."""
+    logs = fetch.replace("fetch", "logs", 1) or command_of("logs", run=run_dir.name)
+    return f"{logs} {FLAG.rank} {rank} shows" if rank else f"{display_path(run_dir)}/logs/"
 
 
 def _hint(
@@ -95,6 +107,8 @@ def _hint(
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
     words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
+    if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
+        return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):
         return _with_library(library, str(record.facts(run_dir).get("backend")), record.own(run_dir).get("again"))
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):

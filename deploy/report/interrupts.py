@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
@@ -44,14 +45,18 @@ class Interrupts:
         self._left, self._leaves_at = 0, float("inf")
         self._before: dict[signal.Signals, Any] = {}
         self._passed: list[signal.Signals] = []
+        self._opening = ExitStack()
 
     def __enter__(self) -> Interrupts:
         # Only the main thread may set handlers; in another one of a program, signals are that program's.
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._handle) for number in (*_SIGNALS, *_OF_SCRIPTS)}
+            numbers = (*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP)
+            self._before = {number: signal.signal(number, self._handle) for number in numbers}
+        self._opening.enter_context(self._console.opening(lambda: self.doing))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: object) -> None:
+        self._opening.close()
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if isinstance(raised, KeyboardInterrupt) and self.doing:
@@ -69,8 +74,8 @@ class Interrupts:
         """From now on Ctrl-C leaves the run. The message says how it is `left`, and names `come_back` and `stop`."""
         self._come_back, self._stop, self._how_left = come_back, stop, left
 
-    def say_again(self) -> None:
-        """Say how the run was left below the view, or to whom only the reader of the output has gone."""
+    def tell_way_back(self) -> None:
+        """Say how the run was left: below the view, or to whom only the reader of the output has gone."""
         if self._console.asks or self._console.gone:
             self._console.warn(self._way_back())
 
@@ -100,8 +105,9 @@ class Interrupts:
         count = max(self._count, int(gone))
         if count > self._announced:
             self._announced = count
-            first = "stopping" if self._detaches else "stopping: waiting for a checkpoint"
-            self._console.warn("killing every node" if count > 1 else f"{first} (Ctrl-C again kills)")
+            self._console.warn(
+                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C again kills)"
+            )
         return count
 
     def _leave(self) -> None:
@@ -109,10 +115,10 @@ class Interrupts:
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
-                self._console.warn(self._way_back())
                 if not self._console.asks:
+                    self._console.warn(self._way_back())
                     raise Detached
-                self._console.warn(f"Ctrl-C again within {in_seconds(_AGAIN_S)} to stop the run")
+                self._console.warn(f"{self._how_left()}; Ctrl-C again within {in_seconds(_AGAIN_S)} to stop it")
             self._leaves_at = time.monotonic() + _AGAIN_S
             if self._count > 1:
                 self._ask_to_stop()
@@ -130,7 +136,18 @@ class Interrupts:
             raise Detached
         self._count, self._come_back = 1, ""
 
+    def _rest(self) -> None:
+        """Ctrl-Z: leave the terminal to the shell until `fg`, with its cursor; what is typed there stays."""
+        with self._console.below():
+            # As without us: where no shell can bring us back, the system does not stop us.
+            signal.signal(signal.SIGTSTP, self._before[signal.SIGTSTP])
+            signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+            signal.signal(signal.SIGTSTP, self._handle)
+
     def _handle(self, number: int, _: FrameType | None) -> None:
+        if number == signal.SIGTSTP:
+            self._rest()
+            return
         if number in _OF_SCRIPTS:
             self._passed = [*self._passed, signal.Signals(number)][:_MOST_PASSED]
             return

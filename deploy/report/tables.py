@@ -188,7 +188,7 @@ def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
         if gpus.fault:
             rows.append((host, "", f"could not tell: {console_line(gpus.fault)}", "", "", ""))
         elif not gpus.gpus:
-            rows.append((host, "", "no GPU", "", "", ""))
+            rows.append((host, "no GPU", "", "", "", ""))
     return rows
 
 

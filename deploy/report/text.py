@@ -128,7 +128,8 @@ def node_word(name: str, state: State) -> str:
         return "ended"
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
-        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} to {ranks[-1]}"
+        between = "to" if len(ranks) > 2 else "and"
+        return f"runs rank {ranks[0]}" if len(ranks) == 1 else f"runs ranks {ranks[0]} {between} {ranks[-1]}"
     if name in state.nodes.up:
         return "up, waiting for the others" if len(state.nodes.up) < len(state.names) else "up, loading torch"
     return "starting"
@@ -165,7 +166,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
     elif result.verdict == "done" and "loss" in values:
         parts.append(f"loss {_loss(values['loss'])} on {samples:,} held-out samples")
     elif result.verdict == "stopped":
-        parts.append(result.message.removeprefix("stopped "))
+        parts += [result.message.removeprefix("stopped").lstrip()] * (result.message != "stopped")
     elif state.step or (result.verdict != "done" and not state.script):
         parts.append(f"at {state.ranks.step_words}" if state.step else "before the first step")
         furthest = max((view.step for view in state.ranks.views.values()), default=0)

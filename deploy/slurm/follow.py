@@ -65,6 +65,7 @@ class Following:
         try:
             result, state = self._follow_starts()
         except Detached:
+            self._interrupts.tell_way_back()
             return DETACHED
         finally:
             backend.close()

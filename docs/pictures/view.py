@@ -14,7 +14,8 @@ from pathlib import Path
 from rich.console import Console
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from deploy.report import console as report
+from deploy.report import live_view
+from deploy.report.console import THEME
 from deploy.run import environment
 from deploy.run.progress import State
 
@@ -36,10 +37,10 @@ def main() -> None:
         state.apply(event)
         if state.step >= step:
             break
-    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, theme=report.THEME)
+    console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True, theme=THEME)
     words = record["arguments"]
     name = words[0] if record.get("script") else environment.recipe_name(words)
-    console.print(report.view(state, name, record["why"], WIDTH, HEIGHT))
+    console.print(live_view.view(state, name, record["why"], WIDTH, HEIGHT))
     picture = console.export_svg(title="muster deploy")
     # Without rich's web fonts: a picture asks no server for anything.
     picture = re.sub(r"@font-face \{.*?\}", "", picture, flags=re.DOTALL)

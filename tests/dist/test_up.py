@@ -71,7 +71,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(ch
     out, err = first.communicate(timeout=60)
     assert first.returncode == 75, err
     assert out.startswith("stopped  at step ")
-    assert "waiting for a checkpoint" in err
+    assert "with time to save" in err
     assert not checkout.left()
     stopped_at = store.newest_usable(folder / "checkpoints")[0].manifest.step
     assert json.loads((folder / "outcome.json").read_text())["step"] == stopped_at
@@ -88,7 +88,7 @@ def test_a_second_ctrl_c_kills_and_leaves_nothing_running(checkout):
     for rank in (0, 1):  # hung ranks: they cannot stop in good order
         os.kill(events(checkout.folders()[0], rank, "started")[0]["pid"], signal.SIGSTOP)
     run.send_signal(signal.SIGINT)
-    next(line for line in run.stderr if "waiting for a checkpoint" in line)
+    next(line for line in run.stderr if "with time to save" in line)
     run.send_signal(signal.SIGINT)
     run.communicate(timeout=20)
     assert run.returncode != 0

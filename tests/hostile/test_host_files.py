@@ -242,6 +242,11 @@ def test_a_ranks_log_is_no_way_to_read_the_users_files(any_host, link):
     assert b"rank-0.log" not in any_host.sh(commands.script("rank-logs")).stdout
 
 
+def test_a_rank_that_has_printed_nothing_has_no_log_and_that_is_no_fault(any_host):
+    done = any_host.sh(commands.rank_log(RUN, 3, "", "MARK"))
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_a_ranks_log_is_read_whole_and_while_it_grows(any_host):
     any_host.set("state", "running")
     log = any_host.run / "logs/rank-0.log"

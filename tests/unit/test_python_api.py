@@ -170,7 +170,7 @@ def test_in_a_thread_signals_stay_the_programs_own():
 
     def work():
         try:
-            with Interrupts(None, "working"):
+            with Interrupts(Recorder(lambda event: None), "working"):
                 pass
         except ValueError as fault:
             failed.append(fault)

@@ -8,10 +8,14 @@ grow() {
     read -r _ size _ <<END
 $(enter "$run" && files "logs/$name")
 END
-    [ -n "$size" ] || { echo "logs/$name is not a plain file" >&2; return 1; }
+    if [ -z "$size" ]; then
+        ! named || { echo "logs/$name is not a plain file" >&2; return 1; }
+        return 0
+    fi
     [ "$size" -le "$at" ] || { read_at "$run" "logs/$name" "$at" $((size - at)) && at=$size; }
 }
-# The agent creates the log of a script's rank at the rank's first output.
+# The agent creates the log of a script's rank at the rank's first output: without one, the rank has printed nothing.
+named() { [ -n "$(enter "$run" && find -P logs "logs/$name" -maxdepth 0 ! -type d 2>/dev/null)" ]; }
 exists() { [ -n "$(enter "$run" && files "logs/$name")" ]; }
 runs() { [ "$(docker inspect --format '{{.State.Running}}' "$container" 2>/dev/null)" = true ]; }
 all() {

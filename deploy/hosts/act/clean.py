@@ -11,7 +11,7 @@ from dataclasses import replace
 from ...core.errors import DONE, STOPPED, DeployError, UsageError
 from ...core.names import run_id
 from ...core.results import Results
-from ...core.text import amount, duration, several
+from ...core.text import amount, duration, several, shortened
 from ...door.session import Session, SshFault, on_all, open_all
 from ...engine import reach
 from ...host import audit, commands, leftovers
@@ -75,7 +75,7 @@ def _had(session: Session) -> Had:
 def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
     for host, things in goes.items():
         for thing in things:
-            console.note(f"{host}: {_words(thing)}")
+            console.note(f"{host}: {'   '.join(_cells(thing))}")
     count = sum(map(len, goes.values()))
     size = sum(thing.bytes or 0 for things in goes.values() for thing in things)
     return console.ask(
@@ -129,18 +129,21 @@ def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover
 
 
 def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
-    for host, things in by_host.items():
-        for thing in sorted(things, key=lambda entry: (KINDS.index(entry.kind), entry.age_s or 0)):
-            console.line(f"{host}  {_words(thing)}{'  in use' if thing.used else ''}", {
-                "kind": "kept", "host": host, "what": thing.kind, "name": thing.name, "age_s": thing.age_s,
-                "bytes": thing.bytes, "used": thing.used,
-            })  # fmt: skip
+    for host, of_host in by_host.items():
+        things = sorted(of_host, key=lambda entry: (KINDS.index(entry.kind), entry.age_s or 0))
+        rows = [(host, *_cells(thing), "in use" if thing.used else "") for thing in things]
+        values = (
+            {"kind": "kept", "host": host, "what": thing.kind, "name": thing.name, "age_s": thing.age_s,
+             "bytes": thing.bytes, "used": thing.used} for thing in things
+        )  # fmt: skip
+        console.table((), rows, values)
         total = amount(sum(thing.bytes or 0 for thing in things))
         shared = "; images share layers" if sum(thing.kind == "images" for thing in things) > 1 else ""
         console.note(f"{host}: {several(len(things), 'thing')}, {total}{shared}" if things else f"{host}: nothing")
 
 
-def _words(thing: Leftover) -> str:
+def _cells(thing: Leftover) -> tuple[str, ...]:
+    """Its kind, its name, its age and its size; nobody names a folder by its digest."""
+    name = shortened(thing.name, 12) if thing.kind == "folders" else thing.name
     age = duration(thing.age_s) if thing.age_s is not None else "unknown age"
-    size = amount(thing.bytes) if thing.bytes is not None else "unknown size"
-    return f"{thing.kind:<8}  {thing.name:<56}  {age:>12}  {size:>12}"
+    return thing.kind, name, age, amount(thing.bytes) if thing.bytes is not None else "unknown size"

@@ -64,6 +64,8 @@ def stop(options: Options, now: bool, console: Console) -> int:
         interrupts.hold()
         if now:
             _tell_followers(run)
+        elif any(node.code is None for node in nodes.values()):
+            interrupts.ask()
         ended = _end(run, members, now, interrupts)
         if ended is None:
             return DONE
@@ -96,8 +98,6 @@ def _tell_followers(run: RunId) -> None:
 def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrupts) -> list[Event] | None:
     """End the run and remove its containers. Returns its ranks' last events, or None if the terminal closed before."""
     killed = now
-    if not now:
-        interrupts.ask()
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     patience_s = stop_wait_s(record.facts(record.path_of(run)))
     deadline = time.monotonic() + patience_s

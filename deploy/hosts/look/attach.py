@@ -7,7 +7,6 @@ SIGTERM or `muster stop`. If the terminal closes, or somebody kills this process
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -43,9 +42,6 @@ from .. import which_run
 from ..backend import HostsBackend, Onlooker, RunHandle
 from ..start import observe, resume
 from . import ended
-
-# A follower brings the nodes' logs here, and not the ranks'.
-_LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
 
 
 def attach(options: Options, console: Console, only_looks: bool = False) -> int:
@@ -176,7 +172,7 @@ def follow_until_done(
             by_host = host_nodes.having(backend.sessions, run_dir.name, named)
             node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
     except Detached:
-        interrupts.say_again()
+        interrupts.tell_way_back()
         return DETACHED
     finally:
         backend.close()
@@ -215,16 +211,12 @@ def open_record(
 
 
 def _with_host_paths(result: Result, backend: HostsBackend) -> Result:
-    """The result with paths inside the container replaced by paths on hosts, and a rank's log by the command for it.
-
-    Checkpoints are on the first host.
-    """
-    run, logs = backend.run, f"muster logs {backend.where} --rank"
-    here, first = folders.display_path(run.run_dir), next(iter(run.nodes))
+    """The result with paths inside the container replaced by paths on hosts. Checkpoints are on the first host."""
+    run = backend.run
+    first = next(iter(run.nodes))
     rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)
     hint, message = (
         resume.with_host_paths(text, run.run_dir.name, rank_host if run.least else first, rank_host)
         for text in (result.hint, result.message)
     )
-    hint = _LOGS.sub(lambda at: f"{logs} {at['rank']} prints" if at["rank"] else f"{here}/logs/", hint)
     return replace(result, message=message, hint=hint)

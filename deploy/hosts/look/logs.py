@@ -7,6 +7,7 @@ the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before th
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -40,6 +41,8 @@ _PATIENCE_S = 1.0
 _AGAIN_S, LOST_S = 2.0, 300.0
 # A search through the logs of a host may take this long.
 _SEARCH_S, _MOST_PATTERN = 600.0, 1000
+# How long ago, a time, or seconds since 1970: an engine reads it whole.
+_TIME = re.compile(r"[0-9][0-9a-zA-Z:.+-]*")
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     choice = replace(choice, rank="") if choice.rank == "all" else choice
     refuse_no_rank(choice.rank)
     refuse_pattern(choice.grep)
+    if choice.since and not _TIME.fullmatch(choice.since):
+        raise UsageError(f"--since {choice.since}: not a time", "--since 10m, or --since 2026-11-21T03:00:00Z")
     wanted = read_run(choice.run)
     with open_all(cluster.hosts) as opened:
         sessions = opened.all()
@@ -84,8 +89,9 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
     faults = [reader.fault for reader in readers if reader.fault]
     for fault in faults:
         console.error(fault)
-    if choice.grep and not (matched or faults):
-        console.note(f"no line matches {choice.grep}")
+    if not (matched or faults):
+        newer = f" in --since {choice.since}" if choice.since else ""
+        console.note(f"no line matches {choice.grep}" if choice.grep else f"nothing was printed{newer}")
     return FAILED if faults else DONE
 
 

@@ -31,6 +31,7 @@ from ..start import observe
 from . import ended
 
 _LOOK_S = 30.0
+_NONE = "{}: no rank of it runs at this moment"
 # Which steps count as those of this moment.
 _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
@@ -51,7 +52,10 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         members = [session for session in sessions if session.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
-        _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
+        if ranks:
+            _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
+        elif answers.values and not answers.faults:
+            console.note(_NONE.format(chosen))
         return _faults(opened, containers, answers, console)
 
 
@@ -78,7 +82,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
             code = FAILED
     if not (ranks or code):
         raise DeployError(
-            f"{run_dir.name}: no rank of it runs on this machine", f"how it ended: muster attach --run {run_dir.name}"
+            _NONE.format(run_dir.name), f"whether it starts, or has ended: muster attach --run {run_dir.name}"
         )
     if ranks:
         _show(ranks, stacks, console, _slow(run_dir, ranks))

@@ -39,7 +39,7 @@ from .presence import ImagePresence, presence_of
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
 NOT_YET = "not all hosts have the run's image or environment yet; `muster deploy` brings it, and rehearses then"
 INSIDE = "in the image, with the run's options"
-OUTSIDE = "on the hosts themselves: not all of them have the run's image or environment yet"
+OUTSIDE = "on the hosts themselves"
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
 
 def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
     inside = presence.everywhere
-    where = f"on the hosts themselves: {presence.shut}" if presence.shut else OUTSIDE
+    where = f"{OUTSIDE}: {presence.shut}" if presence.shut else OUTSIDE
     request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
     image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.all_are(hosts.facts) else ""

@@ -106,7 +106,10 @@ class Story(list[Happening]):
         if finding.node in run.nodes.troubles:  # it names all that are in trouble
             self._troubles |= run.nodes.troubles
         end = self._ends.get(-1 if finding.rank is None else finding.rank)
-        if not (end and end.code < 0):  # the line about its end has told it
+        last = next((line.text for line in reversed(self) if line.grave), "")
+        if self.late and last == finding.message:  # another follower has told it
+            self._explained |= finding.cause != Cause.ALONE
+        elif not (end and end.code < 0):  # the line about its end has told it
             self._explained |= finding.cause != Cause.ALONE  # which ends no rank
             self._tell({"t": now}, finding.message, True, trouble=None if finding.lasting else finding)
 

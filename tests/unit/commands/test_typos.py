@@ -20,6 +20,8 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", 
         ("deploy --file train.py --x", "--file", "deploy", "muster deploy train.py --x"),
         ("deploy --name first -- train.py", "--name", "deploy", "did you mean --run?"),
         ("status --zzz", "--zzz", "status", "muster status --help"),
+        ("status --ru r1", "--ru", "status", "did you mean --run? muster status --run r1"),
+        ("status --stop r1", "--stop", "status", "muster status --help"),
     ],
 )
 def test_a_typo_gets_what_its_user_may_have_meant(typed, word, task, hint):
@@ -73,3 +75,18 @@ def test_the_help_of_muster_begins_with_its_commands(muster):
     assert code == 0
     assert "deploy" in shown
     assert "sudo" not in shown
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("compare", "compare: RUN is missing"),
+        ("logs --run", "--run: its value is missing"),
+        ("logs --run --follow", "--run: its value is missing"),
+        ("runs --json=1", "--json: it takes no value"),
+    ],
+)
+def test_what_is_missing_is_told_in_our_words(typed, words, muster):
+    code, _, error = muster(typed)
+    assert code == 2
+    assert error.startswith(f"error: {words}\nhint: muster {typed.split()[0]} --help")

@@ -105,7 +105,7 @@ def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
 def test_a_host_without_any_has_none():
     assert gpus.parse(["time 1", "node x"]) == gpus.Gpus()
     assert tables.gpu_words(gpus.Gpus()) == "no GPU"
-    assert tables.gpu_rows({"a": gpus.Gpus()}) == [("a", "", "no GPU", "", "", "")]
+    assert tables.gpu_rows({"a": gpus.Gpus()}) == [("a", "no GPU", "", "", "", "")]
 
 
 def test_a_device_without_its_tools_could_not_be_told():

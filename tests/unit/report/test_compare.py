@@ -53,7 +53,7 @@ def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
 def test_the_text_has_a_line_for_each(tmp_path):
     lines = compare.lines(compare.compare([watched_run(tmp_path / "a"), watched_run(tmp_path / "b")]))
     assert lines[0].split() == ["a", "b"]
-    assert any(line.startswith("loss   a   0.100 ") for line in lines)
+    assert any(line.startswith("loss        a   0.100 ") for line in lines)
     assert any("nothing differs" in line for line in lines)
 
 

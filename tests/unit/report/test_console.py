@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
+import time
 from dataclasses import asdict
 from typing import Any
 
@@ -14,13 +16,16 @@ from rich.console import Console as RichConsole
 from deploy.causes.end_causes import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
+from deploy.report import console as module
 from deploy.report import tables
 from deploy.report import text as lines
-from deploy.report.console import THEME, Console, view
+from deploy.report.console import THEME, Console
+from deploy.report.live_view import view
 from deploy.run.inquest.causes import Finding
 from deploy.run.outcome import Result, may_have_written
 from deploy.run.progress import State
 from deploy.run.state.story import Happening
+from lab.waiting import until
 
 NAMES = ("master", "worker-1", "worker-2")
 WHY = "local processes (no Docker engine answers)"
@@ -42,8 +47,10 @@ def text(of: RichConsole) -> str:
     return of.file.getvalue()
 
 
-def reporter(as_json: bool = False, terminal: bool = False) -> tuple[Console, RichConsole, RichConsole]:
-    out, err = console(), console(terminal)
+def reporter(
+    as_json: bool = False, terminal: bool = False, width: int | None = None
+) -> tuple[Console, RichConsole, RichConsole]:
+    out, err = (console(terminal, width), console(terminal, width)) if width else (console(), console(terminal))
     return Console(as_json, out, err), out, err
 
 
@@ -272,6 +279,8 @@ def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
     assert text(out).startswith("stopped  at step 240, checkpoint: runs/x")
     assert text(err) == "hint: `muster up --resume x`\n"
+    report.result(Result("stopped", "stopped"), State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
+    assert "stopped  3.0 s   runs/x/report.html" in text(out)
 
 
 def test_json_puts_every_event_and_the_result_on_standard_output() -> None:
@@ -393,6 +402,8 @@ def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch:
         assert shown[0].endswith("stop the run? [y/N] "), "the view was drawn behind the question"
         tell([])
     assert text(err).count("stop the run?") == 1
+    again = text(err).partition("stop the run? [y/N] ")[2]
+    assert "\x1b[1A" not in again.partition("muster")[0], "the next view was drawn over the question"
 
 
 @pytest.mark.parametrize("shown", [True, False])
@@ -403,3 +414,73 @@ def test_a_traceback_that_was_just_shown_is_not_printed_again(shown: bool) -> No
         "train.py ended with 1: KeyError: 'image'" if shown else message
     )
     assert lines.without_traceback("the node is lost", ["the node is lost"]) == "the node is lost"
+
+
+def test_a_narrow_table_leaves_out_what_is_empty_and_cuts_no_column_but_the_last() -> None:
+    report, out, _ = reporter(terminal=True, width=80)
+    head = ("host", "run", "state", "step", "rate", "GPU", "last line")
+    run, line = "2026-11-30-0041-train-e455", "epoch 3: loss 0.25"
+    report.table(head, [(host, run, "up 2 minutes", "step 1174", "8.9 steps/s", "", line) for host in ("a", "b")])
+    shown = text(out).splitlines()
+    assert shown[0].split() == ["host", "run", "state", "step", "rate", "last", "line"]
+    assert all(row.endswith("step 1174 8.9 steps/s epoch 3: los…") for row in shown[1:])
+
+
+def test_the_last_view_shows_the_story_whole() -> None:
+    report, _, err = reporter(terminal=True, width=60)
+    state, words = training(), "the script starts over from the beginning: it loaded no checkpoint, which is read by"
+    with report.following(state, "digits", WHY) as tell:
+        state.story.tell(Happening(9.0, words))
+        tell([])
+    assert re.search(r"\n  \d\d:\d\d:\d\d  the script starts over from .*…", text(err))
+    assert words in " ".join(text(err).rpartition("muster   ")[2].split())
+
+
+def test_a_command_that_has_shown_nothing_yet_names_its_step_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPENING_S", 0.01)
+    report, _, err = reporter(terminal=True)
+    step = "connecting"
+    with report.opening(lambda: step):
+        until(lambda: "connecting   0 s" in text(err), "its step")
+        step = "looking at the hosts"
+        until(lambda: "looking at the hosts" in text(err), "its next step")
+        report.note("rack-1: 3 MB sent")
+        shown = text(err)
+        with report.waiting("preflight"):
+            pass
+    assert text(err) == shown
+    assert shown.endswith("rack-1: 3 MB sent\n")
+    assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l") == 1, "the cursor is there again"
+
+
+def test_a_command_names_no_step_in_a_pipe_and_asks_below_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_OPENING_S", 0.0)
+    report, _, err = reporter()
+    with report.opening(lambda: "connecting"):
+        time.sleep(0.05)
+    assert text(err) == ""
+    report, _, err = reporter(terminal=True)
+    with report.opening(lambda: "connecting"):
+        until(lambda: "connecting" in text(err), "its step")
+        with report.below():
+            left = text(err)
+        time.sleep(0.3)
+    assert text(err) == left
+
+
+def test_the_view_leaves_room_for_the_echo_of_ctrl_c() -> None:
+    report, _, err = reporter(terminal=True, width=60)
+    state = training()
+    with report.following(state, "digits", WHY) as tell:
+        state.story.tell(Happening(9.0, "the script starts over from the beginning: it loaded no checkpoint"))
+        tell([])
+    shown = re.split("[\r\n]", re.sub("\x1b\\[[?0-9]*[A-Za-z]", "", text(err)))
+    assert [line for line in shown if len(line) > 58] == []
+
+
+def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room() -> None:
+    state = training()
+    words = "rank 1 (worker-1) is stuck in train.py:48 for 25 s; rank 0 waits for it in all_reduce, train.py:60"
+    state.story.tell(Happening(9.0, words, grave=True))
+    assert words in " ".join(" ".join(rendered(state, 60)).split())
+    assert words not in " ".join(" ".join(rendered(state, 60, height=16)).split())

@@ -266,3 +266,19 @@ def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, erro
     text = hint(folder, f"train.py ended with code 1: {error}\n    [rank1]:     {line}\n    [rank1]: {error}", ranks=2)
     assert text.startswith(says)
     assert text.endswith(RESUME)
+
+
+@pytest.mark.parametrize(("fetch", "logs"), [
+    ("", f"muster logs --run {RUN}"), (f"muster fetch --hosts a,b --run {RUN}", f"muster logs --hosts a,b --run {RUN}"),
+])  # fmt: skip
+def test_the_log_of_the_rank_that_failed_is_told_by_a_command_that_can_be_typed(folder, monkeypatch, fetch, logs):
+    monkeypatch.setattr(f"{__name__}.RESUME", "logs/rank-1.log has all that it printed")
+    assert hint(folder, "train.py ended with code 1: ValueError: x", fetch=fetch).endswith(
+        f"{logs} --rank 1 shows all that it printed"
+    )
+
+
+@pytest.mark.parametrize(("word", "ours"), [("--hosts", True), ("-H", True), ("--lr", False)])
+def test_an_option_of_ours_behind_the_script_is_told_where_it_belongs(folder, word, ours):
+    text = hint(folder, f"train.py ended with code 2: train.py: error: unrecognized arguments: {word} a")
+    assert text.startswith(f"if {word} is for Muster, it comes before the script") == ours

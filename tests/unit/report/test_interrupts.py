@@ -2,6 +2,7 @@
 
 import os
 import signal
+from contextlib import nullcontext
 
 import pytest
 
@@ -19,6 +20,9 @@ class Terminal:
 
     def warn(self, text):
         self.lines.append(text)
+
+    def opening(self, step):
+        return nullcontext()
 
     def ask(self, question):
         self.asked += 1
@@ -73,6 +77,9 @@ def test_on_a_terminal_it_waits_for_a_second_one_and_then_leaves(followed, monke
     with pytest.raises(Detached):
         interrupts.requests()
     assert console.asked == 0
+    assert console.lines == ["the run continues; Ctrl-C again within 2 s to stop it"]
+    interrupts.tell_way_back()
+    assert "muster attach --run r" in console.lines[1]
 
 
 def test_a_second_one_asks_and_only_a_yes_stops_the_run(followed):

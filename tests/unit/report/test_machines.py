@@ -10,7 +10,7 @@ from rich.console import Console as RichConsole
 from deploy.core.errors import BadAnswer
 from deploy.core.facts import NodeState
 from deploy.report import compare, text
-from deploy.report.console import view
+from deploy.report.live_view import view
 from deploy.report.page import machines, run
 from deploy.run import events
 from deploy.run.follow import Follower

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from deploy.causes.end_causes import Cause
+from deploy.run.inquest.causes import Finding
+from deploy.run.state.evidence import Evidence
+from deploy.run.state.ranks import Ranks
 from deploy.run.state.story import CatchingUp, Happening, Story
 
 NOW = 1000.0
@@ -56,3 +60,13 @@ def test_who_follows_from_the_start_has_no_such_line_and_waits_for_nothing() -> 
 
 def test_output_that_waits_is_shown_when_the_run_ends() -> None:
     assert shown(late(), (NOW + 0.2, [output(NOW + 0.1, "bye")])) == ["a is lost", "bye"]
+
+
+def test_what_another_follower_has_found_is_not_told_again() -> None:
+    story, stuck = late(), Finding(Cause.LOCKED_UP, "rank 1 (b) is stuck in train.py:5", "b", 1)
+    story.recall([Happening(401.0, stuck.message, grave=True)])
+    story.tell_finding(stuck, Evidence(Ranks()), NOW)
+    assert [line.text for line in story] == ["a is lost", stuck.message]
+    other = Finding(Cause.LOCKED_UP, "rank 0 (a) is stuck in train.py:7", "a", 0)
+    story.tell_finding(other, Evidence(Ranks()), NOW)
+    assert [line.text for line in story][-1] == other.message

@@ -1,0 +1,147 @@
+"""The live view of a run on a terminal: its nodes, its numbers and its story, redrawn in place.
+
+Text from others stands in `Text`, whose control characters are visible.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from rich.console import Console as RichConsole
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.style import Style
+from rich.table import Column, Table
+from rich.text import Text as RichText
+
+from ..core.printable import visible
+from ..run.progress import State
+from ..run.state.story import Happening
+from . import text as lines
+
+_REFRESH_S = 0.125
+# A terminal echoes `^C` behind the last line: on a line of its own, the next view would be drawn a line too low.
+_ECHO = len("^C")
+_STORY_LINES = 4
+# Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
+_LINES_BESIDE_NODES = 7 + _STORY_LINES
+
+
+class Text(RichText):
+    """Text with visible control characters. rich itself drops some of them and prints others."""
+
+    def __init__(self, text: str = "", style: str | Style = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: RichText | str, style: str | Style | None = None) -> Self:
+        """Append text as rich does, with control characters made visible."""
+        super().append(visible(text) if isinstance(text, str) else text, style)
+        return self
+
+
+def view(
+    state: State, recipe: str, why: str, width: int, height: int, moving: str = "", whole: bool = False
+) -> RenderableType:
+    """The live view of one moment, as something that rich can print (the docs make their picture of it).
+
+    `moving` is the line that a script redraws, such as its progress bar. `whole`: nobody draws over its story again,
+    whose lines are as long as they are.
+    """
+    head, *rest = lines.headline(state, recipe, why)
+    words = ("   ".join(rest), "quiet")
+    title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
+    room = max(3, height - _LINES_BESIDE_NODES)
+    shown = state.names[:room]
+    nodes = {name: _node_row(name, state) for name in shown}
+    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
+        heads: list[RichText] = [
+            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
+        ]
+        nodes = {"": heads, **nodes}
+    rows, gap = lines.fitted(nodes, width)
+    table = Table.grid(padding=(0, gap, 0, 0))
+    widest = max(map(len, rows.values()))
+    for name, row in rows.items():
+        machine = lines.machine_cell(name, state) if name else ""
+        filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
+        table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
+    parts: list[RenderableType] = [title, table]
+    if len(shown) < len(state.names):
+        more = len(state.names) - len(shown)
+        parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
+    if done := lines.bar(state, width - 9):
+        parts.append(Text(f"  {done}", "ok"))
+    metrics = lines.metric_line(state, width - 1)
+    if metrics:
+        parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
+    parts.append(_story(state.story[-_STORY_LINES:], whole, len(shown) + _STORY_LINES <= room))
+    if moving:
+        parts.append(Text(f"  {moving}", overflow="ellipsis", no_wrap=True))
+    return Group(*parts)
+
+
+class LiveView:
+    """The view, redrawn in place on a terminal."""
+
+    def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
+        self._console, self._state, self._recipe, self._why = console, state, recipe, why
+        self._drawn, self._moving = 0.0, ""
+        self._live = self._new()
+        self._live.start(refresh=True)
+
+    def _new(self) -> Live:
+        return Live(
+            self._view(), console=self._console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+        )
+
+    def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
+        """Draw the view again if that is due, after the lines that the script has printed."""
+        now, self._moving = time.monotonic(), moving
+        for line in lines_above:
+            self._console.print(Text(line), soft_wrap=True, highlight=False)
+        if lines_above or now - self._drawn >= _REFRESH_S:
+            self._drawn = now
+            if not self._console.is_terminal:  # it existed when we began; rich would silently draw nothing
+                raise OSError("the terminal is gone")
+            self._live.update(self._view(), refresh=True)
+
+    def stop(self) -> None:
+        """What is printed next stands below the view, and nothing draws over it."""
+        self._live.stop()
+
+    def start(self) -> None:
+        """Below what was printed meanwhile: what stands above is not drawn over."""
+        self._live = self._new()
+        self._live.start()
+
+    def close(self) -> None:
+        self._live.update(self._view(whole=True), refresh=True)
+        self._live.stop()
+
+    def _view(self, whole: bool = False) -> RenderableType:
+        width, height = self._console.size
+        width -= _ECHO
+        return Constrain(view(self._state, self._recipe, self._why, width, height, self._moving, whole), width)
+
+
+def _node_row(name: str, state: State) -> list[RichText]:
+    cells = lines.rank_cells(state.ranks.view_of(name), state)
+    if not cells:
+        return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
+    mark = lines.mark_of(state.ranks.view_of(name), state)
+    shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
+    styles = ["", "", *["quiet"] * len(cells)]
+    return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]
+
+
+def _story(happenings: Sequence[Happening], whole: bool, roomy: bool) -> Table:
+    """The lines with their times: `whole`, or cut at the edge; where it is `roomy`, the grave ones are whole."""
+    table = Table.grid(Column(width=len("  00:00:00  "), no_wrap=True), "")
+    for line in happenings:
+        at = time.strftime("  %H:%M:%S", time.localtime(line.t))
+        style, cut = "warn" if line.grave else "quiet", not (whole or (roomy and line.grave))
+        table.add_row(Text(at, "quiet"), Text(line.text, style, overflow="ellipsis" if cut else "fold", no_wrap=cut))
+    return table
