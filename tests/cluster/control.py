@@ -13,12 +13,20 @@ from lab import waiting
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 BASE = "muster-trainer:cpu"
+QUIET = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 SLOW = ("--folder", "tests/cluster/slow")
 
 
 def forever(more=""):
     """Words of a deploy of Muster's trainer that only a stop ends."""
     return (*SLOW, "--args", f"--recipe slow.py --steps 1000000 {more}".rstrip())
+
+
+def end_all(processes):
+    """Kill those that still go on: a deploy that a failed test left holds the locks of its hosts."""
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
 class Control:
@@ -29,6 +37,7 @@ class Control:
         self.run = f"test-{uuid.uuid4().hex[:8]}"
         self.dir = HOME / "runs" / self.run
         self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
+        self._background = []
 
     def line(self, task, *words, hosts=None):
         return [FAB, task, "--hosts", ",".join(hosts or self.hosts), *words]
@@ -41,11 +50,14 @@ class Control:
         """The JSON objects a task answers."""
         return [json.loads(line) for line in self.fab(task, "--json", *words, hosts=hosts).stdout.splitlines()]
 
+    def background(self, line, **more):
+        """A command of the control side that goes on beside the test, and ends with it at the latest."""
+        self._background.append(subprocess.Popen(line, **{"cwd": HOME, "env": self.environment, **more}))
+        return self._background[-1]
+
     def start(self, *words):
         """`muster deploy` in the background, its narration thrown away."""
-        line = self.line("deploy", "--run", self.run, "--image", BASE, *words)
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(line, cwd=HOME, env=self.environment, **quiet)
+        return self.background(self.line("deploy", "--run", self.run, "--image", BASE, *words), **QUIET)
 
     def deploy(self, *words, hosts=None):
         return self.fab("deploy", "--run", self.run, "--image", BASE, *words, hosts=hosts)
@@ -70,6 +82,7 @@ class Control:
 
     def clean(self):
         """Nothing of the run is left, here or there."""
+        end_all(self._background)
         self.fab("down", "--run", self.run)
         for host in self.hosts:
             self.rack.on(host, f"rm -rf ~/.muster/runs/{self.run}")

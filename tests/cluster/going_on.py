@@ -5,7 +5,7 @@ from collections import Counter
 
 from lab import waiting
 from muster.data import StreamSampler
-from tests.cluster.control import BASE, HOME, SLOW, Control
+from tests.cluster.control import BASE, SLOW, Control
 
 SAMPLES, BATCH = 203, 24
 # Rank 0 alone writes the checkpoint, into the working folder; every rank loads it.
@@ -53,7 +53,7 @@ class Run(Control):
         self.hosts, self.log = [*trains, *more], log
         line = self.line("deploy", "--run", self.run, "--image", BASE, *words, hosts=trains)
         with log.open("wb") as file:
-            self.followed = subprocess.Popen(line, cwd=HOME, env=self.environment, stdout=file, stderr=file)
+            self.followed = self.background(line, stdout=file, stderr=file)
 
     def events(self, kind):
         """Events of one kind of all hosts, in the order of time: another host has rank 0 after a loss."""
@@ -150,10 +150,3 @@ class Run(Control):
         last = self.events("checkpoint")[-1]["step"]
         whole = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
         assert self.taken(last) == Counter(whole.indices(0, BATCH * last))
-
-    def end(self):
-        """Nothing is left of it."""
-        if self.followed.poll() is None:
-            self.followed.kill()
-            self.followed.wait()
-        self.clean()

@@ -10,7 +10,6 @@ import pytest
 from deploy.core.errors import DETACHED
 from lab.waiting import until
 from tests.cluster import boxes as rented
-from tests.cluster.control import HOME
 from tests.cluster.test_bootstrap import bare_image  # noqa: F401
 from tests.cluster.test_boxes import FOREVER
 
@@ -35,8 +34,7 @@ def control(boxes, tmp_path):
 def begin(control):
     words = ("--run", control.run, "--folder", str(control.code), "--script", "forever.py")
     file = (control.code.parent / "output").open("w")
-    out = {"cwd": HOME, "env": control.environment, "stdout": file, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(control.line("deploy", *words), **out)
+    return control.background(control.line("deploy", *words), stdout=file, stderr=subprocess.STDOUT)
 
 
 def trains(control):

@@ -7,7 +7,7 @@ import pytest
 
 from lab.waiting import until
 from tests.cluster import boxes as rented
-from tests.cluster.control import FAB, HOME
+from tests.cluster.control import FAB, QUIET
 from tests.cluster.test_bootstrap import bare_image  # noqa: F401
 
 TRAIN = """
@@ -170,8 +170,7 @@ def test_a_control_side_that_is_killed_leaves_a_run_or_nothing(control, boxes, a
         "--script",
         "forever.py",
     ]
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    deploys = subprocess.Popen(line, cwd=HOME, env=control.environment, **quiet)
+    deploys = control.background(line, **QUIET)
     try:
         deploys.wait(after)
     except subprocess.TimeoutExpired:

@@ -149,7 +149,7 @@ def test_a_killed_control_side_leaves_the_run_going_and_attach_sees_its_end(cont
     fab.wait()
     before = control.step()
     assert len(control.containers()) == 2
-    attached = subprocess.Popen(control.line("attach", "--run", control.run), cwd=HOME, env=control.environment)
+    attached = control.background(control.line("attach", "--run", control.run))
     waiting.until(lambda: control.step() > before, "steps after the attach", 60)
     stopped = control.fab("stop", "--run", control.run)
     assert stopped.returncode == 0, stopped.stderr

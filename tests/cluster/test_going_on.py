@@ -10,14 +10,14 @@ from tests.cluster.going_on import Run, script, train
 def run(rack, tmp_path):
     made = Run(rack, tmp_path / "told", *train(), "--min-nodes", "2")
     yield made
-    made.end()
+    made.clean()
 
 
 @pytest.fixture
 def script_run(rack, tmp_path):
     made = Run(rack, tmp_path / "told", *script(tmp_path / "code"), "--min-nodes", "2")
     yield made
-    made.end()
+    made.clean()
 
 
 def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_there(script_run):

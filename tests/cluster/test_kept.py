@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from lab import waiting
-from tests.cluster.control import BASE, HOME
+from tests.cluster.control import BASE
 
 SCRIPT = """import os, time
 import torch.distributed as dist
@@ -164,7 +164,7 @@ def test_what_a_script_wrote_up_to_a_reboot_of_its_host_is_kept_and_it_goes_on_i
     line = control.line("deploy", *words, "--restarts", restarts, hosts=[host])
     # It is asked for its end, and may say much meanwhile.
     with (tmp_path / "said").open("w") as said:
-        deploy = subprocess.Popen(line, cwd=HOME, env=control.environment, stdout=said, stderr=subprocess.STDOUT)
+        deploy = control.background(line, stdout=said, stderr=subprocess.STDOUT)
     written = f"cd ~/.muster/runs/{control.run}/work 2>/dev/null && wc -l < out.txt 2>/dev/null; true"
     waiting.until(lambda: int(control.rack.on(host, written) or 0) > 20, "the script to write", 90)
     before = int(control.rack.on(host, written))

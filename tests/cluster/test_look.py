@@ -3,14 +3,13 @@
 import json
 import re
 import signal
-import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lab import waiting
-from tests.cluster.control import HOME, Control, forever
+from tests.cluster.control import Control, forever
 
 # The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.
 MOST_MEMORY_MB = 220
@@ -144,7 +143,7 @@ def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(cont
     (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
     out = (tmp_path / "out").open("w+")
-    logs = subprocess.Popen(control.line("logs", "--follow"), cwd=HOME, env=control.environment, stdout=out)
+    logs = control.background(control.line("logs", "--follow"), stdout=out)
     waiting.until(lambda: (tmp_path / "out").read_text().count("waiting") == 2, "both hosts' lines", 60)
     followers = lambda: control.rack.on(control.hosts[0], "pgrep -f '[d]ocker logs'; true")  # noqa: E731
     assert followers()
@@ -159,12 +158,7 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     (tmp_path / "train.py").write_text(script)
     control.detach("--folder", str(tmp_path), "--script", "train.py")
     with (tmp_path / "out").open("w") as out:
-        logs = subprocess.Popen(
-            control.line("logs", "--run", control.run, "--rank", "1", "--follow"),
-            cwd=HOME,
-            env=control.environment,
-            stdout=out,
-        )
+        logs = control.background(control.line("logs", "--run", control.run, "--rank", "1", "--follow"), stdout=out)
         peaks_mb = []
 
         def over():

@@ -31,7 +31,7 @@ def start(wide_rack, tmp_path):
             made[-1].boot(host)
         wide_rack.root(host, "sh", "-c", "iptables -F INPUT; iptables -F OUTPUT")
     for run in made:
-        run.end()
+        run.clean()
 
 
 def test_a_spare_takes_the_place_of_a_host_that_lost_its_power_which_waits_when_it_is_back(start):

@@ -16,7 +16,7 @@ from deploy.send.image.model import Base, run_image
 from deploy.send.road.cargo import of_bytes
 from lab.registry import PASSWORD, USER, Registry, layer_of
 from lab.waiting import until
-from tests.cluster.control import HOME, Control
+from tests.cluster.control import QUIET, Control
 
 SIZE = 12_000_000
 LOGIN = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
@@ -164,9 +164,7 @@ def test_a_registry_that_sends_the_login_elsewhere_gets_none(puller, realm):
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller, how):
     puller.registry.rate = SIZE // 60
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    line = puller.line("push", "--image", puller.registry.image)
-    pushing = subprocess.Popen(line, env=puller.environment, cwd=HOME, **quiet)
+    pushing = puller.background(puller.line("push", "--image", puller.registry.image), **QUIET)
     until(lambda: sum(puller.given().values()) > 0.1, "the first bytes of a pull", 30)
     pushing.send_signal(how)
     pushing.wait(30)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from lab import waiting
-from tests.cluster.control import BASE
+from tests.cluster.control import BASE, end_all
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -26,6 +26,7 @@ def ray(rack, tmp_path):
     shutil.copytree(HOME / "examples/ray", tmp_path, dirs_exist_ok=True)
     name, hosts = f"test-{uuid.uuid4().hex[:8]}", rack.hosts[:3]
     environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config), "PYTHONPATH": str(HOME)}
+    started = []
 
     def line(task, *words):
         where = ["--hosts", ",".join(hosts)] if task == "ray" else []
@@ -38,11 +39,13 @@ def ray(rack, tmp_path):
 
     def start(task, *words):
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(line(task, *words), cwd=tmp_path, env=environment, text=True, **out)
+        started.append(subprocess.Popen(line(task, *words), cwd=tmp_path, env=environment, text=True, **out))
+        return started[-1]
 
     fab.id, fab.folder, fab.rack, fab.hosts, fab.dir = name, tmp_path, rack, hosts, tmp_path / "runs" / name
     fab.start, fab.image = start, ("--image", BASE)
     yield fab
+    end_all(started)
     fab("down", "--hosts", ",".join(hosts))
     for host in hosts:
         rack.on(host, f"rm -rf ~/.muster/runs/{name}")

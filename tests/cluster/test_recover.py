@@ -28,9 +28,8 @@ class Run(Control):
         waiting.until(lambda: self.saved() and self.step() > 10, "a checkpoint and the steps behind it", 180)
 
     def follow(self, line, **variables):
-        environment = {**self.environment, **variables}
         with self.log.open("ab") as log:
-            self.fab_deploy = subprocess.Popen(line, cwd=HOME, env=environment, stdout=log, stderr=log)
+            self.fab_deploy = self.background(line, env={**self.environment, **variables}, stdout=log, stderr=log)
 
     def saved(self):
         return [event["step"] for event in waiting.events(self.dir, 0, "checkpoint")]
@@ -64,9 +63,6 @@ class Run(Control):
 def run(rack, tmp_path):
     made = Run(rack, tmp_path / "told")
     yield made
-    if made.fab_deploy and made.fab_deploy.poll() is None:
-        made.fab_deploy.kill()
-        made.fab_deploy.wait()
     made.clean()
 
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from lab import waiting
-from tests.cluster.control import BASE, FAB, HOME, Control, forever
+from tests.cluster.control import BASE, FAB, HOME, QUIET, Control, forever
 
 LISTED, ACCOUNT = "sesame-4715-listed", '{"key": "sesame-4716-account"}\n'
 HUSH, FILED, SHOWN = "sesame-4711-first\nsesame-4711-second", "sesame-4712-filed", "visible-4713"
@@ -184,8 +184,7 @@ def test_a_host_that_reboots_waits_for_its_secrets_and_attach_hands_them_in(run)
     assert lacking.returncode == 1
     assert "waits for its secrets; secret HUSH: not in this shell's environment" in lacking.stderr
     run.environment["HUSH"] = HUSH
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    following = subprocess.Popen(run.line("attach", "--run", run.run), cwd=HOME, env=run.environment, **quiet)
+    following = run.background(run.line("attach", "--run", run.run), **QUIET)
     waiting.until(lambda: waiting.events(run.dir, 0, "resumed"), "the run to go on", 120)
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert following.wait(90) == 75

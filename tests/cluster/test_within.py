@@ -69,7 +69,7 @@ def test_what_a_command_prints_cannot_command_the_terminal(going):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_ends_with_who_asked_for_it(going, number):
     line = going.line("exec", "--run", going.run, "--", "sh", "-c", "echo began; sleep 4711")
-    asked = subprocess.Popen(line, cwd=HOME, env=going.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    asked = going.background(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     waiting.until(lambda: processes(going, "[0-9]  *sleep 4711") == 2, "the command on both hosts")
     asked.send_signal(number)
     asked.communicate(timeout=30)
@@ -128,9 +128,7 @@ def test_a_port_of_the_run_is_one_of_this_machines_loopback_as_long_as_the_comma
     port = free_port()
     line = going.line("port", f"{port}:16006", "--run", going.run, "--rank", "1")
     line.insert(2, line.pop(4))  # the number comes first, as it is typed
-    command = subprocess.Popen(
-        line, cwd=HOME, env=going.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = going.background(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = command.stdout.readline()
     assert said == f"http://127.0.0.1:{port}\n", said or command.communicate(timeout=30)[1]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=20) as answer:
