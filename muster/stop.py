@@ -1,4 +1,4 @@
-"""The orderly stop: SIGTERM or Ctrl-C asks the training loop to end, so that it can write a checkpoint first.
+"""The orderly stop: SIGTERM or Ctrl-C asks the loop to end with a checkpoint; after a verdict signals count no more.
 
     stop = Stop()
     stop.listen()

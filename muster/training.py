@@ -1,4 +1,4 @@
-"""A plain training loop that neither repeats nor misses a sample, whatever ends it: `muster.Training`.
+"""A plain training loop that neither repeats nor misses a sample: `muster.Training`; it refuses data without a length.
 
     training = muster.Training(model=model, optimizer=optimizer)         # continues from the newest checkpoint
     for images, labels in training.batches(dataset, batch=256, steps=10_000):

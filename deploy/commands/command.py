@@ -1,4 +1,4 @@
-"""`@command`: a command of the tree, made of a function, the rows that the table of options has for it, and its help.
+"""`@command`: a command of the tree: its function, options, help, and where its options end and the script's begin.
 
 The help has one form for all: what it does, an example, the exit codes, the options with their defaults.
 """

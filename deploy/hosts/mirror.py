@@ -1,4 +1,4 @@
-"""Copy what one host reports about its node into the local run folder while the run is followed; follow.py reads it.
+"""Copy what one host reports into the local run folder while it is followed; when it last gave a sign, by our clock.
 
 We tell the host what we have already, and it continues from there. A warning names everything that is not copied.
 """

@@ -1,4 +1,4 @@
-"""A script's command as people type it: `python train.py`, `torchrun --nproc-per-node 8 train.py`, `bash run.sh`.
+"""A script's command as people type it (`torchrun --nproc-per-node 8 train.py`), and `--local-rank` as it spells it.
 
 Muster starts one torchrun a node itself. So it leaves out `python` and `torchrun` in front of a script, and keeps what
 they say about ranks. A launcher of another kind, a shell script or a program runs once a node. A word that Muster

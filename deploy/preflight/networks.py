@@ -1,4 +1,4 @@
-"""On which network do the hosts meet? The networks that several hosts have, what each carries, and the best. Pure.
+"""On which network do the hosts meet? The networks that several have, which pairs are measured, and the best. Pure.
 
 A network counts where an address in it is the first of its interface: gloo and NCCL take the first one. The best
 network connects everybody; of several, it is the fastest.

@@ -1,4 +1,4 @@
-"""Who reaches whom, which connections gloo and NCCL open, and the fewest hosts that explain what fails. Pure.
+"""Who reaches whom, what gloo and NCCL open, whose firewall lost calls, the fewest hosts that explain that. Pure.
 
 A column is the called host, a row the calling host, a cell the link between them.
 """

@@ -1,4 +1,4 @@
-"""The output of a run as plain text: numbers, sparkline, status lines. Pure; console.py adds colour."""
+"""The output of a run as plain text: numbers, sparkline, status lines, its last line. Pure; console.py adds colour."""
 
 from __future__ import annotations
 

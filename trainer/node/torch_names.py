@@ -1,4 +1,4 @@
-"""The names of torch that its documentation does not promise and that are patched or read here; and how to do without.
+"""The private names of torch that are patched or read here, and the variable that does without: MUSTER_PLAIN_TORCHRUN.
 
 tests/unit/trainer/node/test_torch_names.py says which of them a new torch has moved. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""One optimizer step on all ranks: mean loss, rate, precision, accumulation, clipping by the norm of all; AdamW."""
+"""One optimizer step on all ranks (loss, rate, precision, clipping by the norm of all); one pass is tried before."""
 
 from __future__ import annotations
 

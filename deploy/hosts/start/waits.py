@@ -1,4 +1,4 @@
-"""What each node's claim on its host says, and with --wait what the node has to know to wait there.
+"""What each node's claim on its host says; with --wait what it has to know, and in which order all runs take hosts.
 
 The nodes themselves wait (trainer/node/queue/waits.py); docs/decisions/0057 says how.
 """

@@ -1,4 +1,4 @@
-"""Measure the rate of every pair without disturbing other pairs: the rounds, the rates, and who is slow. Pure.
+"""Measure rates on one network, no pair disturbing another: the rounds, the rates, and who is slow. Pure.
 
 The rounds follow the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2
 pairs (N rounds if N is odd, in each of which one host pauses).

@@ -1,4 +1,4 @@
-"""The facts of a host: interfaces, names, limits, versions. The first half of the program that hosts run (probe.py).
+"""The facts of a host: interfaces, names, limits, versions, GPUs, and how long each may take. The other half: probe.py.
 
 Python 3.8 and its standard library only. It reads and changes nothing. What it cannot read, it leaves out or explains.
 """

@@ -1,4 +1,4 @@
-"""What a path of a folder is when sent: file, folder, or link, never followed; and the text of all that names them.
+"""What a path of a folder is when sent: file, folder, link; by what a file counts as unchanged (size, times, inode).
 
 Of a path only its name, its content and its executable bit count. The text has a record for each path: `KIND SIZE
 SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is that of its target) and d (folder,

@@ -1,4 +1,4 @@
-"""Go through a folder as git would, by its index and the rules of ignore files, without its settings (git.py).
+"""Go through a folder as git would, by its index and ignore files, less what programs make again (`.venv` ...).
 
 What these rules keep is not sent.
 """

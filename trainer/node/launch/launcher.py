@@ -1,4 +1,4 @@
-"""`python launcher.py COMMAND ARGS`: the one rank that torchrun starts on a node becomes a launcher of the user's.
+"""`python launcher.py COMMAND ARGS`: the one rank of a node becomes a user's launcher, its braces filled (--each).
 
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
 place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own

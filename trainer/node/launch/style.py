@@ -1,4 +1,4 @@
-"""What ranks get beside torchrun's variables: their node's place, those of Slurm or MPI (`--style`), and Accelerate's.
+"""Which variables ranks get beside torchrun's: their node's place, those of Slurm or MPI (`--style`), and Accelerate's.
 
 Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of MPICH's Hydra. Standard library only.
 """

@@ -1,4 +1,4 @@
-"""The rendezvous of the nodes: an IP literal, and a socket that listens there and on no other address.
+"""The rendezvous of the nodes: an IP literal, and a socket that listens there alone (of the store: launch/epochs.py).
 
 launch/epochs.py takes its port, and tells it to all.
 Standard library only.

@@ -1,4 +1,4 @@
-"""Which nodes train in the next epoch, always a majority, and when a silent one is lost (`--min-nodes`). Pure.
+"""Which nodes train in the next epoch (a majority), which counts as lost, or only some reach (--min-nodes). Pure.
 
 An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
 (register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.

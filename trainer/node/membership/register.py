@@ -1,4 +1,4 @@
-"""The register of a run's epochs, on a majority of its nodes: Raft, by the library pysyncobj, which counts the votes.
+"""The register of a run's epochs, on a majority of its nodes: Raft, by pysyncobj, whose pickles hold plain values.
 
 pysyncobj reads pickles from anyone who connects, unless it has a password and the package `cryptography`. Here each
 message has a proof of the run's key before anything of it is read, and a pickle may hold plain values alone. What a

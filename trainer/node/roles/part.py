@@ -1,4 +1,4 @@
-"""This node's part in a run of several roles: it tells the others what it is at, hears them, and ends late roles.
+"""This node's part in a run of several roles: it tells and hears the others, ends late roles, names one that failed.
 
 A thread asks every other node several times a second, over the run's key (peers.py), and says of itself in each
 question: a node that ends has then told everybody. What to do is decided by plan.py. Standard library only.
