@@ -6,7 +6,6 @@ import glob
 import itertools
 import re
 import shlex
-import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
@@ -14,6 +13,7 @@ from ..core.text import amount, clock, duration, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
+from ..run.inquest.slow import slow
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
 from ..run.state.ranks import RankView
@@ -28,8 +28,7 @@ _MOST_OWN = 3
 _LEAST_CELLS = 4
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
-# A rank's own work that takes so much longer than the others' is marked, and one that tells nothing for so long.
-_SLOW, _SLOW_MS = 1.3, 5.0
+# A rank that tells nothing for so long is marked.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
 
@@ -77,9 +76,10 @@ def mark_of(view: RankView | None, state: State) -> str:
         return ""
     if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
         return "silent"
-    usual = statistics.median(each.data_ms + each.compute_ms for each in others)
-    own = view.data_ms + view.compute_ms
-    return "slow" if own > max(_SLOW * usual, usual + _SLOW_MS) else ""
+    seen = {each.rank: each for each in (view, *others)}
+    data = {rank: each.data_ms for rank, each in seen.items()}
+    own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
+    return "slow" if slow(view.rank, own, data) else ""
 
 
 def bar(state: State, width: int) -> str:

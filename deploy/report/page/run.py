@@ -95,7 +95,7 @@ def build(
         training=_charts(run),
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
-        steps=steps.section(run.times, run.nodes, run.script),
+        steps=steps.section(run.times, run.nodes),
         machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         story=_story(run, end.start, quick or (going_on and not end.verdict)),
