@@ -19,7 +19,7 @@ from ...run.files import code, own_files, record, timeline
 from ...run.follow import Follower
 from ...run.progress import State
 from . import files, head, machines, render, scalars, steps
-from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, running_mean
+from .charts import Chart, Drawing, Point, Series, draw
 from .data import MOST_READ, Fields, RunData, column, load, number
 from .lines import LinesRead
 
@@ -122,15 +122,14 @@ def _charts(run: RunData) -> list[Drawing]:
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
     charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
-    speed = _smoothed("samples/s", column(run.metrics, "samples_per_s"))
-    note = "samples/s, running mean" if len(speed) > 1 else "samples/s"
-    charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
+    speed = [Series("samples/s", column(run.metrics, "samples_per_s"))]
+    charts.append(Chart("Throughput", "samples/s", speed, zero=True, legend=False, smooth=True))
     if not speed[0].points and 0 in run.times:
-        taken = _smoothed("rank 0", [(time.step, time.whole) for time in run.times[0]])
-        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False))
+        taken = [Series("rank 0", [(time.step, time.whole) for time in run.times[0]])]
+        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False, smooth=True))
     note = "rank 0’s own" if run.script else "mean over the global batch"
-    loss = [*_smoothed("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
-    main = Chart("Loss", "", loss, note=note, log=True, size="large")
+    loss = [Series("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
+    main = Chart("Loss", "", loss, note=note, log=True, size="large", smooth=True)
     return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart))]
 
 
@@ -157,7 +156,9 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
     shown = [(x, 100 * y) for x, y in points] if share else points
-    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False)
+    return Chart(
+        f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False, top=100.0 if share else None
+    )
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
@@ -172,13 +173,6 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     resumed -= {number(event.fields.get("before")) for event in over}  # a start over is no resume
     marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
-
-
-def _smoothed(name: str, points: list[Point]) -> list[Series]:
-    """A line; with many values, a running mean with the values faint behind it."""
-    if len(points) < SMOOTH_FROM:
-        return [Series(name, points)]
-    return [Series(name, points, "faint"), Series("running mean", running_mean(points), "mean", derived=True)]
 
 
 @dataclass(frozen=True)

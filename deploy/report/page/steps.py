@@ -38,8 +38,10 @@ class Mean:
 def mean(rank: int, node: str, times: list[StepTime]) -> Mean:
     """The mean over all steps, each line counting as many steps as it covers. `times` is not empty."""
     weight = sum(time.count for time in times)
-    parts = (sum(getattr(time, part) * time.count for time in times) / weight for part in (*NAMES, "whole"))
-    return Mean(rank, node, *parts, weight)
+    data, compute, wait, whole = (
+        sum(getattr(time, part) * time.count for time in times) / weight for part in (*NAMES, "whole")
+    )
+    return Mean(rank, node, data, compute, wait, whole, weight)
 
 
 def slow_ranks(means: list[Mean]) -> dict[int, str]:

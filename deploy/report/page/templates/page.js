@@ -38,7 +38,7 @@ function ticks(low, high, wanted, log) {
   if (log) {
     const all = [], every = Math.ceil(Math.log10(high / low) / 8);
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += every)
-      for (const factor of high / low > 3000 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
+      for (const factor of high / low < 100 ? [1, 2, 5] : high / low < 3000 ? [1, 3] : [1]) all.push(factor * 10 ** power);
     const inside = all.filter((tick) => tick >= low && tick <= high);
     if (inside.length > 1) return inside;
   }
