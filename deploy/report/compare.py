@@ -161,8 +161,8 @@ def _curves(runs: Sequence[RunData]) -> list[Curve]:
         return [(time.step, time.whole) for time in run.times.get(0, [])]
 
     def spent(run: RunData) -> list[Point]:
-        rows = [(number(row.get("t")), number(row.get("loss"))) for row in run.metrics]
-        known = sorted((t, loss) for t, loss in rows if t is not None and loss is not None)
+        losses = [(row["t"], number(row.get("loss"))) for row in run.metrics]
+        known = sorted((t, loss) for t, loss in losses if loss is not None)
         begin = head.summary(run).start or (known[0][0] if known else 0.0)
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 

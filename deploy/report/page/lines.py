@@ -83,7 +83,7 @@ class Share:
             part = replace(part, objects=[*part.objects])
             part.add(part.rest, path.name, read)
         if part.torn:
-            where = "its last line is torn" if part.torn == 1 and part.last else f"{part.torn} lines are torn"
+            where = "its last line is torn" if part.torn == 1 and part.last else f"{part.torn} lines cannot be read"
             notes.append(f"{path.name}: {where}, left out")
         return part.objects
 

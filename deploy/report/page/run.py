@@ -20,7 +20,7 @@ from ...run.follow import Follower
 from ...run.progress import State
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
-from .data import MOST_READ, Fields, RunData, column, load, number
+from .data import MOST_READ, Fields, RunData, column, load
 from .lines import LinesRead
 
 SCRIPTS = ("page.js",)
@@ -138,14 +138,13 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 
     A program before the one that trains may have ended without a step: that is no news of the rank.
     """
-    trains = {event.rank: event.t for event in run.events if event.kind == "started"}
+    trains = {event["rank"]: event["t"] for event in run.events if event["kind"] == "started"}
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
-        if event.kind == "unseen" and event.rank is not None:
-            if event.fields.get("what") == "steps" and event.t < trains.get(event.rank, 0.0):
+        if event["kind"] == "unseen":
+            if event["what"] == "steps" and event["t"] < trains.get(event["rank"], 0.0):
                 continue
-            what, why = (str(event.fields.get(name) or "") for name in ("what", "message"))
-            ranks.setdefault((what, why), []).append(event.rank)
+            ranks.setdefault((event["what"], event.get("message", "")), []).append(event["rank"])
     shown = [
         (UNSEEN_NAMES.get(what, what), f"{words.ranks_in_words(numbers)}: {why}"[:LONGEST])
         for (what, why), numbers in ranks.items()
@@ -168,10 +167,10 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
         return charts
     low, high = min(xs), max(xs)
     again = ("started", "resumed") if run.script else ("resumed",)
-    resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
-    over = (event for event in run.events if event.kind == "continues" and event.fields.get("step") == 0)
-    resumed -= {number(event.fields.get("before")) for event in over}  # a start over is no resume
-    marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
+    resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and event["rank"] == 0}
+    over = (event for event in run.events if event["kind"] == "continues" and event["step"] == 0)
+    resumed -= {event["before"] for event in over}  # a start over is no resume
+    marks = [(step, "resumed") for step in sorted(resumed) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 

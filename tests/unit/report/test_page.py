@@ -289,7 +289,7 @@ def test_text_from_a_node_stays_text(tmp_path):
     event = {
         "t": START,
         "rank": 1,
-        "node": HOSTILE,
+        "node": "worker-1",
         "step": 5,
         "message": HOSTILE,
         "path": HOSTILE,
@@ -299,12 +299,13 @@ def test_text_from_a_node_stays_text(tmp_path):
     evaluated = {**event, "kind": "evaluated", "values": {HOSTILE: 1.0}}
     timed = {**event, "kind": "step", "data_ms": 1, "compute_ms": 1, "wait_ms": 1, "step_ms": 3}
     write_lines(tmp_path / "ranks" / "rank-1.jsonl", [{**event, "kind": kind} for kind in kinds] + [evaluated, timed])
+    write_lines(tmp_path / "ranks" / "rank-2.jsonl", [{**event, "kind": kind, "node": HOSTILE} for kind in kinds])
     (tmp_path / "logs" / "<script>.log").write_text("")
     lines = [{"t": START + n, "text": f"{HOSTILE}\n{n}", "grave": n > 2} for n in range(5)]
     write_lines(tmp_path / "timeline.jsonl", lines)
     source = run.build(tmp_path)
     shown = Page(source)
-    assert shown.text.count("alert('x')") > 12
+    assert shown.text.count("alert('x')") >= 12
     assert len(shown.scripts) == 1
     assert "alert" not in shown.scripts[0]
     assert not [name for name, _ in shown.tags if name == "img"]

@@ -145,7 +145,7 @@ def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
 def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_path, where):
     hostile = HOSTILE.removesuffix("\ud800") + "\x1b]0;title\x07\u202e"
     plain_run(tmp_path, code=1)
-    unseen = event(1, 2.0, kind="unseen", what=hostile, message=hostile)
+    unseen = event(1, 2.0, kind="unseen", what=hostile[-50:], message=hostile)
     ended = event(1, 3.0, kind="ended", code=1, how=hostile, error=hostile)
     if where == "log":
         (tmp_path / "logs/rank-1.log").write_text((hostile + "\n") * 3 + "x" * 1000)
