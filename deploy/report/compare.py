@@ -1,6 +1,6 @@
 """Compare two to eight runs: what differs, their numbers, their curves. Pure, except for reading the folders.
 
-Flow: run folders -> page/data.load -> Comparison -> `lines`, or the board.
+Flow: run folders -> page/data.load -> Comparison -> `lines`, or the `page` of the board.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from ..job.script import as_typed
 from ..run.events import gpu_use
 from ..run.files import code, ends
 from ..run.files.record import backend_of
-from .page import head, steps
-from .page.charts import Point
+from .page import head, render, steps
+from .page.charts import Chart, Point, Series, draw
 from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .page.machines import mean_use
+from .page.run import SCRIPTS
+from .page.scalars import STYLES
 from .text import aligned, sparkline
 
-MOST_RUNS = 8
+LETTERS = "ABCDEFGH"
+MOST_RUNS = len(LETTERS)
+BY_STEP = " by step"
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
@@ -32,6 +36,7 @@ _OF_ONE_START = (
     *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
     "PET_RDZV_",
 )
+_BASE = ("python", "torch", "cuda", "driver")
 _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 
@@ -45,23 +50,16 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Curve:
-    """One measure of each run, by step, or by seconds since its start; without points of a run that lacks it."""
-
-    name: str
-    unit: str
-    runs: list[list[Point]]
-    axis: str = "step"
-
-
-@dataclass(frozen=True)
 class Comparison:
-    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none."""
+    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none.
+
+    A curve has a series for each run, without points if the run lacks it.
+    """
 
     names: list[str]
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
-    curves: list[Curve]
+    curves: list[Chart]
     left_out: int = 0
     same: str = ""
 
@@ -75,7 +73,7 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
         [folder.name for folder in folders],
         _numbers(runs),
         shown,
-        [curve for curve in _curves(runs) if any(curve.runs)],
+        _curves(runs),
         sum(max(0, len(rows) - ROWS) for _, rows in groups),
         "" if shown else SAME,
     )
@@ -85,11 +83,13 @@ def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     for curve in (curve for curve in comparison.curves if curve.axis == "step"):
-        for name, points in zip(comparison.names, curve.runs, strict=True):
-            if points:
+        for name, series in zip(comparison.names, curve.series, strict=True):
+            if points := series.points:
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
-                shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
+                shown.append(
+                    f"{curve.title.removesuffix(BY_STEP)}   {name}   {ends}   {text.count(points[-1][0])} steps"
+                )
     for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
     if comparison.same:
@@ -97,6 +97,13 @@ def lines(comparison: Comparison) -> list[str]:
     if comparison.left_out:
         shown.append(f"and {comparison.left_out} more differences")
     return [one_line(line) for line in shown]
+
+
+def page(comparison: Comparison) -> str:
+    """The comparison as a page of the board."""
+    title, drawn = f"{len(comparison.names)} runs compared", [draw(chart) for chart in comparison.curves]
+    values = vars(comparison) | {"curves": drawn, "letters": LETTERS}
+    return render.page("compare.html", title, ["page.css", "board.css"], SCRIPTS, **values)
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:
@@ -107,47 +114,37 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
     """The results and costs of the runs that have them."""
     measures = [_measures(run) for run in runs]
     rows = [Compared("end", [head.summary(run).verdict or ends.UNFINISHED for run in runs])]
-    for name, show in SHOWN.items():
-        values = [measured[name] for measured in measures]
+    for name, (show, _) in measures[0].items():
+        values = [measured[name][1] for measured in measures]
         if any(value is not None for value in values):
             cells = ["" if value is None else show(value) for value in values]
             rows.append(Compared(name, cells, _ratio(*values) if len(values) == 2 else ""))
     return rows
 
 
-def _measures(run: RunData) -> dict[str, float | None]:
+def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | None]]:
+    """By name: how it is shown, and its value, None where the run has none."""
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
-    uses = [use for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
+    uses = [use / 100 for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
+
+    def of_ranks(part: str) -> float | None:
+        return mean(getattr(rank, part) for rank in means) if means else None
+
     return {
-        "accuracy": end.accuracy,
-        "last loss": end.loss,
-        "step of that loss": None if end.held_out or end.loss is None else float(end.loss_step),
-        "seconds": end.seconds,
-        "steps": max((float(times[-1].step) for times in run.times.values()), default=None),
-        "samples/s": end.speed,
-        "step time": mean(rank.whole for rank in means) if means else None,
-        "data": mean(rank.data for rank in means) if means else None,
-        "compute": mean(rank.compute for rank in means) if means else None,
-        "waiting": mean(rank.wait for rank in means) if means and waits else None,
-        "GPU use": mean(uses) / 100 if uses else None,
+        "accuracy": (text.percent, end.accuracy),
+        "last loss": (text.figure, end.loss),
+        "step of that loss": (text.count, None if end.held_out or end.loss is None else float(end.loss_step)),
+        "seconds": (text.duration, end.seconds),
+        "steps": (text.count, max((float(times[-1].step) for times in run.times.values()), default=None)),
+        "samples/s": (text.count, end.speed),
+        "step time": (text.milliseconds, of_ranks("whole")),
+        "data": (text.milliseconds, of_ranks("data")),
+        "compute": (text.milliseconds, of_ranks("compute")),
+        "waiting": (text.milliseconds, of_ranks("wait") if waits else None),
+        "GPU use": (text.percent, mean(uses) if uses else None),
     }
-
-
-SHOWN: Mapping[str, Callable[[float], str]] = {
-    "accuracy": text.percent,
-    "last loss": text.figure,
-    "step of that loss": text.count,
-    "seconds": text.duration,
-    "steps": text.count,
-    "samples/s": text.count,
-    "step time": text.milliseconds,
-    "data": text.milliseconds,
-    "compute": text.milliseconds,
-    "waiting": text.milliseconds,
-    "GPU use": text.percent,
-}
 
 
 def _ratio(first: float | None, second: float | None) -> str:
@@ -156,21 +153,33 @@ def _ratio(first: float | None, second: float | None) -> str:
     return f"{text.figure(second / first)} ×"
 
 
-def _curves(runs: Sequence[RunData]) -> list[Curve]:
+def _curves(runs: Sequence[RunData]) -> list[Chart]:
+    """Each run has a letter, a colour and a dash."""
+
     def times(run: RunData) -> list[Point]:
         return [(time.step, time.whole) for time in run.times.get(0, [])]
 
+    def losses(run: RunData) -> list[Point]:
+        return column(run.metrics, "loss")
+
     def spent(run: RunData) -> list[Point]:
-        losses = [(row["t"], number(row.get("loss"))) for row in run.metrics]
-        known = sorted((t, loss) for t, loss in losses if loss is not None)
+        known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
         begin = head.summary(run).start or (known[0][0] if known else 0.0)
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
-    return [
-        Curve("loss", "", [column(run.metrics, "loss") for run in runs]),
-        Curve("step time", "ms", list(map(times, runs))),
-        Curve("loss", "", list(map(spent, runs)), "s"),
-    ]
+    def chart(title: str, unit: str, of: Callable[[RunData], list[Point]], axis: str = "step") -> Chart:
+        series = [
+            Series(f"{letter} {run.folder.name}", of(run), f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
+            for at, (letter, run) in enumerate(zip(LETTERS, runs, strict=False))
+        ]
+        return Chart(title, unit, series, log=of is not times, size="large", axis=axis)
+
+    curves = (
+        chart(f"loss{BY_STEP}", "", losses),
+        chart(f"step time{BY_STEP}", "ms", times),
+        chart("loss by time", "", spent, "s"),
+    )
+    return [curve for curve in curves if any(series.points for series in curve.series)]
 
 
 def _rows(runs: Sequence[Fields]) -> list[Compared]:
@@ -208,14 +217,13 @@ def _code(run: RunData) -> Fields:
 
 def _packages(run: RunData) -> Fields:
     packages = run.environment.get("packages")
-    named = {name: run.environment.get(name) for name in ("python", "torch", "cuda", "driver")}
-    return {**(packages if isinstance(packages, dict) else {}), **named}
+    return {**(packages if isinstance(packages, dict) else {}), **{name: run.environment.get(name) for name in _BASE}}
 
 
 def _hosts(run: RunData) -> Fields:
     variables = run.environment.get("variables")
     own = variables if isinstance(variables, dict) else {}
-    others = ("python", "torch", "cuda", "driver", "packages", "variables", *_FACTS_OF_ONE_START)
+    others = (*_BASE, "packages", "variables", *_FACTS_OF_ONE_START)
     return {
         "backend": backend_of(run.record),
         "hosts": run.record.get("hosts"),

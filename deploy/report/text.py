@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.text import amount, clock, duration, percent, several
+from ..core.text import amount, clock, duration, figure, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
@@ -139,7 +139,7 @@ def metric_line(state: State, width: int) -> str:
     parts = _pace_parts(state)
     if losses := state.training.losses:
         beside = state.ranks.views[0].step if 0 in state.ranks.views else state.step
-        first, last = _loss(losses[0][1]), _last_loss(state, beside)
+        first, last = figure(losses[0][1]), _last_loss(state, beside)
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
         bars = sparkline([loss for _, loss in losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
@@ -163,7 +163,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         what = DEFAULT_RECIPE if state.ranks.plan.get("recipe") == DEFAULT_RECIPE else "samples"
         parts.append(f"{percent(values['accuracy'])} of {samples:,} held-out {what}")
     elif result.verdict == "done" and "loss" in values:
-        parts.append(f"loss {_loss(values['loss'])} on {samples:,} held-out samples")
+        parts.append(f"loss {figure(values['loss'])} on {samples:,} held-out samples")
     elif result.verdict == "stopped":
         parts.append(result.message.removeprefix("stopped "))
     elif state.step or (result.verdict != "done" and not state.script):
@@ -246,7 +246,7 @@ def _own_parts(state: State) -> list[str]:
         names = [*[name for name in scalars if "loss" in name.lower() and name not in names][:1], *names]
     logged = [name for name, (_, _, file) in scalars.items() if file.endswith("/metrics.jsonl")]
     names += [name for name in logged if name not in names and name != "loss"]
-    return [f"{name} {_loss(scalars[name][1])}" for name in names[:_MOST_OWN]]
+    return [f"{name} {figure(scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
 def _last_loss(state: State, shown: int) -> str:
@@ -255,11 +255,7 @@ def _last_loss(state: State, shown: int) -> str:
     The watcher reads few losses of a fast script; and it is rank 0's, which may be beyond the slowest rank.
     """
     step, loss = state.training.losses[-1]
-    return _loss(loss) if step == shown else f"{_loss(loss)} at step {step}"
-
-
-def _loss(value: float) -> str:
-    return f"{value:.2f}" if 0.1 <= abs(value) < 1e6 else f"{value:.2g}"
+    return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
 
 
 def _milliseconds(value: float) -> str:

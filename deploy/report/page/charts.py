@@ -28,11 +28,15 @@ SMOOTHED = 5  # percent of the points that a running mean takes
 
 @dataclass(frozen=True)
 class Series:
-    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots."""
+    """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots.
+
+    `letter`: what stands at its end.
+    """
 
     name: str
     points: list[Point]
     style: str = "line"
+    letter: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def draw(chart: Chart) -> Drawing:
         "summary": _summary(chart, series),
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
         "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
+        "letters": [_end(s, x_axis, y_axis) for s in series if s.letter],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
         "range": f"{x_axis.low:.16g},{x_axis.high:.16g}",
         "readout": _readout(known),
@@ -128,6 +133,12 @@ def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list
     return [(f"{at:.2%}", "mark" if at < 0.75 else "mark left", label) for at, label in positions]
 
 
+def _end(series: Series, x_axis: Axis, y_axis: Axis) -> tuple[str, str, str]:
+    """Where a series ends, and its letter."""
+    x, y = series.points[-1]
+    return f"{min(0.98, x_axis.at(x)):.2%}", f"{min(0.95, y_axis.at(y)):.2%}", series.letter
+
+
 def _summary(chart: Chart, series: list[Series]) -> str:
     ends = [
         f"{s.name} from {s.points[0][1]:.4g} to {s.points[-1][1]:.4g}{chart.unit and ' ' + chart.unit}" for s in series
@@ -139,7 +150,12 @@ def _summary(chart: Chart, series: list[Series]) -> str:
 def _readout(series: list[Series]) -> str:
     """The series for page.js, which smooths them itself."""
     rows = [
-        {"name": s.name, "style": s.style, "points": [[_short(x, 7), _short(y, 4)] for x, y in thin(s.points)]}
+        {
+            "name": s.name,
+            "style": s.style,
+            "letter": s.letter,
+            "points": [[_short(x, 7), _short(y, 4)] for x, y in thin(s.points)],
+        }
         for s in series
     ]
     return json.dumps(rows, separators=(",", ":"))

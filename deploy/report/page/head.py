@@ -174,7 +174,6 @@ def figures(run: RunData, end: Summary) -> list[tuple[object, str]]:
         (None if end.seconds is None else words.duration(end.seconds), took),
         (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
         (None if end.speed is None else words.count(end.speed), "samples per second"),
-        (len(end.nodes), "node" if len(end.nodes) == 1 else "nodes"),
     ]
 
 

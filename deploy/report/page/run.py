@@ -29,13 +29,11 @@ LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
 # The story: from so many lines on some are folded, and so many are shown.
 FOLD_FROM, LINES = 30, 300
-LONGEST, DOCUMENT_LINES = 400, 500
+LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6
 MARKS = 50
 UNSEEN = 20
 PATHS = 20
-DIFF_LINES = 2000
-SENT = 256
 UNSEEN_NAMES = {
     "loss": "Loss",
     "steps": "Steps",
@@ -77,7 +75,7 @@ def build(
     earlier = earlier or Earlier()
     run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
-    listed = files.listed(run_dir)
+    listed, known = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
@@ -89,7 +87,7 @@ def build(
         **head.state_of(end.verdict, going_on),
         going_on=going_on,
         figures=head.figures(run, end),
-        known=head.facts(run, end),
+        facts_of_run=head.facts(run, end),
         commands=head.commands(run, end),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
@@ -99,9 +97,8 @@ def build(
         machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         story=_story(run, end.start, quick or (going_on and not end.verdict)),
-        code=_code(code.read(run_dir)),
-        sent=_sent(run),
-        documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
+        code=_code(known),
+        folded=_folded_texts(run, known),
         files=listed[: files.ROWS],
         more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),
@@ -225,35 +222,33 @@ def _shortened(lines: list[StoryLine]) -> list[StoryLine]:
     return [*lines[: LINES // 2], more, *lines[-LINES // 2 :]]
 
 
-def _document(fields: Fields) -> list[str]:
-    """A document as JSON, a line for each value; at most so many lines, none of them long."""
-    lines = json.dumps(fields, indent=1, ensure_ascii=False).split("\n") if fields else []
-    return [words.shortened(line, LONGEST) for line in lines[:DOCUMENT_LINES]]
-
-
-def _code(known: code.Code | None) -> dict[str, Any]:
-    """The code of the run: names and values; the lines of the diff, and whether it is complete."""
+def _code(known: code.Code | None) -> list[tuple[str, str]]:
+    """The code of the run, as names and values."""
     if known is None:
-        return {}
+        return []
     named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
-    facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
-    facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
-    lines = known.diff.split("\n") if known.diff else []
-    return {
-        "facts": facts,
-        "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
-        "whole": len(lines) <= DIFF_LINES and not known.cut,
+    changed = [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    return [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else ""), *changed]
+
+
+def _folded_texts(run: RunData, known: code.Code | None) -> dict[str, list[str]]:
+    """What few readers open, by its title: as many lines as a page bears, none of them long."""
+    given = run.record.get("sources", {}).items()
+    sent = [[f"{words.amount(size)} from {source}" for source, size in sources.items()] for _, sources in given]
+    all_lines = {
+        "The diff": known.diff.split("\n") if known and known.diff else [],
+        "What was sent": [f"{host}: {', '.join(each)}" for (host, _), each in zip(given, sent, strict=True)],
+        "Configuration": json.dumps(run.config, indent=1, ensure_ascii=False).split("\n") if run.config else [],
+        "Environment": json.dumps(run.environment, indent=1, ensure_ascii=False).split("\n") if run.environment else [],
     }
-
-
-def _sent(run: RunData) -> list[tuple[str, str]]:
-    """What each host got when the run began, and from whom."""
-    given = list(run.record.get("sources", {}).items())
-    rows = [
-        (host, ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items()))
-        for host, sources in given[:SENT]
-    ]
-    return [*rows, ("more hosts", f"{len(given) - SENT}, in record.json")] if len(given) > SENT else rows
+    return {
+        title: [
+            *(words.shortened(line, LONGEST) for line in lines[:FOLDED_LINES]),
+            *["…"] * (len(lines) > FOLDED_LINES),
+        ]
+        for title, lines in all_lines.items()
+        if lines
+    }
 
 
 def write(run_dir: Path) -> Path:

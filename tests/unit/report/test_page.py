@@ -177,7 +177,7 @@ def series_of(shown, name):
         ("held-out loss", "0.0641"),
         ("from the first rank to the end", "29.8 s"),
         ("samples per second", "3,187"),
-        ("nodes", "3"),
+        ("Nodes", "master, worker-1 and worker-2"),
         ("Backend", "local processes (no Docker engine answers)"),
         ("Recipe", "digits"),
         ("Started", "2026-05-28 20:26:40 UTC"),

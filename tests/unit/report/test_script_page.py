@@ -172,7 +172,7 @@ def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_
 
 def test_the_code_is_its_commit_and_the_diff(tmp_path):
     plain_run(tmp_path)
-    assert " Code " not in Page(run.build(tmp_path)).text
+    assert "What ran" not in Page(run.build(tmp_path)).text
     lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
     code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), diff=lines))
     source = run.build(tmp_path)

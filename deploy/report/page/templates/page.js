@@ -1,7 +1,6 @@
 // Charts that answer the hand: values read out, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
 // By pointer, touch and keyboard. A page is complete without it: only a view that was changed is drawn here.
-const SVG = "http://www.w3.org/2000/svg", STYLES = ["line", "other", "third", "fourth"];
-const MOST_ROWS = 500, SMOOTHED = 5, LETTERS = "ABCDEFGH";
+const SVG = "http://www.w3.org/2000/svg", SMOOTHED = 5;
 // How a reader left each chart, by its section and title: a newer copy of the page looks the same.
 const views = new Map();
 
@@ -95,7 +94,7 @@ class Chart {
   }
 
   draw() {
-    const { view } = this, changed = "drawn" in this.plot.dataset || ["range", "log", "smooth", "off"].some(
+    const { view } = this, changed = ["range", "log", "smooth", "off"].some(
       (name) => String(view[name]) !== String(this.first[name]));
     this.plot.replaceChildren(...(changed ? this.drawing() : this.asMade), this.cursor);
     this.cursor.hidden = true;
@@ -187,7 +186,7 @@ class Chart {
       const button = made("button", "toggle"), name = key.textContent;
       button.append(...key.childNodes);
       key.replaceWith(button);
-      const drawn = this.series.find((each) => each.name === name || `${each.letter} ${each.name}` === name);
+      const drawn = this.series.find((each) => each.name === name);
       const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
       button.onclick = () => {
         if (!drawn) this.change({ smooth: on() ? 0 : SMOOTHED });
@@ -285,15 +284,15 @@ class Chart {
   }
   get head() { return [this.plot.dataset.axis, ...this.shown.map((each) => each.name)]; }
   table() {
-    const all = this.rows(), every = Math.ceil(all.length / MOST_ROWS) || 1, frame = made("div", "values"), table = made("table");
+    const frame = made("div", "values"), table = made("table");
     frame.tabIndex = 0;
-    table.append(made("caption", "", `${this.title}${this.unit}` + (every > 1 ? `, each ${every}th of ${all.length} rows; CSV has all` : "")));
+    table.append(made("caption", "", this.title + this.unit));
     const add = (cells, name) => {
       const row = table.insertRow();
       for (const cell of cells) row.append(made(name, "", String(cell)));
     };
     add(this.head, "th");
-    all.filter((_, at) => at % every === 0).forEach((cells) => add(cells, "td"));
+    for (const cells of this.rows()) add(cells, "td");
     frame.append(table);
     return frame;
   }
@@ -307,23 +306,6 @@ class Chart {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
-}
-
-// A chart that no server has drawn: its series, each with a letter, as several runs have them.
-function chartOf(title, unit, axis, series) {
-  const home = made("figure", "chart large"), caption = made("figcaption"), keys = made("span", "keys"), plot = made("div", "plot");
-  const shown = series.map(({ name, points }, at) => ({ name, points, letter: LETTERS[at], style: `${STYLES[at % 4]} dash-${at}` }));
-  for (const { letter, name, style } of shown) {
-    const key = made("span");
-    key.append(made("i", `key ${style}`), `${letter} ${name}`);
-    keys.append(key);
-  }
-  caption.append(made("b", "", title), made("span", "unit", unit), keys, made("output"));
-  const xs = shown.flatMap(({ points }) => points.map(([x]) => x));
-  Object.assign(plot.dataset, { series: JSON.stringify(shown), unit, axis, drawn: "",
-    x: [Math.min(...xs), Math.max(...xs)].join() });
-  home.append(caption, plot);
-  return home;
 }
 
 // Beside each command a button that copies it, as it is typed.
@@ -350,7 +332,7 @@ function addContents() {
 function enhance(part) {
   for (const home of part.querySelectorAll("figure.chart")) new Chart(home);
   for (const pre of part.querySelectorAll("#lines pre, .trouble pre")) pre.scrollTop = pre.scrollHeight;
-  for (const code of part.querySelectorAll(".command code, .warnings code")) addCopy(code);
+  for (const code of part.querySelectorAll(".command code")) addCopy(code);
   addContents();
 }
 enhance(document);
