@@ -19,11 +19,10 @@ from ..run.events import gpu_use
 from ..run.files import code, ends
 from ..run.files.record import backend_of
 from .page import head, render, steps
-from .page.charts import Chart, Point, Series, draw
+from .page.charts import STYLES, Chart, Point, Series, draw
 from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .page.machines import mean_use
 from .page.run import SCRIPTS
-from .page.scalars import STYLES
 from .text import aligned, sparkline
 
 LETTERS = "ABCDEFGH"

@@ -15,6 +15,8 @@ from operator import itemgetter
 from typing import Any
 
 Point = tuple[float, float]
+# Of several lines in one chart: classes of page.css.
+STYLES = ("line", "other", "third", "fourth")
 COLUMNS = 250
 SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40

@@ -48,6 +48,16 @@ function ticks(low, high, wanted, log) {
   return all;
 }
 
+// What one does to a chart by a button below it, or by a key.
+const ACTIONS = [
+  { words: "+", title: "zoom in", key: "+", act: (chart) => chart.zoom(2, chart.view.at ?? undefined) },
+  { words: "\u2212", title: "zoom out", key: "-", act: (chart) => chart.zoom(0.5) },
+  { words: "all", title: "all of it", key: "0", act: (chart) => chart.reset() },
+  { words: "log", title: "a logarithmic axis", key: "l", act: (chart) => chart.change({ log: !chart.view.log }), on: (chart) => chart.view.log },
+  { words: "table", title: "the values as a table", key: "t", act: (chart) => chart.change({ table: !chart.view.table }), on: (chart) => chart.view.table },
+  { words: "CSV", title: "the values as a file", act: (chart) => chart.save() },
+];
+
 class Chart {
   constructor(home) {
     this.home = home;
@@ -189,31 +199,25 @@ class Chart {
       const drawn = this.series.find((each) => each.name === name);
       const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
       button.onclick = () => {
-        if (!drawn) this.change({ smooth: on() ? 0 : SMOOTHED });
+        if (!drawn) this.smooth();
         else this.change({ off: on() ? [...this.view.off, drawn.name] : this.view.off.filter((each) => each !== drawn.name) });
       };
       return { button, on };
     });
   }
   addTools() {
-    const tools = made("div", "tools"), button = (words, title, onclick, on) => {
-      const element = Object.assign(made("button", "", words), { title, onclick });
-      tools.append(element);
-      if (on) this.toggles.push({ button: element, on });
-    };
-    button("+", "zoom in (+)", () => this.zoom(2, this.view.at ?? undefined));
-    button("\u2212", "zoom out (-)", () => this.zoom(0.5));
-    button("log", "a logarithmic axis (l)", () => this.change({ log: !this.view.log }), () => this.view.log);
-    this.slider = made("input");
-    Object.assign(this.slider, { type: "range", min: 0, max: 40, title: "smoothing (s)" });
-    this.slider.setAttribute("aria-label", "smoothing");
+    const tools = made("div", "tools");
+    for (const { words, title, key, act, on } of ACTIONS) {
+      const button = Object.assign(made("button", "", words), { title: key ? `${title} (${key})` : title, onclick: () => act(this) });
+      tools.append(button);
+      if (on) this.toggles.push({ button, on: () => on(this) });
+    }
+    this.slider = Object.assign(made("input"), { type: "range", min: 0, max: 40, title: "smoothing (s)", ariaLabel: "smoothing" });
     this.slider.oninput = () => this.change({ smooth: Number(this.slider.value) });
     tools.append(this.slider);
-    button("all", "all of it (0)", () => this.reset());
-    button("table", "the values as a table (t)", () => this.change({ table: !this.view.table }), () => this.view.table);
-    button("CSV", "the values as a file", () => this.save());
     this.home.append(tools);
   }
+  smooth() { this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }); }
   reset() { this.change({ ...this.first, table: this.view.table }); }
 
   listen() {
@@ -265,14 +269,12 @@ class Chart {
   }
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side)) : {
-      "+": () => this.zoom(2, this.view.at ?? undefined), "-": () => this.zoom(0.5), 0: () => this.reset(), l: () => this.change({ log: !this.view.log }),
-      s: () => this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }), t: () => this.change({ table: !this.view.table }),
-    }[{ "=": "+", Escape: 0 }[event.key] ?? event.key];
+    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key], key = { "=": "+", Escape: "0" }[event.key] ?? event.key;
+    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side))
+      : key === "s" ? () => this.smooth() : ACTIONS.find((each) => each.key === key)?.act;
     if (!act) return;
     event.preventDefault();
-    act();
+    act(this);
   }
 
   rows() {
