@@ -78,6 +78,7 @@
     line.append(first, ...COLUMNS.map(([, by, className, content = by]) => {
       const cell = made("td", className);
       cell.append(content(row));
+      if (className.startsWith("words")) cell.title = by(row);
       return cell;
     }));
     lines.set(row.id, { text, line });
