@@ -27,7 +27,6 @@ from .text import aligned, sparkline
 
 LETTERS = "ABCDEFGH"
 MOST_RUNS = len(LETTERS)
-BY_STEP = " by step"
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 40
 # Variables that differ in every start.
@@ -49,16 +48,23 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none.
+class Curve:
+    """One measure of each run, by step, or by seconds since its start; without points of a run that lacks it."""
 
-    A curve has a series for each run, without points if the run lacks it.
-    """
+    name: str
+    unit: str
+    runs: list[list[Point]]
+    axis: str = "step"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none."""
 
     names: list[str]
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
-    curves: list[Chart]
+    curves: list[Curve]
     left_out: int = 0
     same: str = ""
 
@@ -72,7 +78,7 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
         [folder.name for folder in folders],
         _numbers(runs),
         shown,
-        _curves(runs),
+        [curve for curve in _curves(runs) if any(curve.runs)],
         sum(max(0, len(rows) - ROWS) for _, rows in groups),
         "" if shown else SAME,
     )
@@ -82,13 +88,11 @@ def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     for curve in (curve for curve in comparison.curves if curve.axis == "step"):
-        for name, series in zip(comparison.names, curve.series, strict=True):
-            if points := series.points:
+        for name, points in zip(comparison.names, curve.runs, strict=True):
+            if points:
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
-                shown.append(
-                    f"{curve.title.removesuffix(BY_STEP)}   {name}   {ends}   {text.count(points[-1][0])} steps"
-                )
+                shown.append(f"{curve.name}   {name}   {ends}   {text.count(points[-1][0])} steps")
     for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
     if comparison.same:
@@ -100,9 +104,20 @@ def lines(comparison: Comparison) -> list[str]:
 
 def page(comparison: Comparison) -> str:
     """The comparison as a page of the board."""
-    title, drawn = f"{len(comparison.names)} runs compared", [draw(chart) for chart in comparison.curves]
+    title = f"{len(comparison.names)} runs compared"
+    drawn = [draw(_chart(curve, comparison.names)) for curve in comparison.curves]
     values = vars(comparison) | {"curves": drawn, "letters": LETTERS}
     return render.page("compare.html", title, ["page.css", "board.css"], SCRIPTS, **values)
+
+
+def _chart(curve: Curve, names: Sequence[str]) -> Chart:
+    """Each run has a letter, a colour and a dash."""
+    series = [
+        Series(f"{letter} {name}", points, f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
+        for at, (letter, name, points) in enumerate(zip(LETTERS, names, curve.runs, strict=False))
+    ]
+    title = f"{curve.name} by {'step' if curve.axis == 'step' else 'time'}"
+    return Chart(title, curve.unit, series, log=curve.name == "loss", size="large", axis=curve.axis)
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:
@@ -152,33 +167,17 @@ def _ratio(first: float | None, second: float | None) -> str:
     return f"{text.figure(second / first)} ×"
 
 
-def _curves(runs: Sequence[RunData]) -> list[Chart]:
-    """Each run has a letter, a colour and a dash."""
-
-    def times(run: RunData) -> list[Point]:
-        return [(time.step, time.whole) for time in run.times.get(0, [])]
-
-    def losses(run: RunData) -> list[Point]:
-        return column(run.metrics, "loss")
-
+def _curves(runs: Sequence[RunData]) -> list[Curve]:
     def spent(run: RunData) -> list[Point]:
         known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
         begin = head.summary(run).start or (known[0][0] if known else 0.0)
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
-    def chart(title: str, unit: str, of: Callable[[RunData], list[Point]], axis: str = "step") -> Chart:
-        series = [
-            Series(f"{letter} {run.folder.name}", of(run), f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
-            for at, (letter, run) in enumerate(zip(LETTERS, runs, strict=False))
-        ]
-        return Chart(title, unit, series, log=of is not times, size="large", axis=axis)
-
-    curves = (
-        chart(f"loss{BY_STEP}", "", losses),
-        chart(f"step time{BY_STEP}", "ms", times),
-        chart("loss by time", "", spent, "s"),
-    )
-    return [curve for curve in curves if any(series.points for series in curve.series)]
+    return [
+        Curve("loss", "", [column(run.metrics, "loss") for run in runs]),
+        Curve("step time", "ms", [[(time.step, time.whole) for time in run.times.get(0, [])] for run in runs]),
+        Curve("loss", "", [spent(run) for run in runs], "s"),
+    ]
 
 
 def _rows(runs: Sequence[Fields]) -> list[Compared]:
