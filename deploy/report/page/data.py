@@ -20,11 +20,11 @@ from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...run import events as run_events
 from ...run.events import Event
-from ...run.files import apart, ends, own_files
+from ...run.files import ends, own_files
 from ...run.files.record import facts, story_of
 from ...run.state.launchers import Launchers
 from ...run.state.story import Happening
-from .lines import MISSING, LinesRead, Share, children, noting
+from .lines import MISSING, LinesRead, Share, files_of, noting
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
@@ -112,7 +112,7 @@ def load(
     share = Share(folder, most, quick, {} if known is None else known)
     config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
     # Several where rank 0 has been on other nodes.
-    paths = [path for place in apart.folders(folder) for path in children(place) if path.match("metrics*.jsonl")]
+    paths = [path for path in files_of(folder) if path.name.startswith("metrics")]
     lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, lambda row: run_events.of_metrics(row, 0.0))
     events, times = _ranks(folder, unread, share)
     metrics, evaluations = _metrics(_not_repeated(lines, events))
@@ -206,7 +206,7 @@ def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], d
 def _rank_files(folder: Path) -> dict[int, list[Path]]:
     """The files of events by number: several where other hosts have had the rank."""
     files: dict[int, list[Path]] = {}
-    for path in [path for place in apart.folders(folder) for path in children(place / "ranks")]:
+    for path in files_of(folder, "ranks"):
         if match := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name):
             files.setdefault(int(match[1]), []).append(path)
     return files
@@ -239,8 +239,7 @@ def _by_node(
         return read(row, 0.0) if "t" in row else None
 
     by_node: dict[str, list[Fields]] = {}
-    paths = [path for place in apart.folders(folder) for path in children(place / name)]
-    for path in [path for path in paths if path.suffix == ".jsonl"]:
+    for path in files_of(folder, name):
         for event in share.objects(path, notes, checked):
             by_node.setdefault(event["node"], []).append(event)
     return {node: sorted(rows, key=itemgetter("t")) for node, rows in by_node.items()}

@@ -6,6 +6,7 @@ Flow: RunData -> `summary` -> figures, facts, a command -> templates/run.html. P
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from textwrap import dedent
@@ -159,22 +160,22 @@ def again(record: Fields) -> str:
     return command_of("up", options, more, **where)
 
 
-def figures(run: RunData, end: Summary) -> list[tuple[object, str]]:
-    """The large numbers of the page, each with its caption; those that the run lacks are empty."""
+def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
+    """The large numbers of the page that the run has, each with its caption."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
-    step = reached if run.script else 0
     repeats = any(event["kind"] == "continues" and not event["known"] for event in run.events)
-    more = ", including repeated steps" if repeats else ""
-    return [
-        (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
-        (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),
-        (None if end.seconds is None else words.duration(end.seconds), took),
-        (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
-        (None if end.speed is None else words.count(end.speed), "samples per second"),
-    ]
+    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * repeats
+    rows: tuple[tuple[float | None, Callable[[float], str], str], ...] = (
+        (end.accuracy, words.percent, "held-out accuracy" + on),
+        (end.loss, words.figure, _loss_name(run, end, reached)),
+        (end.seconds, words.duration, took),
+        (reached or None if run.script else None, words.count, steps),
+        (end.speed, words.count, "samples per second"),
+    )
+    return [(show(value), name) for value, show, name in rows if value is not None]
 
 
 def _loss_name(run: RunData, end: Summary, reached: int) -> str:

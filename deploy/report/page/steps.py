@@ -48,15 +48,12 @@ def slow_ranks(means: list[Mean]) -> dict[int, str]:
     """The slow ranks, each with a sentence: at what, and how long the others take."""
     own = {mean.rank: mean.data + mean.compute for mean in means}
     data = {mean.rank: mean.data for mean in means}
-    found = {mean: slow(mean.rank, own, data) for mean in means}
-    return {
-        mean.rank: each.sentence(
-            f"{mean.node} (rank {mean.rank})" if mean.node else f"Rank {mean.rank}", f"its {mean.count:,.0f} steps"
-        )
-        + "."
-        for mean, each in found.items()
-        if each
-    }
+    sentences = {}
+    for mean in means:
+        if slowness := slow(mean.rank, own, data):
+            who = f"{mean.node} (rank {mean.rank})" if mean.node else f"Rank {mean.rank}"
+            sentences[mean.rank] = slowness.sentence(who, f"its {mean.count:,.0f} steps") + "."
+    return sentences
 
 
 def section(times: dict[int, list[StepTime]], nodes: dict[int, str]) -> dict[str, Any]:

@@ -72,12 +72,12 @@ def _slow(evidence: Evidence) -> list[Finding]:
     waits = all(wait[each] >= _WAITED * step[each] for each in others)
     node, t = evidence.ranks.began.get(rank, ""), recent[rank][0].t
     steps = sum(pace.count for pace in recent[rank])
-    if waits and wait[rank] < own[rank] and (found := slow(rank, own, data, _SLOWER)):
+    if waits and wait[rank] < own[rank] and (slowness := slow(rank, own, data, _SLOWER)):
         busy = evidence.nodes.cpus.get(node, 0.0)
         idle = [evidence.nodes.cpus.get(evidence.ranks.began[each], 100.0) for each in others]
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
         limit = f"; {_limit(evidence.ranks.throttled[rank])}" if rank in evidence.ranks.throttled else ""
-        text = found.sentence(f"{node} (rank {rank})", f"its last {steps} steps")
+        text = slowness.sentence(f"{node} (rank {rank})", f"its last {steps} steps")
         text += f", and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{limit or host}"
         return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
     if all(wait[each] >= _WAITED * step[each] for each in own):
