@@ -108,7 +108,7 @@ def _y_axis(chart: Chart, values: list[float]) -> Axis:
     low, high = min(values), max(values)
     if chart.log and low > LEAST and high / low >= LOG_FROM:
         return axis(low / 1.06, high * 1.06, ABOUT_TICKS, log=True)
-    room = 0.1 * abs(high) or 1.0 if _is_flat(low, high) else 0.05 * (high - low)
+    room = (0.1 * abs(high) or 1.0) if _is_flat(low, high) else 0.05 * (high - low)
     low = 0.0 if chart.zero or 0 <= low < high / 3 else low - room
     return axis(low, high + room if chart.top is None else max(chart.top, high), ABOUT_TICKS)
 
