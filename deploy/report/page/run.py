@@ -231,24 +231,28 @@ def _code(known: code.Code | None) -> list[tuple[str, str]]:
     return [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else ""), *changed]
 
 
-def _folded_texts(run: RunData, known: code.Code | None) -> dict[str, list[str]]:
+def _folded_texts(run: RunData, known: code.Code | None) -> dict[str, str]:
     """What few readers open, by its title: as many lines as a page bears, none of them long."""
-    given = run.record.get("sources", {}).items()
-    sent = [[f"{words.amount(size)} from {source}" for source, size in sources.items()] for _, sources in given]
-    all_lines = {
-        "The diff": known.diff.split("\n") if known and known.diff else [],
-        "What was sent": [f"{host}: {', '.join(each)}" for (host, _), each in zip(given, sent, strict=True)],
-        "Configuration": json.dumps(run.config, indent=1, ensure_ascii=False).split("\n") if run.config else [],
-        "Environment": json.dumps(run.environment, indent=1, ensure_ascii=False).split("\n") if run.environment else [],
+    sent = {
+        host: ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items())
+        for host, sources in run.record.get("sources", {}).items()
     }
-    return {
-        title: [
-            *(words.shortened(line, LONGEST) for line in lines[:FOLDED_LINES]),
-            *["…"] * (len(lines) > FOLDED_LINES),
-        ]
-        for title, lines in all_lines.items()
-        if lines
+    texts = {
+        "The diff": known.diff if known else "",
+        "What was sent": "\n".join(f"{host}: {what}" for host, what in sent.items()),
+        "Configuration": _document(run.config),
+        "Environment": _document(run.environment),
     }
+    return {title: _cut(text) for title, text in texts.items() if text}
+
+
+def _document(fields: Fields) -> str:
+    return json.dumps(fields, indent=1, ensure_ascii=False) if fields else ""
+
+
+def _cut(text: str) -> str:
+    lines = [words.shortened(line, LONGEST) for line in text.split("\n")]
+    return "\n".join(lines if len(lines) <= FOLDED_LINES else [*lines[:FOLDED_LINES], "…"])
 
 
 def write(run_dir: Path) -> Path:
