@@ -1,6 +1,6 @@
 """Compare two to eight runs: what differs, their numbers, their curves. Pure, except for reading the folders.
 
-Flow: run folders -> page/data.load -> Comparison -> `lines`, or the board.
+Flow: run folders -> page/data.load -> Comparison -> `lines`, or the `page` of the board.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from ..job.script import as_typed
 from ..run.events import gpu_use
 from ..run.files import code, ends
 from ..run.files.record import backend_of
-from .page import head, steps
-from .page.charts import Point
+from .page import head, render, steps
+from .page.charts import STYLES, Chart, Point, Series, draw
 from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .page.machines import mean_use
+from .page.run import SCRIPTS
 from .text import aligned, sparkline
 
-MOST_RUNS = 8
+LETTERS = "ABCDEFGH"
+MOST_RUNS = len(LETTERS)
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 16
 # Variables that differ in every start.
@@ -32,6 +34,7 @@ _OF_ONE_START = (
     *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
     *("MUSTER_WORKER", "PET_RDZV_"),
 )
+_BASE = ("python", "torch", "cuda", "driver")
 _FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
 
 
@@ -101,6 +104,24 @@ def lines(comparison: Comparison) -> list[str]:
     return [one_line(line) for line in shown]
 
 
+def page(comparison: Comparison) -> str:
+    """The comparison as a page of the board."""
+    title = f"{len(comparison.names)} runs compared"
+    drawn = [draw(_chart(curve, comparison.names)) for curve in comparison.curves]
+    values = vars(comparison) | {"curves": drawn, "letters": LETTERS}
+    return render.page("compare.html", title, ["page.css", "board.css"], SCRIPTS, **values)
+
+
+def _chart(curve: Curve, names: Sequence[str]) -> Chart:
+    """Each run has a letter, a colour and a dash."""
+    series = [
+        Series(f"{letter} {name}", points, f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
+        for at, (letter, name, points) in enumerate(zip(LETTERS, names, curve.runs, strict=False))
+    ]
+    title = f"{curve.name} by {'step' if curve.axis == 'step' else 'time'}"
+    return Chart(title, curve.unit, series, log=curve.name == "loss", size="large", axis=curve.axis)
+
+
 def _table(rows: Sequence[Compared]) -> list[str]:
     return aligned([[row.name, *(value or "-" for value in row.values), row.ratio] for row in rows])
 
@@ -109,47 +130,37 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
     """The results and costs of the runs that have them."""
     measures = [_measures(run) for run in runs]
     rows = [Compared("end", [head.summary(run).verdict or ends.UNFINISHED for run in runs])]
-    for name, show in SHOWN.items():
-        values = [measured[name] for measured in measures]
+    for name, (show, _) in measures[0].items():
+        values = [measured[name][1] for measured in measures]
         if any(value is not None for value in values):
             cells = ["" if value is None else show(value) for value in values]
             rows.append(Compared(name, cells, _ratio(*values) if len(values) == 2 else ""))
     return rows
 
 
-def _measures(run: RunData) -> dict[str, float | None]:
+def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | None]]:
+    """By name: how it is shown, and its value, None where the run has none."""
     end = head.summary(run)
     means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
     waits = all(time.wait_known for times in run.times.values() for time in times)
-    uses = [use for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
+    uses = [use / 100 for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
+
+    def of_ranks(part: str) -> float | None:
+        return mean(getattr(rank, part) for rank in means) if means else None
+
     return {
-        "accuracy": end.accuracy,
-        "last loss": end.loss,
-        "step of that loss": None if end.held_out or end.loss is None else float(end.loss_step),
-        "seconds": end.seconds,
-        "steps": max((float(times[-1].step) for times in run.times.values()), default=None),
-        "samples/s": end.speed,
-        "step time": mean(rank.whole for rank in means) if means else None,
-        "data": mean(rank.data for rank in means) if means else None,
-        "compute": mean(rank.compute for rank in means) if means else None,
-        "waiting": mean(rank.wait for rank in means) if means and waits else None,
-        "GPU use": mean(uses) / 100 if uses else None,
+        "accuracy": (text.percent, end.accuracy),
+        "last loss": (text.figure, end.loss),
+        "step of that loss": (text.count, None if end.held_out or end.loss is None else float(end.loss_step)),
+        "seconds": (text.duration, end.seconds),
+        "steps": (text.count, max((float(times[-1].step) for times in run.times.values()), default=None)),
+        "samples/s": (text.count, end.speed),
+        "step time": (text.milliseconds, of_ranks("whole")),
+        "data": (text.milliseconds, of_ranks("data")),
+        "compute": (text.milliseconds, of_ranks("compute")),
+        "waiting": (text.milliseconds, of_ranks("wait") if waits else None),
+        "GPU use": (text.percent, mean(uses) if uses else None),
     }
-
-
-SHOWN: Mapping[str, Callable[[float], str]] = {
-    "accuracy": text.percent,
-    "last loss": text.figure,
-    "step of that loss": text.count,
-    "seconds": text.duration,
-    "steps": text.count,
-    "samples/s": text.count,
-    "step time": text.milliseconds,
-    "data": text.milliseconds,
-    "compute": text.milliseconds,
-    "waiting": text.milliseconds,
-    "GPU use": text.percent,
-}
 
 
 def _ratio(first: float | None, second: float | None) -> str:
@@ -159,19 +170,15 @@ def _ratio(first: float | None, second: float | None) -> str:
 
 
 def _curves(runs: Sequence[RunData]) -> list[Curve]:
-    def times(run: RunData) -> list[Point]:
-        return [(time.step, time.whole) for time in run.times.get(0, [])]
-
     def spent(run: RunData) -> list[Point]:
-        rows = [(number(row.get("t")), number(row.get("loss"))) for row in run.metrics]
-        known = sorted((t, loss) for t, loss in rows if t is not None and loss is not None)
+        known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
         begin = head.summary(run).start or (known[0][0] if known else 0.0)
         return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
     return [
         Curve("loss", "", [column(run.metrics, "loss") for run in runs]),
-        Curve("step time", "ms", list(map(times, runs))),
-        Curve("loss", "", list(map(spent, runs)), "s"),
+        Curve("step time", "ms", [[(time.step, time.whole) for time in run.times.get(0, [])] for run in runs]),
+        Curve("loss", "", [spent(run) for run in runs], "s"),
     ]
 
 
@@ -214,14 +221,13 @@ def _code(run: RunData) -> Fields:
 
 def _packages(run: RunData) -> Fields:
     packages = run.environment.get("packages")
-    named = {name: run.environment.get(name) for name in ("python", "torch", "cuda", "driver")}
-    return {**(packages if isinstance(packages, dict) else {}), **named}
+    return {**(packages if isinstance(packages, dict) else {}), **{name: run.environment.get(name) for name in _BASE}}
 
 
 def _hosts(run: RunData) -> Fields:
     variables = run.environment.get("variables")
     own = variables if isinstance(variables, dict) else {}
-    others = ("python", "torch", "cuda", "driver", "packages", "variables", *_FACTS_OF_ONE_START)
+    others = (*_BASE, "packages", "variables", *_FACTS_OF_ONE_START)
     return {
         "backend": backend_of(run.record),
         "hosts": run.record.get("hosts"),

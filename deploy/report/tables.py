@@ -37,9 +37,9 @@ def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple
             rows.append((host, "", "no run" if not run else "not of this run", "", "", gpu, ""))
         for node in nodes:
             name, state, *cells = _node_cells(node, batches.get(node.run))
-            claim = next((claim for claim in status.gpus.claims if _waits_for(node, claim)), None)
-            last = waiting_words(claim, status.gpus.claims) if claim else _last_line(node)
-            rows.append((host, name, "waits" if claim else state, *cells, _own_gpus(node, status.gpus) + gpu, last))
+            waits = _waits(node, status.gpus.claims)
+            last = waits or _last_line(node)
+            rows.append((host, name, "waits" if waits else state, *cells, _own_gpus(node, status.gpus) + gpu, last))
         rows += [(host, one_line(claim.shown), "is starting", "", "", "", "") for claim in claims]
     return rows
 
@@ -53,8 +53,10 @@ def waiting_words(claim: Claim, claims: Sequence[Claim]) -> str:
     return f"{why}; since {began}{place}"
 
 
-def _waits_for(node: NodeStatus, claim: Claim) -> bool:
-    return node.runs and claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)
+def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
+    """What a node waits for; empty if it does not."""
+    own = [claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)]
+    return waiting_words(own[0], claims) if node.runs and own else ""
 
 
 def _of(
@@ -86,8 +88,8 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
         for node in nodes:
             per_second = host_status.rate(node, batches.get(node.run)) if node.runs else None
             value = {**asdict(node), "word": state_word(node), "samples_per_s": per_second and round(per_second, 1)}
-            if claim := next((claim for claim in status.gpus.claims if _waits_for(node, claim)), None):
-                value |= {"word": "waits", "waits": waiting_words(claim, status.gpus.claims)}
+            if waits := _waits(node, status.gpus.claims):
+                value |= {"word": "waits", "waits": waits}
             values.append({"host": host, **value, **gpus})
         if not nodes:
             values.append({"host": host, "run": None, **gpus})

@@ -6,14 +6,14 @@ import glob
 import itertools
 import re
 import shlex
-import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import TypeVar
 
-from ..core.text import amount, clock, duration, percent, several
+from ..core.text import amount, clock, duration, figure, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
+from ..run.inquest.slow import slow
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
 from ..run.state.ranks import RankView
@@ -28,8 +28,7 @@ _MOST_OWN = 3
 _LEAST_CELLS = 4
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
-# A rank's own work that takes so much longer than the others' is marked, and one that tells nothing for so long.
-_SLOW, _SLOW_MS = 1.3, 5.0
+# A rank that tells nothing for so long is marked.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
 
@@ -77,9 +76,10 @@ def mark_of(view: RankView | None, state: State) -> str:
         return ""
     if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
         return "silent"
-    usual = statistics.median(each.data_ms + each.compute_ms for each in others)
-    own = view.data_ms + view.compute_ms
-    return "slow" if own > max(_SLOW * usual, usual + _SLOW_MS) else ""
+    seen = {each.rank: each for each in (view, *others)}
+    data = {rank: each.data_ms for rank, each in seen.items()}
+    own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
+    return "slow" if slow(view.rank, own, data) else ""
 
 
 def bar(state: State, width: int) -> str:
@@ -140,7 +140,7 @@ def metric_line(state: State, width: int) -> str:
     parts = _pace_parts(state)
     if losses := state.training.losses:
         beside = state.ranks.views[0].step if 0 in state.ranks.views else state.step
-        first, last = _loss(losses[0][1]), _last_loss(state, beside)
+        first, last = figure(losses[0][1]), _last_loss(state, beside)
         others = len("    ".join([f"  loss {first}  {last}", *parts]))
         bars = sparkline([loss for _, loss in losses], min(_MOST_BARS, max(_FEWEST_BARS, width - others)))
         parts.insert(0, f"loss {first} {bars} {last}")
@@ -164,7 +164,7 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
         what = DEFAULT_RECIPE if state.ranks.plan.get("recipe") == DEFAULT_RECIPE else "samples"
         parts.append(f"{percent(values['accuracy'])} of {samples:,} held-out {what}")
     elif result.verdict == "done" and "loss" in values:
-        parts.append(f"loss {_loss(values['loss'])} on {samples:,} held-out samples")
+        parts.append(f"loss {figure(values['loss'])} on {samples:,} held-out samples")
     elif result.verdict == "stopped":
         parts += [result.message.removeprefix("stopped").lstrip()] * (result.message != "stopped")
     elif state.step or (result.verdict != "done" and not state.script):
@@ -249,7 +249,7 @@ def _own_parts(state: State) -> list[str]:
         names = [*[name for name in scalars if "loss" in name.lower() and name not in names][:1], *names]
     logged = [name for name, (_, _, file) in scalars.items() if file.endswith("/metrics.jsonl")]
     names += [name for name in logged if name not in names and name != "loss"]
-    return [f"{name} {_loss(scalars[name][1])}" for name in names[:_MOST_OWN]]
+    return [f"{name} {figure(scalars[name][1])}" for name in names[:_MOST_OWN]]
 
 
 def _last_loss(state: State, shown: int) -> str:
@@ -258,11 +258,7 @@ def _last_loss(state: State, shown: int) -> str:
     The watcher reads few losses of a fast script; and it is rank 0's, which may be beyond the slowest rank.
     """
     step, loss = state.training.losses[-1]
-    return _loss(loss) if step == shown else f"{_loss(loss)} at step {step}"
-
-
-def _loss(value: float) -> str:
-    return f"{value:.2f}" if 0.1 <= abs(value) < 1e6 else f"{value:.2g}"
+    return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
 
 
 def _milliseconds(value: float) -> str:

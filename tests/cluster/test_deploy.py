@@ -23,9 +23,7 @@ def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
         assert waiting.lines(control.dir / "telemetry" / f"{host}.jsonl")[0]["memory_limit_bytes"] > 0
     assert control.outcome()["verdict"] == "done"
     page = (control.dir / "report.html").read_text()
-    assert [
-        name for name in ("Training", "The machines", "Last lines", "Environment") if f"<h2>{name}" not in page
-    ] == []
+    assert [name for name in ("Training", "The machines", "Last lines", "What ran") if f"<h2>{name}" not in page] == []
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 

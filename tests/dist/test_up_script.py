@@ -131,10 +131,10 @@ def test_its_report_shows_what_was_seen_and_no_empty_section(project):
         "Where each step",
         "The machines",
         "Last lines",
-        "Code",
-        "Environment",
+        "What ran",
     ):
         assert f"<h2>{heading}" in page, heading
+    assert "<summary>Environment" in page
     assert "Configuration" not in page
     assert "<b>Loss</b>" in page
     assert "<b>val/accuracy</b>" in page

@@ -149,8 +149,8 @@ def test_nothing_but_get_is_answered(board, method):
         "run/first//etc/passwd",
         "run/latest/",
         "run/first/record.json%00.log",
-        "compare.json?run=first&run=../..",
-        "compare.json?run=first",
+        "compare/?run=first&run=../..",
+        "compare/?run=first",
     ],
 )
 def test_no_path_leads_out_of_a_run(board, path):
@@ -174,7 +174,7 @@ def test_a_link_in_the_place_of_a_run_a_folder_or_a_file_shows_nothing(board, tm
         os.symlink(outside / name, place)
     os.mkfifo(runs / "fourth/code.json")
     seen = [board.ask(path)[2] for path in ("runs.json", "run/third/", "run/fourth/", "run/fourth/logs/rank-0.log")]
-    seen += [board.ask("run/fourth/outcome.json")[2], board.ask("compare.json?run=first&run=fourth")[2]]
+    seen += [board.ask("run/fourth/outcome.json")[2], board.ask("compare/?run=first&run=fourth")[2]]
     assert not [text for text in seen if SECRET in text]
     assert {row["id"] for row in json.loads(seen[0])["rows"]} == {"first", "second", "fourth"}
 

@@ -1,7 +1,7 @@
 """What the board answers to a request that has passed its door: pages, and JSON for them.
 
     /                    the list of runs            /runs.json       its rows
-    /compare.json?run=   two to eight runs           /run/ID/         the page of a run, as report.html
+    /compare/?run=       two to eight runs           /run/ID/         the page of a run, as report.html
     /run/ID/FILE         the end of a file of it, as plain text
 
 A page of a run is made again when its files have changed, and never so often that it costs more than MOST_SHARE of a
@@ -17,14 +17,13 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from ...core.text import amount
 from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
-from ..page.charts import thin
 from ..page.data import MOST_READ
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
@@ -90,7 +89,7 @@ class Board:
             case ["runs.json"]:
                 with self._listing:
                     return self._rows(now)
-            case ["compare.json"]:
+            case ["compare"]:
                 with self._reading:
                     return self._comparison(asked.get("run", []))
             case ["run", name] if run_dir := self.runs.find(name):
@@ -117,10 +116,7 @@ class Board:
         known = [folder for folder in folders if folder]
         if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
             return None
-        compared = asdict(compare.compare(known, MOST_LIVE))
-        for curve in compared["curves"]:
-            curve["runs"] = [thin(points) for points in curve["runs"]]
-        return Reply(200, json.dumps(compared).encode(), _JSON)
+        return Reply(200, *_html(compare.page(compare.compare(known, MOST_LIVE)).encode(), run.SCRIPTS))
 
     def _page(self, run_dir: Path, now: float) -> Reply:
         """The page of a run, as old as its cost asks for."""

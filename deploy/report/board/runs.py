@@ -102,7 +102,9 @@ def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
     """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
     ended, live = value["state"] in ENDED - {ends.UNFINISHED}, value["state"] not in ENDED
     verdict = value["state"] if ended else ""
-    row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(("message", "script", "who", "commit"), "")
+    row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(
+        ("message", "loss_words", "script", "who", "commit"), ""
+    )
     return row | {
         "id": value["run"],
         "verdict": verdict,
@@ -172,6 +174,7 @@ def _read(run_dir: Path, seen: Signature) -> Row:
         "step": step,
         "steps": number(last.get("steps")),
         "loss": losses[-1][1] if losses else None,
+        "loss_words": words.figure(losses[-1][1]) if losses else "",
         "losses": [loss for _, loss in losses],
         "commit": _commit(run_dir),
         "who": known.get("user", ""),

@@ -15,12 +15,15 @@ from operator import itemgetter
 from typing import Any
 
 Point = tuple[float, float]
+# Of several lines in one chart: classes of page.css.
+STYLES = ("line", "other", "third", "fourth")
 COLUMNS = 250
 SIDE = 1000  # of the drawing, in chart.html as well
 LOG_FROM = 40
 LEAST = 1e-100  # the quotient of smaller numbers and others is no finite float
 LABELLED_MARKS = 4
 CROWDED = 24
+ABOUT_TICKS = 4
 SMOOTH_FROM = 40
 SMOOTHED = 5  # percent of the points that a running mean takes
 
@@ -29,18 +32,18 @@ SMOOTHED = 5  # percent of the points that a running mean takes
 class Series:
     """Points in x order. `style` is a class of page.css: line, faint with a mean over it, or dots.
 
-    `derived`: page.js makes it itself, of the others.
+    `letter`: what stands at its end.
     """
 
     name: str
     points: list[Point]
     style: str = "line"
-    derived: bool = False
+    letter: str = ""
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What one figure shows. `top` fixes the upper end.
+    """What one figure shows. `top` fixes the upper end. `smooth`: the first series, if it is long, gets a running mean.
 
     `steps` is the range of the horizontal axis where charts are to be compared; else it is that of the points. `axis`
     says what its values are.
@@ -57,6 +60,7 @@ class Chart:
     steps: tuple[float, float] | None = None
     size: str = "small"
     legend: bool = True
+    smooth: bool = False
     axis: str = "step"
 
 
@@ -66,38 +70,47 @@ Drawing = dict[str, Any]
 
 def draw(chart: Chart) -> Drawing:
     """The drawing of a chart; empty where no series has a point."""
-    series = [replace(s, points=thin(s.points)) for s in chart.series if s.points]
-    if not series:
+    known = [s for s in chart.series if s.points]
+    if not known:
         return {}
+    smooth = chart.smooth and known[0].style == "line" and len(known[0].points) >= SMOOTH_FROM
+    series = [replace(s, points=thin(s.points)) for s in (_smoothed(*known) if smooth else known)]
     xs = [x for s in series for x, _ in s.points]
-    x_axis = linear_axis(*(chart.steps or (min(xs), max(xs))), 4 if chart.size == "small" else 8, widen=False)
+    x_axis = axis(*(chart.steps or (min(xs), max(xs))), ABOUT_TICKS if chart.size == "small" else 2 * ABOUT_TICKS)
     y_axis = _y_axis(chart, [y for s in series for _, y in s.points])
     return {
         "title": chart.title,
-        "unit": chart.note or chart.unit,
+        "unit": (chart.note or chart.unit) + ", running mean" * (smooth and not chart.legend),
         "size": chart.size,
         "legend": series if chart.legend and len(series) > 1 else [],
         "shapes": [shape for s in series for shape in _shapes(s, x_axis, y_axis)],
         "summary": _summary(chart, series),
         "rules": [f"{SIDE - y_axis.at(tick) * SIDE:.1f}" for tick in y_axis.ticks],
         "labels": [*_labels(y_axis, "y", "bottom"), *_labels(x_axis, "x", "left")],
+        "letters": [_end(s, x_axis, y_axis) for s in series if s.letter],
         "marks": _marks(chart.marks, x_axis, chart.size == "large"),
         "range": f"{x_axis.low:.16g},{x_axis.high:.16g}",
-        "readout": _readout(series),
+        "readout": _readout(known),
         "log": y_axis.log,
-        "smooth": SMOOTHED if any(s.derived for s in series) else 0,
+        "smooth": SMOOTHED if smooth else 0,
         "readout_unit": chart.unit,
         "axis": chart.axis,
     }
 
 
+def _smoothed(first: Series, *others: Series) -> list[Series]:
+    mean = Series("running mean", running_mean(first.points), "mean")
+    return [replace(first, style="faint"), mean, *others]
+
+
 def _y_axis(chart: Chart, values: list[float]) -> Axis:
+    """An axis from 0 where the lowest value is near that, else with some room; as page.js draws it again."""
     low, high = min(values), max(values)
     if chart.log and low > LEAST and high / low >= LOG_FROM:
-        return log_axis(low, high)
-    if chart.zero or 0 <= low < high / 3:
-        low = 0.0
-    return linear_axis(low, max(high if chart.top is None else chart.top, low), 4)
+        return axis(low / 1.06, high * 1.06, ABOUT_TICKS, log=True)
+    room = (0.1 * abs(high) or 1.0) if _is_flat(low, high) else 0.05 * (high - low)
+    low = 0.0 if chart.zero or 0 <= low < high / 3 else low - room
+    return axis(low, high + room if chart.top is None else max(chart.top, high), ABOUT_TICKS)
 
 
 def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]:
@@ -113,13 +126,19 @@ def _shapes(series: Series, x_axis: Axis, y_axis: Axis) -> list[tuple[str, str]]
 
 
 def _labels(axis: Axis, name: str, side: str) -> list[tuple[str, str, str, str]]:
-    return [(name, side, f"{axis.at(tick):.2%}", label) for tick, label in zip(axis.ticks, axis.labels, strict=True)]
+    return [(name, side, f"{axis.at(tick):.2%}", tick_label(tick)) for tick in axis.ticks]
 
 
 def _marks(marks: list[tuple[float, str]], x_axis: Axis, labelled: bool) -> list[tuple[str, str, str]]:
     """Upright lines, by position, class and label; where there is room, labelled while there are few."""
     positions = [(x_axis.at(x), label if labelled and len(marks) <= LABELLED_MARKS else "") for x, label in marks]
     return [(f"{at:.2%}", "mark" if at < 0.75 else "mark left", label) for at, label in positions]
+
+
+def _end(series: Series, x_axis: Axis, y_axis: Axis) -> tuple[str, str, str]:
+    """Where a series ends, and its letter."""
+    x, y = series.points[-1]
+    return f"{min(0.98, x_axis.at(x)):.2%}", f"{min(0.95, y_axis.at(y)):.2%}", series.letter
 
 
 def _summary(chart: Chart, series: list[Series]) -> str:
@@ -131,16 +150,15 @@ def _summary(chart: Chart, series: list[Series]) -> str:
 
 
 def _readout(series: list[Series]) -> str:
-    """The series for page.js, which draws a running mean itself, over a line that is no longer faint."""
-    style = {"faint": "line"} if any(s.derived for s in series) else {}
+    """The series for page.js, which smooths them itself."""
     rows = [
         {
             "name": s.name,
-            "style": style.get(s.style, s.style),
-            "points": [[_short(x, 7), _short(y, 4)] for x, y in s.points],
+            "style": s.style,
+            "letter": s.letter,
+            "points": [[_short(x, 7), _short(y, 4)] for x, y in thin(s.points)],
         }
         for s in series
-        if not s.derived
     ]
     return json.dumps(rows, separators=(",", ":"))
 
@@ -152,70 +170,58 @@ def _short(value: float, digits: int) -> float:
 
 @dataclass(frozen=True)
 class Axis:
-    """A range with its ticks and their labels; `at` places a value, 0 at `low` and 1 at `high`."""
+    """A range with the ticks in it; `at` places a value, 0 at `low` and 1 at `high`."""
 
     low: float
     high: float
     ticks: list[float]
-    labels: list[str]
     log: bool = False
 
     def at(self, value: float) -> float:
         """Where a value lies on the axis; values outside the range are held at its ends."""
+        held = min(self.high, max(self.low, value))
         if self.log:
-            low, high = math.log(self.low), math.log(self.high)
-            return min(1.0, max(0.0, (math.log(max(value, self.low)) - low) / (high - low)))
-        return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
+            return math.log(held / self.low) / math.log(self.high / self.low)
+        return (held - self.low) / (self.high - self.low)
 
 
-def nice_step(span: float, wanted: int) -> float:
-    """A step of 1, 2 or 5 times a power of ten that cuts `span` into about `wanted` parts.
+def axis(low: float, high: float, wanted: int, log: bool = False) -> Axis:
+    """An axis over a range, with about so many ticks."""
+    if _is_flat(low, high):
+        room = 0.1 * abs(high)
+        low, high = low - room, high + (room or 1.0)
+    return Axis(low, high, (log and _log_ticks(low, high)) or _ticks(low, high, wanted), log)
+
+
+def _is_flat(low: float, high: float) -> bool:
+    return high - low <= max(LEAST, 1e-9 * max(abs(low), abs(high)))
+
+
+def _ticks(low: float, high: float, wanted: int) -> list[float]:
+    """Round ticks within a range: 1, 2 or 5 times a power of ten apart.
 
     Source: P. Heckbert, "Nice numbers for graph labels", Graphics Gems, 1990.
     """
-    raw = span / max(1, wanted)
-    power = 10.0 ** math.floor(math.log10(raw))
-    return next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw * 0.999)
+    apart = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(apart))
+    step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= apart * 0.999)
+    return [index * step for index in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
 
 
-def linear_axis(low: float, high: float, wanted: int = 5, widen: bool = True) -> Axis:
-    """An axis that holds low..high; `widen` moves its ends to round ticks, else only the ticks inside are kept."""
-    if high - low <= max(LEAST, 1e-9 * max(abs(low), abs(high))):
-        room = abs(high) * 0.1 or 1.0
-        low, high = low - (room if low else 0.0), high + room
-    step = nice_step(high - low, wanted)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    if not widen:
-        first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    ticks = [index * step for index in range(first, last + 1)]
-    ends = (ticks[0], ticks[-1]) if widen else (low, high)
-    return Axis(*ends, ticks, tick_labels(ticks, step))
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Ticks at powers of ten, and at some between where these are few; none where even so there are not two."""
+    factors = (1, 2, 5) if high < 100 * low else (1, 3) if high < 3000 * low else (1,)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    every = math.ceil(math.log10(high / low) / 8)
+    inside = [tick for power in powers[::every] for factor in factors if low <= (tick := factor * 10.0**power) <= high]
+    return inside if len(inside) > 1 else []
 
 
-def log_axis(low: float, high: float) -> Axis:
-    """A logarithmic axis for positive values; ticks at 1, 2, 5 times powers of ten, fewer for many decades."""
-    decades = math.log10(high / low)
-    factors = (1, 2, 5) if decades < 2 else (1, 3) if decades < 3.5 else (1,)
-    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    every = max(1, math.ceil(decades / 6)) if factors == (1,) else 1
-    marks = [factor * 10.0**power for power in powers if power % every == 0 for factor in factors]
-    inside = [mark for mark in marks if low <= mark * 1.0001 and mark <= high * 1.0001]
-    return Axis(low / 1.06, high * 1.06, inside, [_plain(mark) for mark in inside], log=True)
-
-
-def tick_labels(ticks: list[float], step: float) -> list[str]:
-    """Labels with the same number of decimals each; powers of ten where decimals would grow long."""
-    largest = max((abs(tick) for tick in ticks), default=0.0)
-    if largest and (largest < 1e-3 or largest >= 1e7):
-        return ["0" if abs(tick) < step / 2 else _plain(float(f"{tick:.6g}")) for tick in ticks]
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9))
-    return [f"{tick if abs(tick) > step / 2 else 0.0:,.{decimals}f}" for tick in ticks]
-
-
-def _plain(value: float) -> str:
-    if 1e-3 <= value < 1e6:
+def tick_label(value: float) -> str:
+    """A tick as short as it is round; with an exponent where it would be long."""
+    if not value or 1e-4 <= abs(value) < 1e7:
         return f"{value:,.10g}"
-    mantissa, exponent = f"{value:.2e}".split("e")
+    mantissa, exponent = f"{value:.3e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 

@@ -6,6 +6,7 @@ Flow: RunData -> `summary` -> figures, facts, a command -> templates/run.html. P
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from textwrap import dedent
@@ -77,7 +78,7 @@ def summary(run: RunData) -> Summary:
         samples=number(last.get("samples")),
         seconds=_first(end.get("seconds"), _spent(run, start)),
         speed=_first(end.get("samples_per_s"), median(speeds) if speeds else None),
-        nodes=run.record.get("nodes") or list(dict.fromkeys(event.node for event in run.events if event.node)),
+        nodes=run.record.get("nodes") or list(dict.fromkeys(event["node"] for event in run.events if event["node"])),
         start=start,
     )
 
@@ -100,10 +101,9 @@ def _first(*values: object) -> float | None:
 
 def _end_by_ranks(run: RunData) -> Fields:
     """The most serious verdict that the ranks left after their last start; empty if there is none."""
-    began = max((event.t for event in run.events if event.kind == "started"), default=0.0)
-    spoken = [event for event in run.events if event.kind == "outcome" and event.t >= began]
-    ends = [{**event.fields, "t": event.t, "since": number(event.fields.get("since")) or 0.0} for event in spoken]
-    ends = [end for end in ends if end.get("verdict") in CODES]
+    began = max((event["t"] for event in run.events if event["kind"] == "started"), default=0.0)
+    spoken = [event for event in run.events if event["kind"] == "outcome" and event["t"] >= began]
+    ends = [{**event, "since": number(event.get("since")) or 0.0} for event in spoken if event.get("verdict") in CODES]
     gravest: Fields = choose_verdict(ends) if ends else {}
     return {**gravest, "rank": gravest.get("culprit"), "node": gravest.get("culprit_node")}
 
@@ -119,14 +119,13 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the last start to the last sign of life."""
-    newest = [number(row.get("t")) or 0.0 for row in run.metrics[-1:]]
-    last = max([event.t for event in run.events] + newest, default=0.0)
+    last = max((event["t"] for event in (*run.events, *run.metrics[-1:])), default=0.0)
     start = (run.record.get("starts") or [{}])[-1].get("t", start)
     return None if start is None or last <= start else last - start
 
 
 def _start(run: RunData) -> float | None:
-    return run.record.get("started") or min((event.t for event in run.events if event.t), default=None)
+    return run.record.get("started") or min((event["t"] for event in run.events if event["t"]), default=None)
 
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
@@ -161,23 +160,22 @@ def again(record: Fields) -> str:
     return command_of("up", options, more, **where)
 
 
-def figures(run: RunData, end: Summary) -> list[tuple[object, str]]:
-    """The large numbers of the page, each with its caption; those that the run lacks are empty."""
+def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
+    """The large numbers of the page that the run has, each with its caption."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
-    step = reached if run.script else 0
-    repeats = any(event.kind == "continues" and event.fields.get("known") is False for event in run.events)
-    more = ", including repeated steps" if repeats else ""
-    return [
-        (None if end.accuracy is None else words.percent(end.accuracy), "held-out accuracy" + on),
-        (None if end.loss is None else words.figure(end.loss), _loss_name(run, end, reached)),
-        (None if end.seconds is None else words.duration(end.seconds), took),
-        (words.count(step) if step else None, ("step" if step == 1 else "steps") + more),
-        (None if end.speed is None else words.count(end.speed), "samples per second"),
-        (len(end.nodes), "node" if len(end.nodes) == 1 else "nodes"),
-    ]
+    repeats = any(event["kind"] == "continues" and not event["known"] for event in run.events)
+    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * repeats
+    rows: tuple[tuple[float | None, Callable[[float], str], str], ...] = (
+        (end.accuracy, words.percent, "held-out accuracy" + on),
+        (end.loss, words.figure, _loss_name(run, end, reached)),
+        (end.seconds, words.duration, took),
+        (reached or None if run.script else None, words.count, steps),
+        (end.speed, words.count, "samples per second"),
+    )
+    return [(show(value), name) for value, show, name in rows if value is not None]
 
 
 def _loss_name(run: RunData, end: Summary, reached: int) -> str:
@@ -191,9 +189,8 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
     """Where the run was, and what it was: name and value, empty where it is not known."""
-    plan: Fields = next((event.fields for event in reversed(run.events) if event.kind == "plan"), {})
-    saved = next((event.fields for event in reversed(run.events) if event.kind == "checkpoint"), {})
-    step = number(saved.get("step"))
+    last = {event["kind"]: event for event in run.events}
+    plan, saved = last.get("plan", {}), last.get("checkpoint")
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),
@@ -201,5 +198,5 @@ def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
         ("Recipe", run.config.get("recipe") or plan.get("recipe")),
         ("Nodes", words.listed(end.nodes, 12)),
         ("Started", words.date(end.start) if end.start else None),
-        ("Checkpoint", None if step is None else checkpoint_words(step, number(saved.get("pause_ms")))),
+        ("Checkpoint", checkpoint_words(saved["step"], saved.get("pause_ms")) if saved else None),
     ]

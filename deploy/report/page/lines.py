@@ -63,8 +63,7 @@ class Share:
     """
 
     def __init__(self, folder: Path, most: int, quick: bool, known: dict[Path, LinesRead]) -> None:
-        places = [place / name for place in apart.folders(folder) for name in ("", "ranks", "telemetry", "scalars")]
-        sizes = sorted(_size(path) for place in places for path in children(place) if path.suffix == ".jsonl")
+        sizes = sorted(_size(path) for name in ("", "ranks", "telemetry", "scalars") for path in files_of(folder, name))
         self._most, self._quick, self._budget, self._known = most, quick, Budget(), known
         for at, size in enumerate(sizes):  # what short files leave is for the long ones
             self._most, most = most // (len(sizes) - at), max(0, most - size)
@@ -83,7 +82,7 @@ class Share:
             part = replace(part, objects=[*part.objects])
             part.add(part.rest, path.name, read)
         if part.torn:
-            where = "its last line is torn" if part.torn == 1 and part.last else f"{part.torn} lines are torn"
+            where = "its last line is torn" if part.torn == 1 and part.last else f"{part.torn} lines cannot be read"
             notes.append(f"{path.name}: {where}, left out")
         return part.objects
 
@@ -147,6 +146,11 @@ def noting(path: Path, notes: list[str]) -> Iterator[None]:
         notes.append(f"{path.name}{MISSING}")
     except OSError as error:
         notes.append(f"{path.name}: cannot be read: {error.strerror}")
+
+
+def files_of(run_dir: Path, name: str = "") -> list[Path]:
+    """The files of lines in a folder of the run, also those that lie apart for a host."""
+    return [path for place in apart.folders(run_dir) for path in children(place / name) if path.suffix == ".jsonl"]
 
 
 def children(folder: Path) -> list[Path]:

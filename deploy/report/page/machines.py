@@ -6,6 +6,7 @@ contract.md has them were left out before (data.py reads them as run/events.py d
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,7 +17,7 @@ from typing import Any
 from ...core import text as words
 from ...run.events import gpu_use
 from . import render
-from .charts import Chart, Point, Series, draw
+from .charts import Chart, Series, draw
 from .data import Fields
 
 # The most nodes, and those whose GPUs have a line for the least and the most; the points of all lines of a measure, and
@@ -25,6 +26,8 @@ NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
 # The cells of a node's row, and how many strengths of colour they have.
 CELLS, LEVELS = 90, 5
 _GIGA, _MEGA = 1e9, 1e6
+# When it was written, in the unit of the charts, and what it says.
+Line = tuple[float, Fields]
 
 
 def kinds(names: Sequence[str]) -> str:
@@ -61,18 +64,18 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     shown = list(lines.items())[:NODES]
     most, cells = max(8, min(LINE, POINTS // len(shown))), min(CELLS, max(len(rows) for _, rows in shown))
     use = gpu_use if any(map(gpu_use, (row for _, rows in shown for row in rows))) else _cpu_use
-    machines = [
-        {
-            "node": node,
-            **_heat([((row["t"] - begin) / (span or 1.0), use(row)) for row in rows], cells),
-            "mean": "" if (known := mean_use(rows, use)) is None else f"{known:.0f} %",
-            "facts": _facts(rows),
-            "charts": _charts(
-                rows[:: -(-len(rows) // most)], lambda row: (row["t"] - begin) / scale, unit, len(shown) > FEW
-            ),
-        }
-        for node, rows in shown
-    ]
+    machines = []
+    for node, rows in shown:
+        drawn = [((row["t"] - begin) / scale, row) for row in rows[:: -(-len(rows) // most)]]
+        machines.append(
+            {
+                "node": node,
+                **_heat([((row["t"] - begin) / (span or 1.0), use(row)) for row in rows], cells),
+                "mean": "" if (known := mean_use(rows, use)) is None else f"{known:.0f} %",
+                "facts": _facts(rows),
+                "charts": _charts(drawn, unit, len(shown) > FEW),
+            }
+        )
     return {
         "shown": machines,
         "left_out": max(0, len(lines) - NODES),
@@ -106,40 +109,30 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str,
     return {"paths": [*filter(itemgetter(1), paths.items())], "ends": ends}
 
 
-def _charts(shown: Sequence[Fields], time: Callable[[Fields], float], unit: str, means_alone: bool) -> str:
+def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> str:
     """The markup of one node's charts, those that have points."""
-    steps = (time(shown[0]), time(shown[-1]))
-    charts = (*_gpu_charts(shown, time, means_alone), *_node_charts(shown, time))
+    steps = (lines[0][0], lines[-1][0])
+    charts = (*_gpu_charts(lines, means_alone), *_node_charts(lines))
     return render.charts([drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))])
 
 
-def _node_charts(rows: Sequence[Fields], time: Callable[[Fields], float]) -> Iterator[Chart]:
-    yield Chart("CPU", "%", [Series("CPU", _points(rows, "cpu_percent", time))], zero=True, top=100.0)
-    limit = max((row.get("memory_limit_bytes", 0) for row in rows), default=0)
+def _node_charts(lines: Sequence[Line]) -> Iterator[Chart]:
+    cpu = [(t, row["cpu_percent"]) for t, row in lines if "cpu_percent" in row]
+    yield Chart("CPU", "%", [Series("CPU", cpu)], zero=True, top=100.0)
+    memory = [(t, row["memory_bytes"] / _GIGA) for t, row in lines if "memory_bytes" in row]
+    limit = max(row.get("memory_limit_bytes", 0) for _, row in lines)
     note = f"GB of {words.amount(limit)}" if limit else "GB"
-    yield Chart(
-        "Memory", "GB", [Series("memory", _points(rows, "memory_bytes", time, 1 / _GIGA))], note=note, zero=True
-    )
-    for name in _busiest(rows):
-        ways = [(time(row), row["network"][name]) for row in rows if name in row.get("network", {})]
-        series = [
-            Series(way, [(t, rates[place] / _MEGA) for t, rates in ways], style)
-            for place, (way, style) in enumerate((("received", "line"), ("sent", "faint")))
-        ]
-        yield Chart(f"Network {name}", "MB/s", series, zero=True)
+    yield Chart("Memory", "GB", [Series("memory", memory)], note=note, zero=True)
+    moved = Counter[str]()
+    for _, row in lines:
+        moved.update({name: sum(rates) for name, rates in row.get("network", {}).items()})
+    for name, _ in moved.most_common(1):
+        ways = [(t, row["network"][name]) for t, row in lines if name in row.get("network", {})]
+        received, sent = ([(t, rates[way] / _MEGA) for t, rates in ways] for way in (0, 1))
+        yield Chart(f"Network {name}", "MB/s", [Series("received", received), Series("sent", sent, "faint")], zero=True)
 
 
-def _busiest(rows: Sequence[Fields]) -> list[str]:
-    """The two interfaces that moved the most data, without one that moved almost nothing beside the first."""
-    total: dict[str, float] = {}
-    for row in rows:
-        for name, rates in row.get("network", {}).items():
-            total[name] = total.get(name, 0.0) + sum(rates)
-    least = max(total.values(), default=0.0) / 100
-    return sorted((name for name in total if total[name] > least), key=lambda name: (-total[name], name))[:2]
-
-
-def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float], means_alone: bool) -> Iterator[Chart]:
+def _gpu_charts(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
     """One chart a measure: the mean of the node's GPUs, with the least and the most of several faint behind it."""
     for title, unit, name, scale, top in (
         ("GPU use", "%", "use_percent", 1.0, 100.0),
@@ -148,16 +141,16 @@ def _gpu_charts(rows: Sequence[Fields], time: Callable[[Fields], float], means_a
         ("GPU temperature", "°C", "celsius", 1.0, None),
         ("GPU clock", "MHz", "sm_mhz", 1.0, None),
     ):
-        known = [
-            (time(row), [gpu[name] * scale for gpu in row["gpus"] if name in gpu]) for row in rows if row.get("gpus")
-        ]
-        known = [(t, values) for t, values in known if values]
+        seen = [(t, [gpu[name] * scale for gpu in row.get("gpus", ()) if name in gpu]) for t, row in lines]
+        known = [(t, values) for t, values in seen if values]
         several = max((len(values) for _, values in known), default=0)
-        series = [Series("mean", [(t, mean(values)) for t, values in known], "mean")]
+        of: dict[str, Callable[[list[float]], float]] = {"mean": mean}
         if several > 1 and not means_alone:
-            ends = (("least", min), ("most", max))
-            faint = [Series(name, [(t, end(values)) for t, values in known], "faint") for name, end in ends]
-            series = [*faint, *series]
+            of = {"least": min, "most": max, **of}
+        series = [
+            Series(name, [(t, end(values)) for t, values in known], "mean" if end is mean else "faint")
+            for name, end in of.items()
+        ]
         note = f"{unit}, mean of {several}" if several > 1 else unit
         yield Chart(title, unit, series, note=note, zero=name != "celsius", top=top, legend=False)
 
@@ -170,7 +163,3 @@ def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
     shares = {why: fmean([why in each for each in throttled], seconds_of(rows)) for why in set().union(*throttled)}
     slowed = [f"{reason} {words.percent(share)} of the time" for reason, share in sorted(shares.items())]
     return [("GPUs", kinds(names)), ("Slowed by", ", ".join(slowed)), ("GPUs", last.get("gpu_unseen", ""))]
-
-
-def _points(rows: Sequence[Fields], name: str, time: Callable[[Fields], float], scale: float = 1.0) -> list[Point]:
-    return [(time(row), row[name] * scale) for row in rows if name in row]

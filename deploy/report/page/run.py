@@ -19,8 +19,8 @@ from ...run.files import code, own_files, record, timeline
 from ...run.follow import Follower
 from ...run.progress import State
 from . import files, head, machines, render, scalars, steps
-from .charts import SMOOTH_FROM, Chart, Drawing, Point, Series, draw, running_mean
-from .data import MOST_READ, Fields, RunData, column, load, number
+from .charts import Chart, Drawing, Point, Series, draw
+from .data import MOST_READ, Fields, RunData, column, load
 from .lines import LinesRead
 
 SCRIPTS = ("page.js",)
@@ -29,13 +29,11 @@ LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
 NOTES = 12
 # The story: from so many lines on some are folded, and so many are shown.
 FOLD_FROM, LINES = 30, 300
-LONGEST, DOCUMENT_LINES = 400, 500
+LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6
 MARKS = 50
 UNSEEN = 20
 PATHS = 20
-DIFF_LINES = 2000
-SENT = 256
 UNSEEN_NAMES = {
     "loss": "Loss",
     "steps": "Steps",
@@ -77,7 +75,7 @@ def build(
     earlier = earlier or Earlier()
     run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
     end = head.summary(run)
-    listed = files.listed(run_dir)
+    listed, known = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
@@ -89,19 +87,18 @@ def build(
         **head.state_of(end.verdict, going_on),
         going_on=going_on,
         figures=head.figures(run, end),
-        known=head.facts(run, end),
+        facts_of_run=head.facts(run, end),
         commands=head.commands(run, end),
         notes=run.notes[:NOTES] + ([f"and {len(run.notes) - NOTES} more"] if len(run.notes) > NOTES else []),
         training=_charts(run),
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
-        steps=steps.section(run.times, run.nodes, run.script),
+        steps=steps.section(run.times, run.nodes),
         machines=earlier.machines(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         story=_story(run, end.start, quick or (going_on and not end.verdict)),
-        code=_code(code.read(run_dir)),
-        sent=_sent(run),
-        documents={"Configuration": _document(run.config), "Environment": _document(run.environment)},
+        code=_code(known),
+        folded=_folded_texts(run, known),
         files=listed[: files.ROWS],
         more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),
@@ -122,15 +119,14 @@ def _charts(run: RunData) -> list[Drawing]:
     names.sort(key=lambda name: name != "accuracy")
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
     charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
-    speed = _smoothed("samples/s", column(run.metrics, "samples_per_s"))
-    note = "samples/s, running mean" if len(speed) > 1 else "samples/s"
-    charts.append(Chart("Throughput", "samples/s", speed, note=note, zero=True, legend=False))
+    speed = [Series("samples/s", column(run.metrics, "samples_per_s"))]
+    charts.append(Chart("Throughput", "samples/s", speed, zero=True, legend=False, smooth=True))
     if not speed[0].points and 0 in run.times:
-        taken = _smoothed("rank 0", [(time.step, time.whole) for time in run.times[0]])
-        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False))
+        taken = [Series("rank 0", [(time.step, time.whole) for time in run.times[0]])]
+        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False, smooth=True))
     note = "rank 0’s own" if run.script else "mean over the global batch"
-    loss = [*_smoothed("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
-    main = Chart("Loss", "", loss, note=note, log=True, size="large")
+    loss = [Series("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
+    main = Chart("Loss", "", loss, note=note, log=True, size="large", smooth=True)
     return [drawing for chart in _aligned([main, *charts], run) if (drawing := draw(chart))]
 
 
@@ -139,14 +135,13 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 
     A program before the one that trains may have ended without a step: that is no news of the rank.
     """
-    trains = {event.rank: event.t for event in run.events if event.kind == "started"}
+    trains = {event["rank"]: event["t"] for event in run.events if event["kind"] == "started"}
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
-        if event.kind == "unseen" and event.rank is not None:
-            if event.fields.get("what") == "steps" and event.t < trains.get(event.rank, 0.0):
+        if event["kind"] == "unseen":
+            if event["what"] == "steps" and event["t"] < trains.get(event["rank"], 0.0):
                 continue
-            what, why = (str(event.fields.get(name) or "") for name in ("what", "message"))
-            ranks.setdefault((what, why), []).append(event.rank)
+            ranks.setdefault((event["what"], event.get("message", "")), []).append(event["rank"])
     shown = [
         (UNSEEN_NAMES.get(what, what), f"{words.ranks_in_words(numbers)}: {why}"[:LONGEST])
         for (what, why), numbers in ranks.items()
@@ -157,7 +152,9 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
     shown = [(x, 100 * y) for x, y in points] if share else points
-    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False)
+    return Chart(
+        f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False, top=100.0 if share else None
+    )
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
@@ -167,18 +164,11 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
         return charts
     low, high = min(xs), max(xs)
     again = ("started", "resumed") if run.script else ("resumed",)
-    resumed = {number(event.fields.get("step")) for event in run.events if event.kind in again and event.rank == 0}
-    over = (event for event in run.events if event.kind == "continues" and event.fields.get("step") == 0)
-    resumed -= {number(event.fields.get("before")) for event in over}  # a start over is no resume
-    marks = [(step, "resumed") for step in sorted(step for step in resumed if step is not None) if low <= step <= high]
+    resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and event["rank"] == 0}
+    over = (event for event in run.events if event["kind"] == "continues" and event["step"] == 0)
+    resumed -= {event["before"] for event in over}  # a start over is no resume
+    marks = [(step, "resumed") for step in sorted(resumed) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
-
-
-def _smoothed(name: str, points: list[Point]) -> list[Series]:
-    """A line; with many values, a running mean with the values faint behind it."""
-    if len(points) < SMOOTH_FROM:
-        return [Series(name, points)]
-    return [Series(name, points, "faint"), Series("running mean", running_mean(points), "mean", derived=True)]
 
 
 @dataclass(frozen=True)
@@ -232,35 +222,37 @@ def _shortened(lines: list[StoryLine]) -> list[StoryLine]:
     return [*lines[: LINES // 2], more, *lines[-LINES // 2 :]]
 
 
-def _document(fields: Fields) -> list[str]:
-    """A document as JSON, a line for each value; at most so many lines, none of them long."""
-    lines = json.dumps(fields, indent=1, ensure_ascii=False).split("\n") if fields else []
-    return [words.shortened(line, LONGEST) for line in lines[:DOCUMENT_LINES]]
-
-
-def _code(known: code.Code | None) -> dict[str, Any]:
-    """The code of the run: names and values; the lines of the diff, and whether it is complete."""
+def _code(known: code.Code | None) -> list[tuple[str, str]]:
+    """The code of the run, as names and values."""
     if known is None:
-        return {}
+        return []
     named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
-    facts = [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else "")]
-    facts += [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
-    lines = known.diff.split("\n") if known.diff else []
-    return {
-        "facts": facts,
-        "lines": [words.shortened(line, LONGEST) for line in lines[:DIFF_LINES]],
-        "whole": len(lines) <= DIFF_LINES and not known.cut,
+    changed = [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
+    return [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else ""), *changed]
+
+
+def _folded_texts(run: RunData, known: code.Code | None) -> dict[str, str]:
+    """What few readers open, by its title: as many lines as a page bears, none of them long."""
+    sent = {
+        host: ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items())
+        for host, sources in run.record.get("sources", {}).items()
     }
+    texts = {
+        "The diff": known.diff if known else "",
+        "What was sent": "\n".join(f"{host}: {what}" for host, what in sent.items()),
+        "Configuration": _document(run.config),
+        "Environment": _document(run.environment),
+    }
+    return {title: _cut(text) for title, text in texts.items() if text}
 
 
-def _sent(run: RunData) -> list[tuple[str, str]]:
-    """What each host got when the run began, and from whom."""
-    given = list(run.record.get("sources", {}).items())
-    rows = [
-        (host, ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items()))
-        for host, sources in given[:SENT]
-    ]
-    return [*rows, ("more hosts", f"{len(given) - SENT}, in record.json")] if len(given) > SENT else rows
+def _document(fields: Fields) -> str:
+    return json.dumps(fields, indent=1, ensure_ascii=False) if fields else ""
+
+
+def _cut(text: str) -> str:
+    lines = [words.shortened(line, LONGEST) for line in text.split("\n")]
+    return "\n".join(lines if len(lines) <= FOLDED_LINES else [*lines[:FOLDED_LINES], "…"])
 
 
 def write(run_dir: Path) -> Path:

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...core import text as words
-from .charts import Chart, Point, Series, draw
+from .charts import STYLES, Chart, Point, Series, draw
 from .data import Fields, number
 
 CHARTS, FACTS, FILES = 24, 40, 40
-STYLES = ("line", "other", "third", "fourth")
 _CHECKPOINT = re.compile(r"checkpoint-\d+/(?=trainer_state\.json$)")
 _EVENTS = re.compile(r"/?events\.out\.tfevents\.[^/]*$")
 

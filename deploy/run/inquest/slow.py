@@ -1,9 +1,13 @@
-"""The rank or the link that holds up all others. Pure; lasting.py asks."""
+"""Who is slow: the one rule for a rank beside the others; and the rank or the link that holds up all. Pure.
+
+lasting.py asks for the latter; the view and the page of a run mark who is slow by the same rule.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 
 from ...causes.end_causes import Cause
@@ -12,11 +16,40 @@ from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled
 from .causes import Finding
 
-# A rank is slow if it works for so many times as long as the others, who wait so much of each step, for so long, in so
-# many steps and reports: one report alone may hold a pause.
-_SLOWER, _WAITED, _LEAST_SLOW_MS = 2.0, 0.4, 5.0
+# A rank is marked as slow if it works for so many times as long as the others, and so much longer.
+_MARKED, _LEAST_SLOW_MS = 1.3, 5.0
+# It holds up all where it is so many times as slow, and they wait so much of each step, for so long, in so many steps
+# and reports: one report alone may hold a pause.
+_SLOWER, _WAITED = 2.0, 0.4
 _SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
 _BUSY_PERCENT = 90.0
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A rank works for `own_ms` of each step, the others for `usual_ms`; `by_data`: most of that is its data."""
+
+    own_ms: float
+    usual_ms: float
+    by_data: bool
+
+    def sentence(self, who: str, steps: str) -> str:
+        """Who is slow at what, in which `steps`."""
+        what = "waits for its data" if self.by_data else "computes"
+        often = f"{self.own_ms:.0f} ms of each of {steps}"
+        return f"{who} is slow: it {what} for {often}, the others for {self.usual_ms:.0f} ms"
+
+
+def slow(rank: int, own_ms: Mapping[int, float], data_ms: Mapping[int, float], times: float = _MARKED) -> Slow | None:
+    """How slow a rank is beside the others, by what each works for a step, of it for its data; None: it is not."""
+    others = [each for each in own_ms if each != rank]
+    if not others:
+        return None
+    usual, usual_data = (median(of[each] for each in others) for of in (own_ms, data_ms))
+    more = own_ms[rank] - usual
+    if own_ms[rank] < times * usual or more < _LEAST_SLOW_MS:
+        return None
+    return Slow(own_ms[rank], usual, data_ms[rank] - usual_data > more / 2)
 
 
 def held_up(evidence: Evidence) -> list[Finding]:
@@ -30,28 +63,22 @@ def _slow(evidence: Evidence) -> list[Finding]:
     recent = {rank: _recent(paces) for rank, paces in evidence.ranks.paces.items() if rank in living}
     if len(recent) < 2 or any(not of for of in recent.values()):
         return []
-    own, wait, step = (
+    own, data, wait, step = (
         {rank: median(getattr(pace, name) for pace in of) for rank, of in recent.items()}
-        for name in ("own_ms", "wait_ms", "step_ms")
+        for name in ("own_ms", "data_ms", "wait_ms", "step_ms")
     )
     rank = max(own, key=lambda each: own[each])
     others = [each for each in own if each != rank]
-    usual = median(own[each] for each in others)
     waits = all(wait[each] >= _WAITED * step[each] for each in others)
     node, t = evidence.ranks.began.get(rank, ""), recent[rank][0].t
     steps = sum(pace.count for pace in recent[rank])
-    if waits and own[rank] >= _SLOWER * usual and own[rank] - usual >= _LEAST_SLOW_MS and wait[rank] < own[rank]:
-        data = median(pace.data_ms for pace in recent[rank])
-        what = "waits for its data" if data > own[rank] / 2 else "computes"
+    if waits and wait[rank] < own[rank] and (slowness := slow(rank, own, data, _SLOWER)):
         busy = evidence.nodes.cpus.get(node, 0.0)
         idle = [evidence.nodes.cpus.get(evidence.ranks.began[each], 100.0) for each in others]
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
         limit = f"; {_limit(evidence.ranks.throttled[rank])}" if rank in evidence.ranks.throttled else ""
-        text = (
-            f"{node} (rank {rank}) is slow: it {what} for {own[rank]:.0f} ms of each of its last {steps} steps, the "
-            f"others for {usual:.0f} ms, and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it"
-            f"{limit or host}"
-        )
+        text = slowness.sentence(f"{node} (rank {rank})", f"its last {steps} steps")
+        text += f", and {ranks_in_words(others)} wait{'s' if len(others) == 1 else ''} for it{limit or host}"
         return [Finding(Cause.SLOW, text, node, rank, t=t, lasting=True)]
     if all(wait[each] >= _WAITED * step[each] for each in own):
         return _slow_link(evidence, min(wait.values()), steps, t)

@@ -129,14 +129,14 @@ def test_the_view_has_the_newest_evaluation(tmp_path):
     state = State(("master",), script=True)
     for event in Follower(tmp_path, from_start=True).read():
         state.apply(event)
-    assert text.metric_line(state, 80) == "val_loss 0.81    eval/acc 0.50"
+    assert text.metric_line(state, 80) == "val_loss 0.810    eval/acc 0.500"
     assert "val_loss 0.81" in text.progress_line(state)
 
 
 def test_a_loss_from_a_file_is_shown_where_the_watcher_sees_none():
     state = State(("master",), script=True)
     state.apply(events.of_scalars(line(**{"train/loss": [[5, 0.25]]}), 0.0))
-    assert text.metric_line(state, 80) == "train/loss 0.25"
+    assert text.metric_line(state, 80) == "train/loss 0.250"
     state.training.losses.append((5, 0.5))
     assert "train/loss" not in text.metric_line(state, 80)
 
@@ -145,7 +145,7 @@ def test_what_a_training_logs_is_shown_beside_the_loss_that_the_watcher_sees():
     state = State(("master",), script=True)
     logged = line("work/training/metrics.jsonl", loss=[[5, 0.25]], perplexity=[[5, 1.3]])
     state.apply(events.of_scalars(logged, 0.0))
-    assert text.metric_line(state, 80) == "loss 0.25    perplexity 1.30"
+    assert text.metric_line(state, 80) == "loss 0.250    perplexity 1.30"
     state.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "master", "step": 5})
     state.training.losses.append((5, 0.5))
-    assert text.progress_line(state).endswith("loss 0.50   perplexity 1.30")
+    assert text.progress_line(state).endswith("loss 0.500   perplexity 1.30")

@@ -76,8 +76,8 @@ def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
     assert shown.pairs["rank 0’s last loss"] == "0.0333"
     assert shown.pairs["steps"] == "20"
     assert "Step time" in shown.text
-    assert "forward, backward, rest" in shown.text
-    assert "Too few steps to name a straggler: 10 steps in 1 report." in shown.text
+    assert " compute " in shown.text
+    assert "slow:" not in shown.text, "too few steps to say so"
     assert shown.pairs["Waiting for data"] == "ranks 0-1: no DataLoader of torch's gave a batch"
 
 
@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_of_the_last_step_says_of_which_it_is(tmp_path, losse
 def test_a_wait_that_was_not_measured_is_not_shown_as_none(tmp_path):
     shown = Page(run.build(watched_run(tmp_path, wait=False)))
     assert "How long a rank waits for the others is not known" in shown.text
-    assert "straggler" not in shown.text.lower()
+    assert "slow" not in shown.text
 
 
 def test_steps_before_the_first_measured_wait_do_not_lower_its_mean(tmp_path):
@@ -145,7 +145,7 @@ def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
 def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_path, where):
     hostile = HOSTILE.removesuffix("\ud800") + "\x1b]0;title\x07\u202e"
     plain_run(tmp_path, code=1)
-    unseen = event(1, 2.0, kind="unseen", what=hostile, message=hostile)
+    unseen = event(1, 2.0, kind="unseen", what=hostile[-50:], message=hostile)
     ended = event(1, 3.0, kind="ended", code=1, how=hostile, error=hostile)
     if where == "log":
         (tmp_path / "logs/rank-1.log").write_text((hostile + "\n") * 3 + "x" * 1000)
@@ -172,7 +172,7 @@ def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_
 
 def test_the_code_is_its_commit_and_the_diff(tmp_path):
     plain_run(tmp_path)
-    assert " Code " not in Page(run.build(tmp_path)).text
+    assert "What ran" not in Page(run.build(tmp_path)).text
     lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
     code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), diff=lines))
     source = run.build(tmp_path)

@@ -78,8 +78,11 @@ def test_the_page_has_each_rank_on_its_host(tmp_path):
         with path.open("a") as file:
             file.write(json.dumps(event) + "\n")
     events = data.load(tmp_path).events
-    assert {(event.rank, event.node) for event in events if event.kind == "ended"} == {(0, "lab-1"), (2, "lab-2")}
-    assert {(event.rank, event.node) for event in events if event.kind == "started"} == {
+    assert {(event["rank"], event["node"]) for event in events if event["kind"] == "ended"} == {
+        (0, "lab-1"),
+        (2, "lab-2"),
+    }
+    assert {(event["rank"], event["node"]) for event in events if event["kind"] == "started"} == {
         (0, "lab-1"), (1, "lab-1"), (2, "lab-2"), (3, "lab-2")
     }  # fmt: skip
 
@@ -90,4 +93,4 @@ def test_an_odd_line_of_a_script_keeps_no_page_from_being_made(tmp_path, odd):
     path = tmp_path / "ranks/rank-0.jsonl"
     path.parent.mkdir()
     path.write_text("".join(json.dumps(event) + "\n" for event in (BEGINS[0], {**BEGINS[0], **odd}, STARTS[0])))
-    assert "lab-1" in {event.node for event in data.load(tmp_path).events}
+    assert "lab-1" in {event["node"] for event in data.load(tmp_path).events}

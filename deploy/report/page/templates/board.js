@@ -1,11 +1,12 @@
 // The board: its rows come as JSON each second, and every word of a run is set as text.
 {
   const MOST = 8, LEAST = 2;
-  const find = (name) => document.querySelector(name), told = find(".told"), search = find(".search"), compare = find(".compare");
+  const find = (name) => document.querySelector(name), search = find(".search"), compare = find(".compare");
   const chosen = new Set(), lines = new Map();
   let rows = [], unread = 0, order = ["started", -1];
 
-  const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString() : "");
+  const WHEN = { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" };
+  const moment = (seconds) => (seconds ? new Date(seconds * 1000).toLocaleString([], WHEN) : "");
   const whole = (number) => (number === null ? "" : number.toLocaleString("en"));
   const verdict = (row) => {
     const cell = made("b", row.badge, `${row.mark} ${row.state}`);
@@ -35,11 +36,11 @@
     ["State", (row) => row.state, "", verdict],
     ["Run", (row) => row.id, "", link],
     ["Step", (row) => row.step, "number", (row) => whole(row.step) + (row.steps ? ` / ${whole(row.steps)}` : "")],
-    ["Loss", (row) => row.loss, "number", (row) => (row.loss === null ? "" : figure(row.loss))],
+    ["Loss", (row) => row.loss, "number", (row) => row.loss_words],
     ["", null, "less", spark],
     ["Duration", (row) => row.seconds, "number", (row) => row.took || ""],
-    ["Script", (row) => row.script, "script", script],
-    ["Hosts", (row) => row.hosts, "less"],
+    ["Script", (row) => row.script, "words", script],
+    ["Hosts", (row) => row.hosts, "words less"],
     ["Who", (row) => row.who, "less"],
     ["Started", (row) => row.started, "less", (row) => moment(row.started)],
     ["Commit", (row) => row.commit, "less", (row) => made("code", "", row.commit)],
@@ -77,6 +78,7 @@
     line.append(first, ...COLUMNS.map(([, by, className, content = by]) => {
       const cell = made("td", className);
       cell.append(content(row));
+      if (className.startsWith("words")) cell.title = by(row);
       return cell;
     }));
     lines.set(row.id, { text, line });
@@ -93,35 +95,9 @@
     compare.disabled = chosen.size < LEAST || chosen.size > MOST;
     find(".chosen").textContent = chosen.size ? `${chosen.size} ticked; ${LEAST} to ${MOST} can be compared` : "";
   };
-  const tableOf = (title, names, all) => {
-    const table = made("table"), head = made("tr");
-    table.append(made("caption", "", title));
-    head.append(made("th"), ...names.map((name, at) => made("th", "", `${LETTERS[at]} ${name}`)));
-    table.append(head);
-    for (const { name, values, ratio } of all) {
-      const line = table.insertRow();
-      line.append(made("th", "", name), ...values.map((value) => made("td", "", value || "\u2013")), made("td", "same", ratio));
-    }
-    return table;
-  };
-  compare.onclick = async () => {
+  compare.onclick = () => {
     const names = rows.map((row) => row.id).filter((id) => chosen.has(id));
-    const answer = await fetch(`compare.json?${names.map((name) => `run=${encodeURIComponent(name)}`).join("&")}`);
-    if (!answer.ok) { told.textContent = "One of these runs is gone."; return; }
-    const compared = await answer.json(), home = find("#comparison");
-    home.hidden = false;
-    find("#comparison .finding").textContent = compared.same;
-    const curves = compared.curves.map(({ name, unit, axis, runs }) => chartOf(`${name} by ${axis === "step" ? "step" : "time"}`, unit, axis, runs.map((points, at) => ({ name: compared.names[at], points }))));
-    find(".curves").replaceChildren(...curves);
-    const differing = compared.differences.map(([title, all]) => {
-      const words = `${title}: what differs`, folded = made("details");
-      if (title !== "Hosts") return tableOf(words, compared.names, all);
-      folded.append(made("summary", "", `${words} (${all.length})`), tableOf("", compared.names, all));
-      return folded;
-    });
-    find(".tables").replaceChildren(tableOf("Results", compared.names, compared.numbers), ...differing);
-    enhance(home);
-    home.scrollIntoView();
+    location.href = `compare/?${names.map((name) => `run=${encodeURIComponent(name)}`).join("&")}`;
   };
   search.oninput = show;
 

@@ -1,7 +1,6 @@
 // Charts that answer the hand: values read out, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
 // By pointer, touch and keyboard. A page is complete without it: only a view that was changed is drawn here.
-const SVG = "http://www.w3.org/2000/svg", STYLES = ["line", "other", "third", "fourth"];
-const MOST_ROWS = 500, SMOOTHED = 5, LETTERS = "ABCDEFGH";
+const SVG = "http://www.w3.org/2000/svg", SMOOTHED = 5;
 // How a reader left each chart, by its section and title: a newer copy of the page looks the same.
 const views = new Map();
 
@@ -38,7 +37,7 @@ function ticks(low, high, wanted, log) {
   if (log) {
     const all = [], every = Math.ceil(Math.log10(high / low) / 8);
     for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power += every)
-      for (const factor of high / low > 3000 ? [1] : [1, 2, 5]) all.push(factor * 10 ** power);
+      for (const factor of high / low < 100 ? [1, 2, 5] : high / low < 3000 ? [1, 3] : [1]) all.push(factor * 10 ** power);
     const inside = all.filter((tick) => tick >= low && tick <= high);
     if (inside.length > 1) return inside;
   }
@@ -48,6 +47,16 @@ function ticks(low, high, wanted, log) {
   for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12) + step * 1e-9; at++) all.push(at * step || 0);
   return all;
 }
+
+// What one does to a chart by a button below it, or by a key.
+const ACTIONS = [
+  { words: "+", title: "zoom in", key: "+", act: (chart) => chart.zoom(2, chart.view.at ?? undefined) },
+  { words: "\u2212", title: "zoom out", key: "-", act: (chart) => chart.zoom(0.5) },
+  { words: "all", title: "all of it", key: "0", act: (chart) => chart.reset() },
+  { words: "log", title: "a logarithmic axis", key: "l", act: (chart) => chart.change({ log: !chart.view.log }), on: (chart) => chart.view.log },
+  { words: "table", title: "the values as a table", key: "t", act: (chart) => chart.change({ table: !chart.view.table }), on: (chart) => chart.view.table },
+  { words: "CSV", title: "the values as a file", act: (chart) => chart.save() },
+];
 
 class Chart {
   constructor(home) {
@@ -95,7 +104,7 @@ class Chart {
   }
 
   draw() {
-    const { view } = this, changed = "drawn" in this.plot.dataset || ["range", "log", "smooth", "off"].some(
+    const { view } = this, changed = ["range", "log", "smooth", "off"].some(
       (name) => String(view[name]) !== String(this.first[name]));
     this.plot.replaceChildren(...(changed ? this.drawing() : this.asMade), this.cursor);
     this.cursor.hidden = true;
@@ -187,34 +196,28 @@ class Chart {
       const button = made("button", "toggle"), name = key.textContent;
       button.append(...key.childNodes);
       key.replaceWith(button);
-      const drawn = this.series.find((each) => each.name === name || `${each.letter} ${each.name}` === name);
+      const drawn = this.series.find((each) => each.name === name);
       const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
       button.onclick = () => {
-        if (!drawn) this.change({ smooth: on() ? 0 : SMOOTHED });
+        if (!drawn) this.smooth();
         else this.change({ off: on() ? [...this.view.off, drawn.name] : this.view.off.filter((each) => each !== drawn.name) });
       };
       return { button, on };
     });
   }
   addTools() {
-    const tools = made("div", "tools"), button = (words, title, onclick, on) => {
-      const element = Object.assign(made("button", "", words), { title, onclick });
-      tools.append(element);
-      if (on) this.toggles.push({ button: element, on });
-    };
-    button("+", "zoom in (+)", () => this.zoom(2, this.view.at ?? undefined));
-    button("\u2212", "zoom out (-)", () => this.zoom(0.5));
-    button("log", "a logarithmic axis (l)", () => this.change({ log: !this.view.log }), () => this.view.log);
-    this.slider = made("input");
-    Object.assign(this.slider, { type: "range", min: 0, max: 40, title: "smoothing (s)" });
-    this.slider.setAttribute("aria-label", "smoothing");
+    const tools = made("div", "tools");
+    for (const { words, title, key, act, on } of ACTIONS) {
+      const button = Object.assign(made("button", "", words), { title: key ? `${title} (${key})` : title, onclick: () => act(this) });
+      tools.append(button);
+      if (on) this.toggles.push({ button, on: () => on(this) });
+    }
+    this.slider = Object.assign(made("input"), { type: "range", min: 0, max: 40, title: "smoothing (s)", ariaLabel: "smoothing" });
     this.slider.oninput = () => this.change({ smooth: Number(this.slider.value) });
     tools.append(this.slider);
-    button("all", "all of it (0)", () => this.reset());
-    button("table", "the values as a table (t)", () => this.change({ table: !this.view.table }), () => this.view.table);
-    button("CSV", "the values as a file", () => this.save());
     this.home.append(tools);
   }
+  smooth() { this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }); }
   reset() { this.change({ ...this.first, table: this.view.table }); }
 
   listen() {
@@ -266,14 +269,12 @@ class Chart {
   }
   press(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side)) : {
-      "+": () => this.zoom(2, this.view.at ?? undefined), "-": () => this.zoom(0.5), 0: () => this.reset(), l: () => this.change({ log: !this.view.log }),
-      s: () => this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }), t: () => this.change({ table: !this.view.table }),
-    }[{ "=": "+", Escape: 0 }[event.key] ?? event.key];
+    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key], key = { "=": "+", Escape: "0" }[event.key] ?? event.key;
+    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side))
+      : key === "s" ? () => this.smooth() : ACTIONS.find((each) => each.key === key)?.act;
     if (!act) return;
     event.preventDefault();
-    act();
+    act(this);
   }
 
   rows() {
@@ -285,15 +286,15 @@ class Chart {
   }
   get head() { return [this.plot.dataset.axis, ...this.shown.map((each) => each.name)]; }
   table() {
-    const all = this.rows(), every = Math.ceil(all.length / MOST_ROWS) || 1, frame = made("div", "values"), table = made("table");
+    const frame = made("div", "values"), table = made("table");
     frame.tabIndex = 0;
-    table.append(made("caption", "", `${this.title}${this.unit}` + (every > 1 ? `, each ${every}th of ${all.length} rows; CSV has all` : "")));
+    table.append(made("caption", "", this.title + this.unit));
     const add = (cells, name) => {
       const row = table.insertRow();
       for (const cell of cells) row.append(made(name, "", String(cell)));
     };
     add(this.head, "th");
-    all.filter((_, at) => at % every === 0).forEach((cells) => add(cells, "td"));
+    for (const cells of this.rows()) add(cells, "td");
     frame.append(table);
     return frame;
   }
@@ -307,23 +308,6 @@ class Chart {
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
-}
-
-// A chart that no server has drawn: its series, each with a letter, as several runs have them.
-function chartOf(title, unit, axis, series) {
-  const home = made("figure", "chart large"), caption = made("figcaption"), keys = made("span", "keys"), plot = made("div", "plot");
-  const shown = series.map(({ name, points }, at) => ({ name, points, letter: LETTERS[at], style: `${STYLES[at % 4]} dash-${at}` }));
-  for (const { letter, name, style } of shown) {
-    const key = made("span");
-    key.append(made("i", `key ${style}`), `${letter} ${name}`);
-    keys.append(key);
-  }
-  caption.append(made("b", "", title), made("span", "unit", unit), keys, made("output"));
-  const xs = shown.flatMap(({ points }) => points.map(([x]) => x));
-  Object.assign(plot.dataset, { series: JSON.stringify(shown), unit, axis, drawn: "",
-    x: [Math.min(...xs), Math.max(...xs)].join() });
-  home.append(caption, plot);
-  return home;
 }
 
 // Beside each command a button that copies it, as it is typed.
@@ -350,7 +334,7 @@ function addContents() {
 function enhance(part) {
   for (const home of part.querySelectorAll("figure.chart")) new Chart(home);
   for (const pre of part.querySelectorAll("#lines pre, .trouble pre")) pre.scrollTop = pre.scrollHeight;
-  for (const code of part.querySelectorAll(".command code, .warnings code")) addCopy(code);
+  for (const code of part.querySelectorAll(".command code")) addCopy(code);
   addContents();
 }
 enhance(document);
