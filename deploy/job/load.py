@@ -37,16 +37,21 @@ _SAYS_NOTHING = Job()
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
 
+def known_cluster(options: Options) -> Cluster:
+    """The hosts and their job as their file says it, for a command that starts nothing. Raises UsageError.
+
+    What no run may start with (`refuse_unfit`) keeps nobody from a run that is there.
+    """
+    return find_cluster(options.hosts, options.cluster)
+
+
 def load_cluster(options: Options) -> Cluster:
-    """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
+    """The hosts and the job to start: flags override the file, which is --cluster or this folder's cluster.toml.
 
     Raises UsageError for the first fault in either.
     """
     cluster = _cluster_of(options)
-    for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
-        for name in variables:
-            refuse_ours(name, "cluster.toml: environment:")
-        refuse_named_like_secrets(variables, "cluster.toml: environment:")
+    refuse_unfit(cluster)
     mounts = value_of(options, "mount")
     job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}
     gpus = value_of(options, "gpus")
@@ -60,6 +65,16 @@ def load_cluster(options: Options) -> Cluster:
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
     return Cluster(hosts, job)
+
+
+def refuse_unfit(cluster: Cluster) -> None:
+    """Raise UsageError for what the file says that no run may start with."""
+    if cluster.fault:
+        raise cluster.fault
+    for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
+        for name in variables:
+            refuse_ours(name, "cluster.toml: environment:")
+        refuse_named_like_secrets(variables, "cluster.toml: environment:")
 
 
 def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
@@ -88,7 +103,7 @@ def fill_from_file(options: Options) -> Options:
 
     --script, --each, --args and --resume each say what to run. Raises UsageError for an error in the file.
     """
-    job = find_cluster(options.hosts, options.cluster).job
+    job = _job_of_file(options)
     if not _says_what_runs(options):
         options = replace(options, role=job.roles)
     if _says_what_runs(options):
@@ -102,6 +117,14 @@ def fill_from_file(options: Options) -> Options:
             value = getattr(job, key.name)
             filled[name] = not value if key.negates else str(value or "")
     return replace(options, **filled)
+
+
+def _job_of_file(options: Options) -> Job:
+    """What cluster.toml says of the job that is to start. Raises UsageError."""
+    cluster = known_cluster(options)
+    if cluster.fault:
+        raise cluster.fault
+    return cluster.job
 
 
 def _says_what_runs(options: Options) -> bool:
@@ -120,7 +143,7 @@ def with_roles_of_file(options: Options) -> Options:
     has_file = options.cluster or Path("cluster.toml").is_file()
     if _says_what_runs(options) or not has_file:
         return options
-    return replace(options, role=find_cluster("", options.cluster).job.roles)
+    return replace(options, role=_job_of_file(options).roles)
 
 
 def read_what_runs(options: Options, demo: bool = False) -> Options:
@@ -177,7 +200,8 @@ def _cluster_of(options: Options) -> Cluster:
             f"{option} {lacking[0]}: the file has no such host", f"name it there, or give {FLAG.hosts} too"
         )
     hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
-    return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
+    job = replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters))
+    return replace(cluster, hosts=tuple(hosts), job=job)
 
 
 def job_of(options: Options, job: Job) -> Job:
