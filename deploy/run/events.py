@@ -28,6 +28,7 @@ from ..core.fields import (
 )
 from ..core.fields import words as words
 from ..core.names import node_name
+from ..core.printable import one_line
 
 Event = dict[str, Any]
 
@@ -255,6 +256,13 @@ def verdict(value: object, now: float) -> Event:
     return {"t": now, **_VERDICT(value, ""), "kind": "verdict"}
 
 
+def verdict_of_host(value: object, now: float) -> Event:
+    """Read the same of another machine. Its hint is in quotation marks: what we tell to type is of our own tables."""
+    event = verdict(value, now)
+    hint = one_line(event.get("hint", "")).replace('"', "'")
+    return {**event, "hint": f'{event.get("node") or "a host"} says: "{hint}"' if hint else ""}
+
+
 def unread(count: int, where: str, now: float) -> list[Event]:
     """The event that reports skipped lines; empty if there were none."""
     return [{"t": now, "kind": "unread", "count": count, "where": where}] if count else []
@@ -269,7 +277,7 @@ def last_words(lines: Iterable[str], now: float) -> list[Event]:
         try:
             value = document(line, "an event", MOST_LINE)
             events.append(
-                verdict(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now)
+                verdict_of_host(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now)
             )
         except BadAnswer:
             bad += 1

@@ -68,7 +68,7 @@ class Following:
             return DETACHED
         finally:
             backend.close()
-        if result.verdict in ("stopped", "failed") and not result.hint:
+        if result.verdict == "stopped" or (result.verdict == "failed" and not result.hint):
             again = plan.resume_command(backend.login.host.destination, run)
             result = replace(result, hint=f"continue with what it wrote: {again}")
         seconds = max(time.monotonic() - began, state.ranks.span.seconds)

@@ -151,7 +151,7 @@ def follow_until_done(
         state.story.recall(story)
     lock = locks.hold_followed(run_dir)
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
-    follower = follow.Follower(run_dir, from_start=not run.resumed)
+    follower = follow.Follower(run_dir, from_start=not run.resumed, of_hosts=True)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
 
     def left() -> str:
