@@ -55,8 +55,15 @@ def load_cluster(options: Options) -> Cluster:
     mounts = value_of(options, "mount")
     job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}
     gpus = value_of(options, "gpus")
+    variables = environment_of(options)
     hosts = tuple(
-        replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
+        replace(
+            host,
+            mounts=_without(targets, host.mounts),
+            gpus=_own_gpus(host, job, gpus),
+            visible=values.visible_gpus({**job.environment, **host.environment, **variables}),
+        )
+        for host in cluster.hosts
     )
     data = value_of(options, "data")
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)

@@ -5,6 +5,7 @@ Whatever happens, it ends the same way: nothing of the run is left running, and 
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
@@ -41,7 +42,7 @@ from ..job.load import (
     with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
-from ..job.values import Gpus
+from ..job.values import Gpus, visible_gpus
 from ..report import ending, folder_notes
 from ..report import packages as packages_shown
 from ..report.console import Console
@@ -116,7 +117,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
-        self._named = local_gpus.named(asked.own.own)
+        self._named = visible_gpus({**os.environ, **asked.own.own})
         self._gpus = local_gpus.count(asked.gpus, self._named) if self._folder else 0
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
