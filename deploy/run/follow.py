@@ -50,7 +50,7 @@ class Follower:
     def __init__(
         self, run_dir: Path, from_start: bool = False, tail: int = 0, since: float = 0.0, of_hosts: bool = False
     ) -> None:
-        self._dir, self._since = run_dir, since
+        self._dir, self.since = run_dir, since
         self._verdict = run_events.verdict_of_host if of_hosts else run_events.verdict
         self._offsets: dict[str, int] = {}
         if not from_start:
@@ -66,7 +66,7 @@ class Follower:
             events += self._new_events(Path(path), size, _MOST_AT_ONCE // len(new), budget)
         events += self._new_documents("nodes", run_events.node_up)
         events += self._new_documents("outcome", self._verdict)
-        return sorted((event for event in events if event["t"] >= self._since), key=lambda event: float(event["t"]))
+        return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
 
     def _line_files(self) -> list[tuple[str, int]]:
         """The files of events and numbers, with the size of each."""

@@ -21,10 +21,11 @@ from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
-from ..run.files import own_files
+from ..run.files import own_files, record
 from ..run.lost_host import WAIT_LOST_S
 from ..run.outcome import Result, concluded
 from ..run.progress import State
+from ..run.state import times
 from . import job_end, known, plan, words
 from .backend import SlurmBackend
 
@@ -55,7 +56,8 @@ class Following:
         self._what = environment.script_name(command) if script else environment.recipe_name(command)
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
-        self._follower = follow.Follower(backend.run_dir, from_start=True)
+        since = times.started(record.facts(backend.run_dir))
+        self._follower = follow.Follower(backend.run_dir, from_start=True, since=since)
         self._last_note, self._asked = "", 0
 
     def until_done(self) -> int:
@@ -91,7 +93,10 @@ class Following:
         if job.state not in jobs.ENDED:
             self._tell(words.running(self._backend.number, job), "running", job)
         known.note(self._backend.run_dir, nodes=list(job.hosts))
-        state = State(tuple(job.hosts), script=self._script)
+        if job.restarts and job.state in jobs.LIVES:
+            began = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
+            self._follower.since = max(self._follower.since, began)
+        state = State(tuple(job.hosts), script=self._script, since=self._follower.since)
         where = f"job {self._backend.number}, {several(len(job.hosts), 'node')}"
         with self._console.following(state, self._what, where, self._ranks) as tell:
             while True:
