@@ -25,7 +25,7 @@ from .options import FLAG, KEYS, ROWS, Job, Options, flag_of, keys_of, rules_of
 from .roles import all_roles
 from .rows import Term
 from .script import ScriptCommand
-from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
+from .secrets import refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
@@ -220,7 +220,7 @@ def job_of(options: Options, job: Job) -> Job:
         job = replace(job, dockerfile=None)
     flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
     open_names = job.environment.keys() | environment_of(options).keys()
-    hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
+    hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names)
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):
@@ -285,7 +285,7 @@ def refuse_no_rank(text: str) -> None:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
+    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text, and for what is not to be there."""
     environment = {}
     for text in (part for given in options.env for part in _NEXT.split(given)):
         name, equals, value = text.partition("=")
@@ -298,6 +298,7 @@ def environment_of(options: Options) -> dict[str, str]:
         if values.scalar(value) is None:
             raise UsageError(f"{FLAG.env} {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
+    refuse_named_like_secrets(environment, FLAG.env)
     return environment
 
 
@@ -322,27 +323,6 @@ def refuse_no_folder(data: Sequence[Data]) -> None:
     for each in data:
         if not each.source.is_dir():
             raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
-
-
-def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
-    """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
-
-    We look for the job's secrets, as secrets.telling gives them, and for every variable of this shell whose name sounds
-    like a secret's (the shell may have expanded `$HF_TOKEN`).
-    """
-    suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
-    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
-    public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
-    refuse_named_like_secrets(environment_of(options), FLAG.env)
-    for name, value in {**suspects, **known}.items():
-        for option, text in public.items():
-            # What was typed as words is quoted by now.
-            quoted = value.replace("'", "'\"'\"'")
-            if len(value) >= SECRET_LEAST and (value in text or quoted in text):
-                raise UsageError(
-                    f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
-                    f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",
-                )
 
 
 def _refuse_module(name: str, folder: Path) -> None:

@@ -368,7 +368,6 @@ def _read(options: Options) -> tuple[Options, _Request]:
     gpus = plan.check_gpus(options.gpus, options.backend)
     own, ranks = environment.asked_style(options.style), value_of(options, "nproc")
     given = environment_of(options)
-    secrets.refuse_named_like_secrets(given, FLAG.env)
     own |= given | ({environment.SEPARATE: "1"} if options.separate else {})
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     asked = environment.Script(
