@@ -86,7 +86,7 @@ def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
     ends = {f"{thing.kind} {thing.name}": _remove_one(session, thing) for thing in things}
     gone = [what for what, end in ends.items() if end == "removed"]
     if gone:
-        audit.note(session, f"cleaned {', '.join(gone)[:500]}")
+        audit.note(session, audit.Action.CLEANED, ", ".join(gone)[:500])
     return ends
 
 

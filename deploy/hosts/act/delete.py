@@ -79,7 +79,7 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
         raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
     deleted = deleted_of(done.out)
     if deleted.files:
-        audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
+        audit.note(session, audit.Action.DELETED, f"{deleted.files} files, {deleted.bytes} bytes", run)
     return deleted
 
 

@@ -70,7 +70,7 @@ def leave(options: Options, console: Console) -> int:
             answer = _ask_to_leave(session, run)
             if answer.why:
                 raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
-            audit.note(session, f"{run} left by {host}")
+            audit.note(session, audit.Action.LEFT, host, run)
             if not _wait(partial(_ended_well, session, run), _END_S):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
@@ -189,7 +189,7 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
         return
     known = _epoch(session, run, node.node)
     refuse_answer(run, host, session.run(argv).out)
-    audit.note(session, f"{run} joined by {host}")
+    audit.note(session, audit.Action.JOINED, host, run)
     if node.secrets:
         hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"
         console.note(f"{host}: its node has started, and waits for its secrets: {hint}")
