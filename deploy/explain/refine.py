@@ -23,6 +23,12 @@ _OF_KUBERNETES = compiled(
     r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
     r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
 )
+# What another engine than Docker says, and what asks that one.
+_ENGINES = (
+    (compiled(r"^FATAL: {3}|apptainer|singularity"), "apptainer --debug exec IMAGE true"),
+    (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
+    (compiled(r"OCI runtime error: |podman"), "podman info"),
+)
 _OF_A_MAC = compiled("MPS backend")
 _AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
 _TOO_MANY = several(
@@ -51,6 +57,8 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return replace(broad, next="ps aux -m | head")
     if _OF_KUBERNETES.search(text):
         return replace(broad, next="kubectl describe pod POD")
+    if broad.next.startswith(("docker ", "muster push ")):
+        return replace(broad, next=next((ask for words, ask in _ENGINES if words.search(text)), broad.next))
     if broad.cause == "library-missing":
         return replace(broad, next=libraries.install(libraries.missing(text)))
     met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None
