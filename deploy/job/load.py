@@ -218,9 +218,7 @@ def job_of(options: Options, job: Job) -> Job:
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
-    flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
-    open_names = job.environment.keys() | environment_of(options).keys()
-    hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names)
+    hidden = secrets.combined(options, job, job.environment.keys() | environment_of(options).keys())
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ..core.errors import UsageError
 from ..core.near import near_path
 from . import consent, values
 from .again import command_of
-from .options import FLAG, Options, flag_of
+from .options import FLAG, Job, Options, flag_of
 from .values import Secret
 
 if TYPE_CHECKING:
@@ -33,29 +33,19 @@ _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
 
 
-def secrets_of_options(
-    variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
-) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
-    """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""
-    return (*map(_secret, variables), *map(_secret_file, files)), tuple(map(_env_file, lists))
+def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
+    """The secrets of the options and of the file's job, so that each name occurs once.
 
-
-def combined(
-    lists: Iterable[Path],
-    weaker: Sequence[Secret],
-    stronger: Sequence[Secret],
-    taken: Set[str],
-) -> tuple[Secret, ...]:
-    """Merge the secrets, so that each name occurs once.
-
-    `stronger` secrets win over `weaker` ones, and both over those of `lists`, where the last file wins. A name of
-    `lists` is left out if it is in `taken`: a plain variable has it. Raises UsageError for a variable of Muster's own.
+    Those of the options win, and both over those of --env-file, where the last file wins; of these a name is left out
+    if it is in `taken`: a plain variable has it. Raises UsageError, also for a variable of Muster's own.
     """
+    typed = (*map(_secret, options.secret), *map(_secret_file, options.secret_file))
+    lists = (*job.env_file, *map(_env_file, options.env_file))
     listed = {name: path for path in lists for name in read_env_file(path)}
     for name, path in listed.items():
         refuse_ours(name, f"{path}:")
     from_lists = [Secret(name, path, in_list=True) for name, path in listed.items() if name not in taken]
-    return tuple({secret.name: secret for secret in (*from_lists, *weaker, *stronger)}.values())
+    return tuple({secret.name: secret for secret in (*from_lists, *job.secrets, *typed)}.values())
 
 
 def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
