@@ -22,7 +22,7 @@ _MOST_NODES = 10_000
 _PATH = text(4096, r"/[^\x00-\x1f\x7f]*")
 _JOB = re.compile(r"([1-9][0-9]{0,18})(;[A-Za-z0-9._-]{1,100})?")
 _STATE = re.compile(r"([A-Z_]{2,30})\b.*")
-_DURATION = re.compile(r"(?:([0-9]{1,5})-)?([0-9]{2}):([0-9]{2}):([0-9]{2})")
+_UNITS = (1, 60, 3600, 86400)
 _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 
 
@@ -89,15 +89,11 @@ def state(run: RunId, job: str = "") -> tuple[str, ...]:
 def parse_look(answer: str) -> ClusterLook:
     """Read the answer of look-cluster. Raises BadAnswer."""
     rows = fields.rows(answer)
-
-    def first(word: str) -> str:
-        return rows.get(word, [""])[0]
-
     seen = ClusterLook(
-        text(200)(first("version")[:200], "Slurm's version"),
-        _PATH(first("shared"), "the shared folder") if "shared" in rows else "",
-        first("wrong")[:200],
-        tuple(first("lacks").split())[:20],
+        text(200)(fields.first(rows, "version")[:200], "Slurm's version"),
+        _PATH(fields.first(rows, "shared"), "the shared folder") if "shared" in rows else "",
+        fields.first(rows, "wrong")[:200],
+        tuple(fields.first(rows, "lacks").split())[:20],
         "taken" in rows,
     )
     if not (seen.shared or seen.wrong or seen.lacks):
@@ -180,9 +176,8 @@ def _codes(text: str) -> tuple[int, int]:
 
 def _seconds(text: str) -> float:
     """A duration as Slurm writes it: `1-02:03:04`, `02:03:04`."""
-    match = _DURATION.fullmatch(text)
-    days, *clock = (int(part or 0) for part in match.groups()) if match else (0, 0, 0, 0)
-    return float(days * 86400 + clock[0] * 3600 + clock[1] * 60 + clock[2])
+    numbers = re.findall(r"[0-9]{1,5}", text)
+    return float(sum(int(number) * unit for number, unit in zip(reversed(numbers), _UNITS, strict=False)))
 
 
 def _field(line: str, name: str) -> str:

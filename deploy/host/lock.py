@@ -244,7 +244,7 @@ def _standing(answer: str) -> Standing | None:
         holder: Holder | None = Holder(**_HOLDER(document(holder_text, "the lock's holder"), "the lock's holder"))
     except BadAnswer:  # its writer was interrupted, or was not Muster
         holder = None
-    return Standing(decimal(-1e11, 1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
+    return Standing(decimal(-1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 
 
 def _step(session: Session, what: str, token: str = "") -> str:

@@ -6,7 +6,7 @@ the reader of the file skips the line, counts it, and reports the count as an ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import BadAnswer
@@ -268,10 +268,10 @@ def unread(count: int, where: str, now: float) -> list[Event]:
     return [{"t": now, "kind": "unread", "count": count, "where": where}] if count else []
 
 
-def last_words(lines: Iterable[str], now: float) -> list[Event]:
-    """Read the answer to `host_commands.last_words`: verdicts and events, and an event `unread` for other lines."""
+def last_words(answer: str, now: float) -> list[Event]:
+    """Read what `host_commands.last_words` answers: verdicts and events, and an event `unread` for other lines."""
     events, bad = list[Event](), 0
-    for line in lines:
+    for line in answer.split("\n"):
         if not line.strip():
             continue
         try:

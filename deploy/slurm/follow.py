@@ -41,7 +41,7 @@ def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     login, run = backend.login, backend.run
     reading = login.reading
     text = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
-    verdicts = [event for event in events.last_words(text.split("\n"), time.time()) if event["kind"] == "verdict"]
+    verdicts = [event for event in events.last_words(text, time.time()) if event["kind"] == "verdict"]
     return verdicts, login.state(run, backend.number)[2]
 
 
@@ -94,8 +94,7 @@ class Following:
             self._tell(words.running(self._backend.number, job), "running", job)
         known.note(self._backend.run_dir, nodes=list(job.hosts))
         if job.restarts and job.state in jobs.LIVES:
-            began = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
-            self._follower.since = max(self._follower.since, began)
+            self._follower.since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
         state = State(tuple(job.hosts), script=self._script, since=self._follower.since)
         where = f"job {self._backend.number}, {several(len(job.hosts), 'node')}"
         with self._console.following(state, self._what, where, self._ranks) as tell:

@@ -166,4 +166,4 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
 
 def _last_words(session: Session, run: str) -> list[Event]:
     out = session.run(commands.last_words(f"{session.home}/runs/{run}")).out
-    return events.last_words(out.split("\n"), time.time())
+    return events.last_words(out, time.time())

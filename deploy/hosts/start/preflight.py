@@ -190,7 +190,7 @@ def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
         for port, why in failed.items():
             with suppress(SshFault):  # the finding is as true without the holder's name
                 done = session.run(host_commands.script("holder", str(int(port))), check=False)
-                words = printable.one_line(fields.rows(done.out).get("holder", [""])[0][:200])
+                words = printable.one_line(fields.first(fields.rows(done.out), "holder")[:200])
                 failed = {**failed, port: {**why, "holder": words or why["holder"]}}
         if failed:
             listens[session.name]["failed"] = failed

