@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
 from ..job.again import command_of
-from ..job.load import load_cluster, read_run
+from ..job.load import known_cluster, read_run
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -92,7 +92,7 @@ def fetch(options: Options, console: Console) -> int:
         folder = slurm_runs.fetch(known, options.only, console)
     else:
         asked = recorded.filled(options, console)
-        folder = hosts_fetch.fetch(load_cluster(asked), asked.run, options.only, console)
+        folder = hosts_fetch.fetch(known_cluster(asked), asked.run, options.only, console)
     console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
     return one_file.gather(folder, options.state, console.note) if options.state else DONE
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, UsageError
 from ..core.results import all_faults
 from ..job.again import command_of
-from ..job.load import load_cluster
+from ..job.load import known_cluster
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -39,7 +39,7 @@ def bootstrap(options: Options, console: Console) -> int:
             f"{FLAG.yes} installs without asking, {FLAG.dry_run} only shows the commands",
         )
     ask = None if options.yes else console.ask
-    return bootstrap_run.run(load_cluster(options).hosts, ask, options.dry_run, console)
+    return bootstrap_run.run(known_cluster(options).hosts, ask, options.dry_run, console)
 
 
 @command(
@@ -57,7 +57,7 @@ def login(options: Options, console: Console) -> int:
     """
     from ..door import login as ssh_login
 
-    asked = load_cluster(options).hosts
+    asked = known_cluster(options).hosts
     opened = None if options.end else ssh_login.login(asked, console.note)
     for host, words in (opened.values if opened else ssh_login.logout(asked)).items():
         console.line(f"{host}  {words}", {"kind": "login", "host": host, "message": words})
@@ -77,7 +77,7 @@ def trust(options: Options, console: Console) -> int:
     """Show the SSH keys of unknown hosts, and ask whether to trust them."""
     from ..door import session
 
-    for host, words in session.trust(load_cluster(options).hosts, console.ask, console.note).all().items():
+    for host, words in session.trust(known_cluster(options).hosts, console.ask, console.note).all().items():
         console.line(f"{host}  {words}", {"kind": "trust", "host": host, "message": words})
     return DONE
 
@@ -102,7 +102,7 @@ def unlock(options: Options, console: Console) -> int:
     from ..door import session
     from ..host import lock as host_lock
 
-    with session.open_all(load_cluster(options).hosts) as opened:
+    with session.open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         seen = host_lock.look(sessions.values()).all()
         held = {host: lock for host, lock in seen.items() if lock}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..core.text import several
 from ..job.again import command_of
-from ..job.load import load_cluster, value_of
+from ..job.load import known_cluster, value_of
 from ..job.options import FLAG, Options
 from .command import Command, command
 
@@ -35,7 +35,7 @@ def status(options: Options, console: Console) -> int:
     if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
         return slurm_runs.status(known, console)
     asked = recorded.filled(options, console)
-    return hosts_status.status(load_cluster(asked), asked.run if options.run else "", console)
+    return hosts_status.status(known_cluster(asked), asked.run if options.run else "", console)
 
 
 @command(
@@ -57,7 +57,7 @@ def gpus(options: Options, console: Console) -> int:
 
     asked = options if recorded.here(options) else recorded.filled(options, console)
     if recorded.names_hosts(asked):
-        return hosts_status.gpus(load_cluster(asked), console)
+        return hosts_status.gpus(known_cluster(asked), console)
     return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
 
 
@@ -87,7 +87,7 @@ def logs(options: Options, console: Console) -> int:
     if not is_here and not recorded.ended_here(options, options.rank):
         asked = recorded.filled(options, console)
         choice = hosts_logs.Choice(asked.run, options.rank, options.since, options.follow, options.grep)
-        return hosts_logs.logs(load_cluster(asked), choice, console)
+        return hosts_logs.logs(known_cluster(asked), choice, console)
     if options.since:
         raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
     return local_within.logs_here(options.run, options.rank, options.follow, options.grep, console)
@@ -110,7 +110,7 @@ def why(options: Options, console: Console) -> int:
         local_attach.settle(run_dir)
         return hosts_why.why_here(options.run, options.stacks, console)
     asked = recorded.filled(options, console)
-    return hosts_why.why_on_hosts(load_cluster(asked), asked.run, options.stacks, console)
+    return hosts_why.why_on_hosts(known_cluster(asked), asked.run, options.stacks, console)
 
 
 @command(
@@ -123,7 +123,7 @@ def runs(options: Options, console: Console) -> int:
     from ..local import attach as local_attach
 
     if options.hosts or options.cluster:
-        return hosts_status.runs(load_cluster(options), console)
+        return hosts_status.runs(known_cluster(options), console)
     local_attach.list_all(console)
     return DONE
 

@@ -13,8 +13,7 @@ from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from ..core.near import near
 from ..hosts.start import preflight as preflight_launch
 from ..hosts.start.preflight import PreflightOptions
-from ..job.cluster import find_cluster
-from ..job.load import value_of
+from ..job.load import known_cluster, value_of
 from ..job.options import FLAG, Options, flag_of
 from ..preflight import PreflightRequest
 from ..preflight.answers import Answers
@@ -41,7 +40,7 @@ def preflight(options: Options, console: Console) -> int:
     if options.backend in COLLECTIVES[1:]:  # torch's word for them
         words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
         raise UsageError(words, f"{FLAG.collectives} {options.backend}")
-    cluster = None if here else find_cluster(options.hosts, options.cluster)
+    cluster = None if here else known_cluster(options)
     with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
         if cluster is None:
             from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
 from ..job.again import command_of, over
-from ..job.load import folder_to_send, load_cluster, refuse_open_secrets, refuse_pairs
+from ..job.load import folder_to_send, load_cluster, refuse_pairs
 from ..job.options import FLAG, Options, flag_of, options_of
 from .command import command
 
@@ -52,7 +52,7 @@ def deploy(options: Options, console: Console) -> int:
         return on_slurm.deploy(options, console)
     cluster = load_cluster(options)
     # Before a refusal repeats the command line.
-    refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
+    secrets.refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
     return hosts_deploy.deploy(options, console)
 
 

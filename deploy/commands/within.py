@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
-from ..job.load import load_cluster
+from ..job.load import known_cluster
 from ..job.options import Options
 from .command import command
 
@@ -46,7 +46,7 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     if here:
         return local_within.exec_here(options.run, options.rank, words, console)
     asked = recorded.filled(options, console)
-    return within.exec_on_hosts(load_cluster(asked), asked.run, options.rank, words, console)
+    return within.exec_on_hosts(known_cluster(asked), asked.run, options.rank, words, console)
 
 
 @command(
@@ -67,7 +67,7 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     if recorded.here(options):
         return local_within.shell_here(options.run, options.rank, words)
     asked = recorded.filled(options, console)
-    return within.shell(load_cluster(asked), asked.run, options.rank, words)
+    return within.shell(known_cluster(asked), asked.run, options.rank, words)
 
 
 @command(
@@ -91,7 +91,7 @@ def port(options: Options, console: Console, number: str) -> int:
             f"port: {run_dir.name} runs on this machine: its ports need no forwarding", f"open 127.0.0.1:{number}"
         )
     asked = recorded.filled(options, console)
-    return hosts_port.port(load_cluster(asked), asked.run, options.rank, number, console)
+    return hosts_port.port(known_cluster(asked), asked.run, options.rank, number, console)
 
 
 @command(
@@ -115,6 +115,6 @@ def tensorboard(options: Options, console: Console) -> int:
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
     if not recorded.here(options) and not recorded.ended_here(options):
         asked = recorded.filled(options, console)
-        return hosts_port.tensorboard(load_cluster(asked), asked.run, options.rank, options.port, console)
+        return hosts_port.tensorboard(known_cluster(asked), asked.run, options.rank, options.port, console)
     folder = record.find(folders.RUNS, options.run or "latest")
     return hosts_port.tensorboard_here(str(folder), options.port)

@@ -64,6 +64,14 @@ def json_object(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> di
     raise BadAnswer(what, "a JSON object", value)
 
 
+def object_or_empty(source: str) -> dict[str, Any]:
+    """The JSON object that a text holds; an empty one for any other text."""
+    try:
+        return json_object(source, "")
+    except BadAnswer:
+        return {}
+
+
 def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
     """A whole number of JSON within bounds."""
 
@@ -98,7 +106,7 @@ def real(least: float = -1e300, most: float = 1e300) -> Reader[float]:
     return read
 
 
-def decimal(least: float = 0.0, most: float = 1e15) -> Reader[float]:
+def decimal(least: float = 0.0, most: float = 1e11) -> Reader[float]:
     """A finite number written in ASCII digits."""
 
     def read(value: object, what: str) -> float:
@@ -284,6 +292,11 @@ def rows(output: str) -> dict[str, list[str]]:
         word, _, value = line.partition(" ")
         values.setdefault(word, []).append(value.strip())
     return values
+
+
+def first(rows: Mapping[str, list[str]], word: str) -> str:
+    """The first value of a word; empty where there is none."""
+    return rows.get(word, [""])[0]
 
 
 def _whole_letters(value: str) -> str:

@@ -18,10 +18,10 @@ def near(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
     return next(iter(difflib.get_close_matches(typed, sorted(names), 1, alike)), "")
 
 
-def hint_of(typed: str, names: Iterable[str], known: str = "there are") -> str:
+def hint_of(typed: str, names: Iterable[str]) -> str:
     """The name that may be meant, as a hint; all of them if none is."""
     meant = near(typed, names)
-    return f"did you mean {meant}?" if meant else f"{known} {', '.join(names)}"
+    return f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
 
 
 def near_file(folder: Path, path: str, ending: str) -> str:

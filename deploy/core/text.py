@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 
-def figure(value: float, digits: int = 3) -> str:
-    """`digits` significant digits, without an exponent if that stays short: 0.0812, 5,410, 1.2e-07, inf."""
+def figure(value: float) -> str:
+    """Three significant digits, without an exponent if that stays short: 0.0812, 5,410, 1.2e-07, inf."""
     if not (value and math.isfinite(value)):
         return f"{value or 0:g}"
     magnitude = math.floor(math.log10(abs(value)))
     if magnitude < -5 or magnitude > 14:
-        return f"{value:.{digits - 1}e}"
-    return f"{value:,.{max(0, digits - 1 - magnitude)}f}"
+        return f"{value:.2e}"
+    return f"{value:,.{max(0, 2 - magnitude)}f}"
 
 
 def count(value: float) -> str:

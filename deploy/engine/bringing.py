@@ -41,7 +41,7 @@ def bring(session: Session, own: str) -> Lacks | None:
         raise DeployError(words, OTHER_DISK.format(host))
     if "machine" not in rows:
         return None
-    return Lacks(_WORD(rows["machine"][0], "its processor"), _WORD(rows.get("old", [""])[0], "its Python"))
+    return Lacks(_WORD(rows["machine"][0], "its processor"), _WORD(fields.first(rows, "old"), "its Python"))
 
 
 def bring_python(session: Session, own: str, archive: bytes) -> str:

@@ -115,7 +115,7 @@ def judge(readings: Sequence[Reading], left_out: Sequence[str] = ()) -> Explanat
 def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     root = _root(readings)
     hits = _in_order(readings)
-    grave = {id(hit) for hit in _fatal(readings)}
+    grave = {id(hit) for reading in readings for hit in reading.fatal}
     fatal = [hit for hit in hits if id(hit) in grave]
     silent = _silent(readings)
     victims = sum(reading.victims for reading in readings)
@@ -131,9 +131,9 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     elif hit is not None:
         explanation = _of(hit, hits, root)
     elif odd is not None:
-        explanation = Explanation(
-            "collectives-differ", f"{odd[0]} {_is(odd[0])} {odd[1]}", ("collective-timeout",), odd[2]
-        )
+        who, what, lines = odd
+        what = f"{who} {'are' if who.startswith('ranks') else 'is'} {what}"
+        explanation = Explanation("collectives-differ", what, ("collective-timeout",), lines)
     else:
         explanation = _of_little(readings, hits, root, silent)
     lost = hit is None and root is not None and is_victim(root, readings)
@@ -157,10 +157,6 @@ def _with_rank(first: str, root: Root | None) -> str:
     return (
         ALONE.replace(" 1 ", f" {number + 1} ") if number < _ON_A_HOST else f"muster logs --hosts ... --rank {number}"
     )
-
-
-def _fatal(readings: Iterable[Reading]) -> list[Hit]:
-    return [hit for reading in readings for hit in reading.fatal]
 
 
 def _in_order(readings: Sequence[Reading]) -> list[Hit]:
@@ -307,10 +303,6 @@ def _errors(reading: Reading) -> list[Line]:
     """The lines of a stream that look like an error; that something could not be done is one only at the end."""
     lines = dict.fromkeys(line for line in (*reading.errors, reading.last_error) if line is not None)
     return [line for line in lines if WRONG.search(line.text) or line.number > reading.number - _LATE]
-
-
-def _is(names: str) -> str:
-    return "are" if names.startswith("ranks") else "is"
 
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:

@@ -88,7 +88,7 @@ def read(
     reader = _Reader(node, who, budget)
     held: list[bytes] = []
     size = 0
-    for first, chunk in _with_first(_whole_lines(chunks)):
+    for number, chunk in enumerate(_whole_lines(chunks)):
         size += len(chunk)
         tell(size)
         if alone:
@@ -96,7 +96,7 @@ def read(
         held.append(chunk)
         if len(held) > 2:
             reader.take(held.pop(0), whole=False)
-        if first:
+        if not number:
             reader.take(held.pop(0), whole=True)
     for chunk in held:
         reader.take(chunk, whole=True)
@@ -115,10 +115,6 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             rest = rest[end or len(rest) :]
     if rest:
         yield rest
-
-
-def _with_first(chunks: Iterator[bytes]) -> Iterator[tuple[bool, bytes]]:
-    return ((number == 0, chunk) for number, chunk in enumerate(chunks))
 
 
 @lru_cache(maxsize=2048)  # hosts of one run print the same lines

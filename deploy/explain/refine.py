@@ -19,11 +19,24 @@ _UNPICKLED = several(
 _SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
 _NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
 _COPY = compiled(r"/copy\.py$")
-_OF_KUBERNETES = compiled(
-    r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
-    r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
+# Who says it, and what asks that one.
+_TOOLS = (
+    (compiled("MPS backend"), "ps aux -m | head"),
+    (
+        compiled(
+            r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
+            r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
+        ),
+        "kubectl describe pod POD",
+    ),
 )
-_OF_A_MAC = compiled("MPS backend")
+# The same of an engine, where Docker would be asked.
+_OF_DOCKER = {"container-missing", "docker-refused"}
+_ENGINES = (
+    (compiled(r"^FATAL: {3}|apptainer|singularity"), "apptainer --debug exec IMAGE true"),
+    (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
+    (compiled(r"OCI runtime error: |podman"), "podman info"),
+)
 _AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
 _TOO_MANY = several(
     _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
@@ -47,10 +60,10 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return None
     if "HIP" in text:
         return replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
-    if _OF_A_MAC.search(text):
-        return replace(broad, next="ps aux -m | head")
-    if _OF_KUBERNETES.search(text):
-        return replace(broad, next="kubectl describe pod POD")
+    of_docker = bool(_OF_DOCKER & {broad.cause, *broad.maybe})
+    for words, ask in (*_TOOLS, *_ENGINES * of_docker):
+        if words.search(text):
+            return replace(broad, next=ask)
     if broad.cause == "library-missing":
         return replace(broad, next=libraries.install(libraries.missing(text)))
     met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None

@@ -17,13 +17,8 @@ _PART = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\])([*+])?", re.DOTALL)
 
 
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """The pattern, in which every `*` and `+` has an end."""
-    return re.compile(bounded(pattern), flags)
-
-
-def bounded(pattern: str) -> str:
-    """The pattern in which `\\w*` is `\\w{0,100}`, and so on."""
-    return _PART.sub(_ended, pattern)
+    """The pattern, in which every `*` and `+` has an end: `\\w*` is `\\w{0,100}`, and so on."""
+    return re.compile(_PART.sub(_ended, pattern), flags)
 
 
 def _ended(match: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The audit log of a host: who did what, a line each in ~/.muster/audit.log; each command calls `note` itself."""
+"""The audit log of a host: who did what, a line each in ~/.muster/audit.log; `Action` has all that is written there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pwd
 import socket
 import time
 from contextlib import suppress
+from enum import StrEnum
 
 from ..core.errors import DeployError
 from ..core.printable import one_line
@@ -14,13 +15,32 @@ from ..door.session import Session
 from .commands import script
 
 
-def note(session: Session, text: str) -> None:
-    """Append `time user from address: text (user@control)` on the host; `text` says what was done to which run.
+class Action(StrEnum):
+    """What a command changes on a host, in words: `run` is the run, `what` the thing."""
+
+    STARTED = "{run} started {what}"
+    SIGNALLED = "{run} {what}"
+    LEFT = "{run} left by {what}"
+    JOINED = "{run} joined by {what}"
+    REMOVED = "{run}: removed {what}"
+    DELETED = "{run}: deleted {what}"
+    PUSHED = "pushed {what}"
+    INSTALLED = "installed {what}"
+    MADE = "made the environment {what}"
+    CLEANED = "cleaned {what}"
+    UNLOCKED = "removed the lock of {what}"
+    BOOTSTRAP = "bootstrap: {what}"
+    BOOTSTRAP_FAILED = "bootstrap failed: {what}"
+
+
+def note(session: Session, action: Action, what: str, run: str = "") -> None:
+    """Append `time user from address: action (user@control)` on the host.
 
     The host itself says who logged in; the user's name on this machine follows as a claim. Raises nothing: a line that
     cannot be written (a full disk, a cut connection) must not undo the action that it reports.
     """
     user, control = who()
+    text = action.value.format(what=what, run=run)
     line = " ".join(one_line(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text} ({user}@{control})").split())
     with suppress(DeployError):
         session.run(script("audit"), input=f"{line}\n".encode())

@@ -28,7 +28,7 @@ from .gpus import GpuUse, parse_gpu
 INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "cali", "lxc", "lxd")
 _LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
 _SOCKET = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})")
-_KILOBYTES, _MOST_ID, _MOST_KERNEL = digits(0, 1 << 50), (1 << 32) - 1, 500
+_MOST_ID, _MOST_KERNEL = (1 << 32) - 1, 500
 # The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
 _ENTRY = record(
@@ -192,7 +192,7 @@ def is_bare(answer: str) -> bool:
 
 def bare_version(answer: str) -> str:
     """The version of the engine that a bare host has; empty for another."""
-    return fields.default(fields.text(100), "")(fields.rows(answer).get("bare", [""])[0], "bare")
+    return fields.default(fields.text(100), "")(fields.first(fields.rows(answer), "bare"), "bare")
 
 
 def parse(answer: str, now: float) -> HostFacts:
@@ -203,11 +203,11 @@ def parse(answer: str, now: float) -> HostFacts:
     rows = fields.rows(answer)
 
     def field(word: str, reader: Reader[T], instead: T, *blank: str) -> T:
-        return fields.default(reader, instead, *blank)(rows.get(word, [""])[0], word)
+        return fields.default(reader, instead, *blank)(fields.first(rows, word), word)
 
     engine = _engine(rows)
     words: dict[str, Any] = {name: field(word, fields.words(most), "") for name, (word, most) in _WORDS.items()}
-    ids = [*rows.get("ids", [""])[0].split(), "0", "0"]
+    ids = [*fields.first(rows, "ids").split(), "0", "0"]
     time_there = field("time", _time, None)
     return HostFacts(
         home=field("home", fields.text(4096, r"/[^\x00-\x1f\x7f]*"), ""),
@@ -215,9 +215,9 @@ def parse(answer: str, now: float) -> HostFacts:
         gid=digits(0, _MOST_ID)(ids[1], "ids"),
         architecture=field("arch", fields.text(32, r"[A-Za-z0-9_.-]*"), ""),
         cores=field("cores", digits(1, 1 << 20), 1),
-        memory=field("memory", _KILOBYTES, 0) * 1024,
+        memory=field("memory", _bytes, 0),
         docker=engine,
-        free=_kilobytes(field("free", _KILOBYTES, -1, "-")),
+        free=field("free", _bytes, None, "-"),
         open_files=_open_files(field("files", fields.text(200), "")),
         rdma="rdma" in rows,
         driver=min((numbers for row in rows.get("driver_version", ()) if (numbers := _version(row))), default=()),
@@ -226,7 +226,7 @@ def parse(answer: str, now: float) -> HostFacts:
         addresses=parse_addresses(field("addresses", fields.text(fields.MOST_DOCUMENT), "") or "[]"),
         reached_at=[*field("ssh", fields.text(300), "").split(), "", "", ""][2],
         listening=parse_listening(rows.get("socket", ())),
-        containers=containers(map(parse_container, rows.get("container", ())), rows.get("home", [""])[0]),
+        containers=containers(map(parse_container, rows.get("container", ())), fields.first(rows, "home")),
         runs=run_ids(rows.get("run", ())),
         clock_ahead_s=0.0 if time_there is None else round(time_there - now, 1),
         home_writable="home-readonly" not in rows,
@@ -234,8 +234,8 @@ def parse(answer: str, now: float) -> HostFacts:
         claims_full="claims-full" in rows,
         iproute="no-iproute2" not in rows,
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
-        room=_kilobytes(field("room", _KILOBYTES, -1, "-")),
-        inodes=None if (inodes := field("inodes", digits(0, 1 << 62), -1)) < 0 else inodes,
+        room=field("room", _bytes, None, "-"),
+        inodes=field("inodes", digits(0, 1 << 62), None),
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
         **words,
@@ -249,10 +249,10 @@ def _version(text: str) -> tuple[int, ...]:
 
 def _engine(rows: Mapping[str, list[str]]) -> str:
     """The engine's version."""
-    version = rows.get("engine", [""])[0]
+    version = fields.first(rows, "engine")
     if not version:
-        at = fields.default(fields.words(500), "")(rows.get("engine-at", [""])[0], "engine-at")
-        raise docker_faults.unanswered(rows.get("engine-error", [""])[0][:_MOST_KERNEL], at=at)
+        at = fields.default(fields.words(500), "")(fields.first(rows, "engine-at"), "engine-at")
+        raise docker_faults.unanswered(fields.first(rows, "engine-error")[:_MOST_KERNEL], at=at)
     server = _VERSION(fields.document(version, "docker version"), "docker version").get("Server")
     if not server:
         raise docker_faults.unanswered(version[:_MOST_KERNEL])
@@ -261,7 +261,7 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
 
 def _time(value: object, what: str) -> float | None:
     """Read `date +%s.%N`, also of a `date` that does not know %N."""
-    return decimal(0.0, 1e11)(re.sub(r"\.?%?N$", "", value) if isinstance(value, str) else value, what)
+    return decimal()(re.sub(r"\.?%?N$", "", value) if isinstance(value, str) else value, what)
 
 
 def _open_files(limit: str) -> int | None:
@@ -270,8 +270,8 @@ def _open_files(limit: str) -> int | None:
     return None if word in ("", "unlimited") else digits(0)(word, "files") or None
 
 
-def _kilobytes(kilobytes: int) -> int | None:
-    return None if kilobytes < 0 else kilobytes * 1024
+def _bytes(kilobytes: object, what: str) -> int:
+    return digits(0, 1 << 50)(kilobytes, what) * 1024
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
@@ -381,9 +381,3 @@ def container_of(seen: Seen, home: str = "") -> Container:
         id=seen.id,
         ranks=fields.default(digits(1, 65536), 1)(variables.get(_RANKS), _RANKS),
     )
-
-
-def json_object(text: str) -> dict[str, Any]:
-    """The text as a JSON object; an empty one if it is not an object, or is nested too deep."""
-    value = fields.optional(lambda document, what: fields.document(str(document), what))(text, "")
-    return value if isinstance(value, dict) else {}

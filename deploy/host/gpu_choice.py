@@ -6,15 +6,18 @@ A GPU is free if no living container and no deploy at work has it, and nobody co
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ..core.errors import DeployError, UsageError
 from ..core.text import several
 from ..job.again import command_of
 from ..job.options import FLAG
 from ..job.values import Gpus as Asked
+from .facts import HostFacts
 from .gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 
+Machine = TypeVar("Machine", Gpus, HostFacts)
 # It serves the processes of others, and is on every GPU itself.
 SERVER = "nvidia-cuda-mps-server"
 
@@ -63,6 +66,24 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     if held:
         return Choice(taken=_listed(held), passing=any(_passing(gpu, others) for gpu in held))
     return Choice(tuple(wanted))
+
+
+def left_by(visible: str | None, here: Machine) -> Machine:
+    """A machine with the GPUs that CUDA_VISIBLE_DEVICES names, as CUDA reads it.
+
+    They stand in that order, up to the first that is not there.
+    """
+    if visible is None:
+        return here
+    chosen = list[GpuUse]()
+    for word in map(str.strip, visible.split(",")):
+        known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
+        if len(known) != 1:
+            break
+        if known[0] in chosen:  # CUDA sees none then
+            return replace(here, gpus=())
+        chosen += known
+    return replace(here, gpus=tuple(chosen))
 
 
 def lost_to(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) -> Choice:

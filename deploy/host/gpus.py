@@ -237,7 +237,7 @@ def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool, str]])
 
 def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     """Why the answer may be incomplete: an exit code, an unknown line, a question without an answer."""
-    code = rows.get("gpu-code", [""])[0][:10]
+    code = fields.first(rows, "gpu-code")[:10]
     message = next((rows[word][0] for word in ("gpu-error", "app-error") if word in rows), "")
     words = (" ".join(unreadable) or message)[:_MOST_TEXT]
     if code == str(TIMED_OUT):

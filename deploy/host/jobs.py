@@ -22,6 +22,7 @@ _MOST_NODES = 10_000
 _PATH = text(4096, r"/[^\x00-\x1f\x7f]*")
 _JOB = re.compile(r"([1-9][0-9]{0,18})(;[A-Za-z0-9._-]{1,100})?")
 _STATE = re.compile(r"([A-Z_]{2,30})\b.*")
+_UNITS = (1, 60, 3600, 86400)
 _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 
 
@@ -43,7 +44,8 @@ class ClusterLook:
 class Job:
     """What Slurm says of a job. `state`: Slurm's own word, or one of AWAY, GONE, NO_FOLDER; `reason`: its reason.
 
-    `code` and `signal`: of its batch script; `restarts`: how often it was requeued; `hosts`: the nodes that it has.
+    `code` and `signal`: of its batch script; `restarts`: how often it was requeued; `hosts`: the nodes that it has;
+    `ran_s`: since its present start.
     """
 
     state: str
@@ -53,6 +55,7 @@ class Job:
     signal: int = 0
     restarts: int = 0
     limit: str = ""
+    ran_s: float = 0.0
 
 
 # The controller does not answer; Slurm no longer knows the job; the run's folder is not there.
@@ -86,15 +89,11 @@ def state(run: RunId, job: str = "") -> tuple[str, ...]:
 def parse_look(answer: str) -> ClusterLook:
     """Read the answer of look-cluster. Raises BadAnswer."""
     rows = fields.rows(answer)
-
-    def first(word: str) -> str:
-        return rows.get(word, [""])[0]
-
     seen = ClusterLook(
-        text(200)(first("version")[:200], "Slurm's version"),
-        _PATH(first("shared"), "the shared folder") if "shared" in rows else "",
-        first("wrong")[:200],
-        tuple(first("lacks").split())[:20],
+        text(200)(fields.first(rows, "version")[:200], "Slurm's version"),
+        _PATH(fields.first(rows, "shared"), "the shared folder") if "shared" in rows else "",
+        fields.first(rows, "wrong")[:200],
+        tuple(fields.first(rows, "lacks").split())[:20],
         "taken" in rows,
     )
     if not (seen.shared or seen.wrong or seen.lacks):
@@ -160,6 +159,7 @@ def _of_scontrol(line: str) -> Job:
         *_codes(_field(line, "ExitCode")),
         int(restarts) if re.fullmatch(r"[0-9]{1,6}", restarts) else 0,
         _field(line, "TimeLimit"),
+        _seconds(_field(line, "RunTime")),
     )
 
 
@@ -172,6 +172,12 @@ def _codes(text: str) -> tuple[int, int]:
     """The exit code and the signal of a batch script, as Slurm writes them."""
     match = _CODE.fullmatch(text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
+
+
+def _seconds(text: str) -> float:
+    """A duration as Slurm writes it: `1-02:03:04`, `02:03:04`."""
+    numbers = re.findall(r"[0-9]{1,5}", text)
+    return float(sum(int(number) * unit for number, unit in zip(reversed(numbers), _UNITS, strict=False)))
 
 
 def _field(line: str, name: str) -> str:

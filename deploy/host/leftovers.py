@@ -69,7 +69,7 @@ class Had(NamedTuple):
 def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
     """Read the answer of clean-list, and choose ours of what the engine stores. Raises BadAnswer."""
     rows = fields.rows(output)
-    now, user = _SECONDS(rows.get("now", [""])[0], "the time there"), rows.get("user", [""])[0]
+    now, user = _SECONDS(fields.first(rows, "now"), "the time there"), fields.first(rows, "user")
     things = [
         _leftover(kind, line, now, had) for kind in ("runs", "caches", "folders", "data") for line in rows.get(kind, ())
     ]

@@ -111,7 +111,7 @@ def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -
     def break_one(session: Session) -> str:
         standing = standings[session.name]
         _step(session, "drop", standing.token or "any")
-        audit.note(session, f"removed the lock of {standing.shown}")
+        audit.note(session, audit.Action.UNLOCKED, standing.shown)
         return standing.shown
 
     return on_all((session for session in sessions if session.name in standings), break_one)
@@ -124,7 +124,7 @@ def sweep(sessions: Iterable[Session]) -> Results[str]:
         standing = _standing(_step(session, "sweep"))
         if standing is None:
             return ""
-        audit.note(session, f"removed the lock of {standing.shown}, whose process is dead")
+        audit.note(session, audit.Action.UNLOCKED, f"{standing.shown}, whose process is dead")
         return standing.shown
 
     return on_all(sessions, sweep_one)
@@ -244,7 +244,7 @@ def _standing(answer: str) -> Standing | None:
         holder: Holder | None = Holder(**_HOLDER(document(holder_text, "the lock's holder"), "the lock's holder"))
     except BadAnswer:  # its writer was interrupted, or was not Muster
         holder = None
-    return Standing(decimal(-1e11, 1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
+    return Standing(decimal(-1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 
 
 def _step(session: Session, what: str, token: str = "") -> str:

@@ -106,7 +106,7 @@ def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> 
             raise BadAnswer("a run folder", "its name, time, size and last step", row)
         name, changed, kilobytes, last = cells.groups()
         for run in run_ids([name]) if changed and kilobytes else ():  # without them, somebody has just removed it
-            t, size = decimal(0, 1e11)(changed, "time"), digits(0, 1 << 50)(kilobytes, "size") * 1024
+            t, size = decimal()(changed, "time"), digits(0, 1 << 50)(kilobytes, "size") * 1024
             runs[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
     for node in _nodes(containers, home):
         if not node.user:
@@ -122,7 +122,7 @@ def parse(
     Raises BadAnswer for a line that no engine or tool writes. Events of ranks that cannot be read are skipped.
     """
     rows = fields.rows(answer)
-    now = fields.default(decimal(0, 1e11), 0.0)(rows.get("time", [""])[0], "time")
+    now = fields.default(decimal(), 0.0)(fields.first(rows, "time"), "time")
     by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict")}
     nodes = []
     for node in _nodes(containers, home):
@@ -210,7 +210,7 @@ def parse_time(stamp: str) -> float | None:
 
 def _verdict(rows: Sequence[str]) -> str:
     """The worst of the ranks' verdicts."""
-    verdicts = {_WORD(facts.json_object(row).get("verdict"), "") for row in rows}
+    verdicts = {_WORD(fields.object_or_empty(row).get("verdict"), "") for row in rows}
     return next((word for word in ("refused", "failed", "stopped", "done") if word in verdicts), "")
 
 

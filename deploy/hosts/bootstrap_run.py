@@ -65,9 +65,9 @@ def _perform(session: Session, plan: Plan, console: Console) -> None:
         try:
             session.run(step.argv, timeout_s=_STEP_S)
         except CommandFailed as failed:
-            audit.note(session, f"bootstrap failed: {shlex.join(step.argv)}")
+            audit.note(session, audit.Action.BOOTSTRAP_FAILED, shlex.join(step.argv))
             raise DeployError(failed.message, "log in there and run the command yourself to see more") from failed
-        audit.note(session, f"bootstrap: {shlex.join(step.argv)}")
+        audit.note(session, audit.Action.BOOTSTRAP, shlex.join(step.argv))
 
 
 def _prove(session: Session) -> None:

@@ -67,7 +67,7 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
         for each in observe.containers_of(session, run):
             if each.ours and each.status == "running":
                 reach.on_host(session).signal(each.id, name)
-        audit.note(session, f"{run} {name}")
+        audit.note(session, audit.Action.SIGNALLED, name, run)
 
     return on_all(sessions, signal_one)
 
@@ -89,7 +89,7 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
         if tokens:
             session.run(commands.script("forget", run, *tokens), timeout_s=_END_S)
         if own:
-            audit.note(session, f"{run or 'all runs'}: removed {len(own)}")
+            audit.note(session, audit.Action.REMOVED, str(len(own)), run or "all runs")
         return Removed(len(own), _others(each for each in seen if each not in own))
 
     return on_all(sessions, remove_one)
@@ -140,4 +140,4 @@ def _start_one(session: Session, container: NodeContainer) -> None:
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
         text = f"{session.name}: {container.node} was not started: {cause}"
         raise DeployError(text, docker_faults.hint(done.err, session.name))
-    audit.note(session, f"{container.run} started {container.name}")
+    audit.note(session, audit.Action.STARTED, container.name, container.run)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +29,14 @@ _PLAIN, _USUAL = Host("", ""), Job()
 
 @dataclass(frozen=True)
 class Cluster:
-    """The hosts in the user's order (the first is the master), and their job."""
+    """The hosts in the user's order (the first is the master), and their job.
+
+    `fault`: why no run may start with what their file says of the job. A run that is there does not depend on it.
+    """
 
     hosts: tuple[Host, ...]
     job: Job = _USUAL
+    fault: UsageError | None = field(default=None, compare=False)
 
 
 def from_flag(flag: str) -> Cluster:
@@ -60,7 +64,7 @@ def find_cluster(flag: str, named: str) -> Cluster:
 def from_file(path: Path) -> Cluster:
     """Everything in a cluster.toml, which nobody has allowed yet.
 
-    Raises UsageError for its first error, with the path of the key.
+    Raises UsageError for its first error, with the path of the key. What only a start is refused for is `fault`.
     """
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
@@ -74,10 +78,9 @@ def from_file(path: Path) -> Cluster:
     hosts = {host.name: host for host in listed}
     job = replace(_job(job_table), roles=tuple(role.of_table(table).text for table in role_tables))
     job = replace(job, data=tuple(map(_data, data_tables)))
-    if job.roles and (job.script or job.args):
-        top.refuse("there are roles too", "a script is one role: keep either", "job")
     through = (_through(host, hosts) for host in hosts.values())
-    return Cluster(tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through), job)
+    own = tuple(replace(host, gpus=job.gpus) if host.gpus == "auto" else host for host in through)
+    return Cluster(own, job, _fault(job_table, job))
 
 
 def _allowed(path: Path) -> Cluster:
@@ -96,7 +99,8 @@ def _resolved(job: Job, here: Path) -> Job:
         secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret
         for secret in job.secrets
     )
-    env_file = tuple(Path(os.path.realpath(file)) for file in job.env_file)
+    # A start is refused for one that is not there.
+    env_file = tuple(Path(os.path.realpath(file)) for file in job.env_file if os.path.isfile(file))
     dockerfile = Path(os.path.realpath(job.dockerfile)) if job.dockerfile else None
     data = tuple(each._replace(source=Path(os.path.realpath(each.source))) for each in job.data)
     return replace(job, folder=folder, secrets=secrets, env_file=env_file, dockerfile=dockerfile, data=data)
@@ -163,13 +167,23 @@ def _host(table: Table) -> Host:
 def _job(table: Table) -> Job:
     job = Job(**{key.name: _value(table, key, _USUAL) for key in KEYS.values()})
     table.done()
-    given = keys_of(job)
-    for name, rule in rules_of("deploy"):
-        if name in given and (others := given.intersection(rule.when.split("|"))):
-            table.refuse(f"not with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
-    for key in KEYS.values():
-        _refuse_missing(table, key, getattr(job, key.name))
     return job
+
+
+def _fault(table: Table, job: Job) -> UsageError | None:
+    """Why no run may start with the job of this table: keys that exclude each other, a path where nothing is."""
+    given = keys_of(job)
+    try:
+        for name, rule in rules_of("deploy"):
+            if name in given and (others := given.intersection(rule.when.split("|"))):
+                table.refuse(f"not with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
+        if job.roles and (job.script or job.args):
+            table.refuse("there are roles too", "a script is one role: keep either")
+        for key in KEYS.values():
+            _refuse_missing(table, key, getattr(job, key.name))
+    except UsageError as fault:
+        return fault
+    return None
 
 
 def _data(table: Table) -> Data:

@@ -24,7 +24,8 @@ _EXAMPLE = f"{FLAG.hosts} gpu-a,me@gpu-b:2222"
 class Host:
     """One machine. `address` is a name, an IP or an alias of the user's SSH settings; None means: as these say.
 
-    `gateway` is a jump host, as in SSH's ProxyJump (several with commas). `gpus` is auto, a number, or a list.
+    `gateway` is a jump host, as in SSH's ProxyJump (several with commas). `gpus` is auto, a number, or a list;
+    `visible`: those that CUDA_VISIBLE_DEVICES of the run leaves it.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Host:
     image: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     mounts: tuple[Mount, ...] = ()
+    visible: str | None = None
 
     @property
     def destination(self) -> str:

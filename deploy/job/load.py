@@ -25,7 +25,7 @@ from .options import FLAG, KEYS, ROWS, Job, Options, flag_of, keys_of, rules_of
 from .roles import all_roles
 from .rows import Term
 from .script import ScriptCommand
-from .secrets import SECRET_LEAST, refuse_named_like_secrets, refuse_ours
+from .secrets import refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
@@ -37,21 +37,33 @@ _SAYS_NOTHING = Job()
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
 
+def known_cluster(options: Options) -> Cluster:
+    """The hosts and their job as their file says it, for a command that starts nothing. Raises UsageError.
+
+    What no run may start with (`refuse_unfit`) keeps nobody from a run that is there.
+    """
+    return find_cluster(options.hosts, options.cluster)
+
+
 def load_cluster(options: Options) -> Cluster:
-    """The hosts and their job: flags override the file, which is --cluster or this folder's cluster.toml.
+    """The hosts and the job to start: flags override the file, which is --cluster or this folder's cluster.toml.
 
     Raises UsageError for the first fault in either.
     """
     cluster = _cluster_of(options)
-    for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
-        for name in variables:
-            refuse_ours(name, "cluster.toml: environment:")
-        refuse_named_like_secrets(variables, "cluster.toml: environment:")
+    refuse_unfit(cluster)
     mounts = value_of(options, "mount")
     job, targets = job_of(options, cluster.job), {mount.target for mount in mounts}
     gpus = value_of(options, "gpus")
+    variables = environment_of(options)
     hosts = tuple(
-        replace(host, mounts=_without(targets, host.mounts), gpus=_own_gpus(host, job, gpus)) for host in cluster.hosts
+        replace(
+            host,
+            mounts=_without(targets, host.mounts),
+            gpus=_own_gpus(host, job, gpus),
+            visible=values.visible_gpus({**job.environment, **host.environment, **variables}),
+        )
+        for host in cluster.hosts
     )
     data = value_of(options, "data")
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
@@ -60,6 +72,16 @@ def load_cluster(options: Options) -> Cluster:
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
     return Cluster(hosts, job)
+
+
+def refuse_unfit(cluster: Cluster) -> None:
+    """Raise UsageError for what the file says that no run may start with."""
+    if cluster.fault:
+        raise cluster.fault
+    for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
+        for name in variables:
+            refuse_ours(name, "cluster.toml: environment:")
+        refuse_named_like_secrets(variables, "cluster.toml: environment:")
 
 
 def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
@@ -88,7 +110,7 @@ def fill_from_file(options: Options) -> Options:
 
     --script, --each, --args and --resume each say what to run. Raises UsageError for an error in the file.
     """
-    job = find_cluster(options.hosts, options.cluster).job
+    job = _job_of_file(options)
     if not _says_what_runs(options):
         options = replace(options, role=job.roles)
     if _says_what_runs(options):
@@ -102,6 +124,14 @@ def fill_from_file(options: Options) -> Options:
             value = getattr(job, key.name)
             filled[name] = not value if key.negates else str(value or "")
     return replace(options, **filled)
+
+
+def _job_of_file(options: Options) -> Job:
+    """What cluster.toml says of the job that is to start. Raises UsageError."""
+    cluster = known_cluster(options)
+    if cluster.fault:
+        raise cluster.fault
+    return cluster.job
 
 
 def _says_what_runs(options: Options) -> bool:
@@ -120,7 +150,7 @@ def with_roles_of_file(options: Options) -> Options:
     has_file = options.cluster or Path("cluster.toml").is_file()
     if _says_what_runs(options) or not has_file:
         return options
-    return replace(options, role=find_cluster("", options.cluster).job.roles)
+    return replace(options, role=_job_of_file(options).roles)
 
 
 def read_what_runs(options: Options, demo: bool = False) -> Options:
@@ -177,7 +207,8 @@ def _cluster_of(options: Options) -> Cluster:
             f"{option} {lacking[0]}: the file has no such host", f"name it there, or give {FLAG.hosts} too"
         )
     hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
-    return Cluster(tuple(hosts), replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters)))
+    job = replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters))
+    return replace(cluster, hosts=tuple(hosts), job=job)
 
 
 def job_of(options: Options, job: Job) -> Job:
@@ -187,9 +218,7 @@ def job_of(options: Options, job: Job) -> Job:
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
-    flags, lists = secrets.secrets_of_options(options.secret, options.env_file, options.secret_file)
-    open_names = job.environment.keys() | environment_of(options).keys()
-    hidden = secrets.combined((*job.env_file, *lists), job.secrets, flags, open_names, refuse_ours)
+    hidden = secrets.combined(options, job, job.environment.keys() | environment_of(options).keys())
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):
@@ -254,7 +283,7 @@ def refuse_no_rank(text: str) -> None:
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text and for names that the plan sets."""
+    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text, and for what is not to be there."""
     environment = {}
     for text in (part for given in options.env for part in _NEXT.split(given)):
         name, equals, value = text.partition("=")
@@ -267,6 +296,7 @@ def environment_of(options: Options) -> dict[str, str]:
         if values.scalar(value) is None:
             raise UsageError(f"{FLAG.env} {name}: a variable cannot have several lines", "put it in a file")
         environment[name] = value
+    refuse_named_like_secrets(environment, FLAG.env)
     return environment
 
 
@@ -291,27 +321,6 @@ def refuse_no_folder(data: Sequence[Data]) -> None:
     for each in data:
         if not each.source.is_dir():
             raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
-
-
-def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
-    """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
-
-    We look for the job's secrets, as secrets.telling gives them, and for every variable of this shell whose name sounds
-    like a secret's (the shell may have expanded `$HF_TOKEN`).
-    """
-    suspects = {name: value for name, value in os.environ.items() if secrets.SOUNDS.search(name)}
-    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
-    public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
-    refuse_named_like_secrets(environment_of(options), FLAG.env)
-    for name, value in {**suspects, **known}.items():
-        for option, text in public.items():
-            # What was typed as words is quoted by now.
-            quoted = value.replace("'", "'\"'\"'")
-            if len(value) >= SECRET_LEAST and (value in text or quoted in text):
-                raise UsageError(
-                    f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
-                    f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",
-                )
 
 
 def _refuse_module(name: str, folder: Path) -> None:

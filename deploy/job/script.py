@@ -53,7 +53,6 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
-_GPUS = re.compile(r".*CUDA_VISIBLE_DEVICES=(\d+(?:,\d+)*)$")
 # What may stand in front of a program's file.
 _IN_FRONT = re.compile(rf"{values.VARIABLE.pattern}=|{_PYTHON.pattern}$|-[OWX]")
 # The agent sets these for each rank.
@@ -294,10 +293,7 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     again = _again(words, option)
     if COMMAND in ("up", "agent"):
         return " ".join([*shown, "muster", shlex.join(_typed_before(words)), again])
-    # GPUs are a run's to know: each gets a rank.
-    options = [
-        _GPUS.sub(rf"{FLAG.gpus} \1,", f"{FLAG.env} {word}") for word in shown if word.partition("=")[0] not in hidden
-    ]
+    options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
     typed = " ".join([*options, *(f"{FLAG.secret} {name}" for name in hidden), again])
     return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
 

@@ -10,7 +10,7 @@ import io
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from ..core.errors import UsageError
 from ..core.near import near_path
 from . import consent, values
 from .again import command_of
-from .options import FLAG
+from .options import FLAG, Job, Options, flag_of
 from .values import Secret
 
 if TYPE_CHECKING:
@@ -33,30 +33,19 @@ _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
 _FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
 
 
-def secrets_of_options(
-    variables: Iterable[str], lists: Iterable[str], files: Iterable[str]
-) -> tuple[tuple[Secret, ...], tuple[Path, ...]]:
-    """The options --secret and --secret-file as secrets, and those of --env-file as paths. Raises UsageError."""
-    return (*map(_secret, variables), *map(_secret_file, files)), tuple(map(_env_file, lists))
+def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
+    """The secrets of the options and of the file's job, so that each name occurs once.
 
-
-def combined(
-    lists: Iterable[Path],
-    weaker: Sequence[Secret],
-    stronger: Sequence[Secret],
-    taken: Set[str],
-    refuse: Callable[[str, str], None],
-) -> tuple[Secret, ...]:
-    """Merge the secrets, so that each name occurs once.
-
-    `stronger` secrets win over `weaker` ones, and both over those of `lists`, where the last file wins. A name of
-    `lists` is left out if it is in `taken`: a plain variable has it. `refuse(name, where)` raises for a reserved name.
+    Those of the options win, and both over those of --env-file, where the last file wins; of these a name is left out
+    if it is in `taken`: a plain variable has it. Raises UsageError, also for a variable of Muster's own.
     """
+    typed = (*map(_secret, options.secret), *map(_secret_file, options.secret_file))
+    lists = (*job.env_file, *map(_env_file, options.env_file))
     listed = {name: path for path in lists for name in read_env_file(path)}
     for name, path in listed.items():
-        refuse(name, f"{path}:")
+        refuse_ours(name, f"{path}:")
     from_lists = [Secret(name, path, in_list=True) for name, path in listed.items() if name not in taken]
-    return tuple({secret.name: secret for secret in (*from_lists, *weaker, *stronger)}.values())
+    return tuple({secret.name: secret for secret in (*from_lists, *job.secrets, *typed)}.values())
 
 
 def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
@@ -242,6 +231,26 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
     for secret in wanted:
         refuse_ours(secret.name, "secret")
     return read_values(wanted)
+
+
+def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
+    """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
+
+    We look for the job's secrets, as `telling` gives them, and for every variable of this shell whose name sounds
+    like a secret's (the shell may have expanded `$HF_TOKEN`).
+    """
+    suspects = {name: value for name, value in os.environ.items() if SOUNDS.search(name)}
+    public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
+    public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
+    for name, value in {**suspects, **known}.items():
+        for option, text in public.items():
+            # What was typed as words is quoted by now.
+            quoted = value.replace("'", "'\"'\"'")
+            if len(value) >= SECRET_LEAST and (value in text or quoted in text):
+                raise UsageError(
+                    f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
+                    f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",
+                )
 
 
 def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:

@@ -6,12 +6,13 @@ import os
 import posixpath
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 Gpus = Literal["auto"] | int | tuple[int, ...]
 
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The name of a file below /run/secrets.
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -161,6 +162,12 @@ def processes_flag(text: str) -> Literal["auto"] | int | None:
 def or_number(text: str) -> str | int:
     """A whole number as it is typed; other text as it is."""
     return int(text) if re.fullmatch(r"[0-9]{1,8}", text) else text
+
+
+def visible_gpus(variables: Mapping[str, str]) -> str | None:
+    """CUDA_VISIBLE_DEVICES; None where it is not set, or names parts of a GPU, of which CUDA takes one."""
+    text = variables.get(VISIBLE)
+    return None if text and text.startswith("MIG-") else text
 
 
 def hours_flag(text: str) -> str | None:

@@ -8,7 +8,6 @@ import shlex
 import signal
 import sys
 import time
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -74,9 +73,13 @@ class LocalBackend(Backend):
     # Where it says what takes a while.
     say: Callable[[str], None]
 
-    @abstractmethod
     def __init__(self, spec: RunSpec) -> None:
         """The nodes of one start of a run."""
+        self._spec, self._logs = spec, RankLogs(spec.run_dir)
+
+    def output(self, state: State) -> list[Event]:
+        """The ends of the ranks' logs: the run folder is on this machine."""
+        return self._logs.take(state.ranks.began)
 
     @classmethod
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
@@ -113,8 +116,8 @@ class ProcessBackend(LocalBackend):
     meets_on_machine = True
 
     def __init__(self, spec: RunSpec) -> None:
-        self._spec, self._stopping = spec, False
-        self._logs = RankLogs(spec.run_dir)
+        super().__init__(spec)
+        self._stopping = False
         python = script.python() if spec.script else sys.executable
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
@@ -156,10 +159,6 @@ class ProcessBackend(LocalBackend):
         """The state of each node. One that died without a verdict is restarted: three times, a script as asked."""
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
-    def output(self, state: State) -> list[Event]:
-        """The ends of the ranks' logs: the run folder is on this machine."""
-        return self._logs.take(state.ranks.began)
-
     def stop(self) -> None:
         """Send SIGTERM to every agent."""
         self._stopping = True
@@ -199,8 +198,7 @@ class ComposeBackend(LocalBackend):
     in_containers = True
 
     def __init__(self, spec: RunSpec) -> None:
-        self._spec = spec
-        self._logs = RankLogs(spec.run_dir)
+        super().__init__(spec)
         self._states: list[NodeState] = []
         self._looked_at, self._logged_at = 0.0, 0.0
         self._read: dict[str, int] = {}
@@ -309,10 +307,6 @@ class ComposeBackend(LocalBackend):
             if seen.status == "running" and life not in self._given:
                 self._given.add(life)
                 client.hand_in(seen.id, json.dumps(dict(secrets)).encode())
-
-    def output(self, state: State) -> list[Event]:
-        """The ends of the ranks' logs: the run folder is on this machine."""
-        return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
         """Send SIGTERM to every node; after that, Docker's restart policy leaves it alone."""

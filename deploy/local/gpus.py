@@ -15,9 +15,8 @@ import stat
 import struct
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DeployError
@@ -27,7 +26,6 @@ from ..host.gpu_choice import Choice
 from ..host.gpus import GpuUse
 from ..job.options import FLAG
 from ..job.values import Gpus as Asked
-from ..run.environment import VISIBLE
 
 _LOOK_S, _LOCK_S = 60.0, 10.0
 # All users lock this folder; their claims are in it, or in one in it that root has made.
@@ -54,7 +52,7 @@ def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
     `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that are not there, DeployError for some that others have.
     """
     with _alone():
-        choice = gpu_choice.choose(asked, _left_by(named, look()), "")
+        choice = gpu_choice.choose(asked, gpu_choice.left_by(named, look()), "")
         if choice.taken:
             raise DeployError(
                 f"this machine: {choice.taken}", f"`muster gpus` shows who has them; {FLAG.gpus} N takes any N"
@@ -67,32 +65,11 @@ def look() -> gpu_facts.Gpus:
     return _asked(commands.gpus())
 
 
-def named(variables: Mapping[str, str]) -> str | None:
-    """CUDA_VISIBLE_DEVICES of a run; None where it is not set, or names parts of a GPU, of which CUDA takes one."""
-    text = variables.get(VISIBLE, os.environ.get(VISIBLE))
-    return None if text and text.startswith("MIG-") else text
-
-
 def count(asked: Asked, named: str | None) -> int:
     """How many GPUs a run gets. Raises UsageError for GPUs that are not there."""
-    here = _left_by(named, _asked(commands.status(())))
+    here = gpu_choice.left_by(named, _asked(commands.status(())))
     gpu_choice.refuse_missing(asked, here)
     return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
-
-
-def _left_by(named: str | None, here: gpu_facts.Gpus) -> gpu_facts.Gpus:
-    """Those that are named, in that order, up to the first that is not there: so CUDA reads it."""
-    if named is None:
-        return here
-    chosen = list[GpuUse]()
-    for word in map(str.strip, named.split(",")):
-        known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
-        if len(known) != 1:
-            break
-        if known[0] in chosen:  # CUDA sees none then
-            return replace(here, gpus=())
-        chosen += known
-    return replace(here, gpus=tuple(chosen))
 
 
 def _asked(command: Sequence[str]) -> gpu_facts.Gpus:

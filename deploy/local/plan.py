@@ -24,8 +24,17 @@ class BackendChoice:
     why: str
 
 
-def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> BackendChoice:
-    """Choose the backend for `auto`, or check the wanted one of `names` against the facts."""
+def choose_backend(
+    wanted: str, engine: EngineFacts, names: Collection[str], gpus: int = 0, nodes: int = 1
+) -> BackendChoice:
+    """Choose the backend for `auto`, or check the wanted one of `names` against the facts.
+
+    Where none is wanted, a script that finds `gpus` here runs as processes: one rank a GPU, shared out among its nodes.
+    """
+    if gpus and not wanted:
+        where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
+        return BackendChoice("processes", f"local processes{where} {gpus} GPUs")
+    wanted = wanted or "auto"
     if wanted != "auto" and wanted not in names:
         raise UsageError(
             f"{FLAG.backend} {wanted}: no such backend",
@@ -42,12 +51,6 @@ def choose_backend(wanted: str, engine: EngineFacts, names: Collection[str]) -> 
             f"start Docker, or train without it: {FLAG.backend} processes",
         )
     return BackendChoice("processes", f"local processes ({reason})")
-
-
-def on_gpus(gpus: int, nodes: int) -> BackendChoice:
-    """Processes that use this machine's GPUs: one rank a GPU, shared out among several nodes; with too few, none."""
-    where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
-    return BackendChoice("processes", f"local processes{where} {gpus} GPUs")
 
 
 def check_gpus(given: str, backend: str) -> values.Gpus:

@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
-from ..core.facts import EngineFacts
 from ..engine import client, compose
 from ..job.again import command_of
 from ..job.options import FLAG
@@ -20,8 +19,8 @@ from ..preflight.probe.conversation import examine
 from ..preflight.rehearsal import Scene, findings, summary
 from ..run import environment as spec
 from ..run.files import folders
-from . import backends, plan, up
 from . import machine as observe
+from . import plan, up
 from .probe import LocalProbe
 
 ONE_HOST = "this-machine"
@@ -43,8 +42,7 @@ def preflight(
     """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
     say("looking at this machine")
     names = spec.node_names(up.DEFAULT_WORKERS if workers is None else workers)
-    facts = EngineFacts(answers=False) if backend == "processes" else client.find_engine()
-    choice = plan.choose_backend(backend, facts, backends.BACKENDS)
+    choice, _ = up.choose_backend(backend)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
         where = f"as `muster up` starts its nodes: {choice.why}"
         request = replace(request, endpoint=place.endpoint, port=place.port, where=where)

@@ -5,6 +5,7 @@ Whatever happens, it ends the same way: nothing of the run is left running, and 
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
@@ -41,7 +42,7 @@ from ..job.load import (
     with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
-from ..job.values import Gpus
+from ..job.values import Gpus, visible_gpus
 from ..report import ending, folder_notes
 from ..report import packages as packages_shown
 from ..report.console import Console
@@ -116,11 +117,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
-        self._named = local_gpus.named(asked.own.own)
+        self._named = visible_gpus({**os.environ, **asked.own.own})
         self._gpus = local_gpus.count(asked.gpus, self._named) if self._folder else 0
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
-        self._choice, self._engine = _backend(options.backend, _code(self._folder, script_words), self._gpus, nodes)
+        self._choice, self._engine = choose_backend(options.backend, self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
+        if not self._kind.in_containers:
+            _refuse_strangers(_code(self._folder, script_words))
         refuse_pairs("up", replace(options, backend=self._choice.name))
         with self._held:
             yield
@@ -321,20 +324,18 @@ def _code(folder: Path | None, arguments: Sequence[str]) -> tuple[Path, ...]:
     return tuple(path.parent for path in named if path.suffix == ".py")
 
 
-def _backend(wanted: str, code: Sequence[Path], gpus: int, nodes: int) -> tuple[plan.BackendChoice, EngineFacts]:
-    """Where the nodes run, and what is known of the engine.
+def choose_backend(wanted: str, gpus: int = 0, nodes: int = 1) -> tuple[plan.BackendChoice, EngineFacts]:
+    """Where the nodes run, and what is known of the engine."""
+    facts = _engine(wanted or ("processes" if gpus else "auto"))
+    return plan.choose_backend(wanted, facts, backends.BACKENDS, gpus, nodes), facts
 
-    Raises UsageError if the code would run as this user, is another user's, and this user does not allow that.
-    """
-    name = wanted or ("processes" if gpus else "auto")
-    facts = _engine(name)
-    on_gpus = plan.on_gpus(gpus, nodes) if gpus and not wanted else None
-    choice = on_gpus or plan.choose_backend(name, facts, backends.BACKENDS)
-    for folder in () if backends.BACKENDS[choice.name].in_containers else code:
+
+def _refuse_strangers(code: Sequence[Path]) -> None:
+    """Raise UsageError for code that would run as this user, is another user's, and that this user does not allow."""
+    for folder in code:
         if owner := stranger(folder):
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
             consent.require(folder, [Wish("script", words)], "muster up")
-    return choice, facts
 
 
 def _read(options: Options) -> tuple[Options, _Request]:
@@ -368,7 +369,6 @@ def _read(options: Options) -> tuple[Options, _Request]:
     gpus = plan.check_gpus(options.gpus, options.backend)
     own, ranks = environment.asked_style(options.style), value_of(options, "nproc")
     given = environment_of(options)
-    secrets.refuse_named_like_secrets(given, FLAG.env)
     own |= given | ({environment.SEPARATE: "1"} if options.separate else {})
     least = environment.asked_least(options.min_nodes, 1 + workers, choice.arguments, choice.script)
     asked = environment.Script(

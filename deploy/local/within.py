@@ -48,7 +48,7 @@ def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> in
     try:
         child = subprocess.Popen(
             [*beside.before, *beside.guard, "--", *words],
-            env=dict(beside.environment) if beside.environment else None,
+            env=beside.environment,
             cwd=beside.folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -77,8 +77,7 @@ def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
     beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
     try:
-        environment = dict(beside.environment) if beside.environment else None
-        return subprocess.run(command, env=environment, cwd=beside.folder, check=False).returncode
+        return subprocess.run(command, env=beside.environment, cwd=beside.folder, check=False).returncode
     except OSError as fault:
         raise DeployError(f"{command[0]}: {fault.strerror}") from fault
 

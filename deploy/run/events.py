@@ -6,7 +6,7 @@ the reader of the file skips the line, counts it, and reports the count as an ev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..core.errors import BadAnswer
@@ -28,6 +28,7 @@ from ..core.fields import (
 )
 from ..core.fields import words as words
 from ..core.names import node_name
+from ..core.printable import one_line
 
 Event = dict[str, Any]
 
@@ -255,21 +256,28 @@ def verdict(value: object, now: float) -> Event:
     return {"t": now, **_VERDICT(value, ""), "kind": "verdict"}
 
 
+def verdict_of_host(value: object, now: float) -> Event:
+    """Read the same of another machine. Its hint is in quotation marks: what we tell to type is of our own tables."""
+    event = verdict(value, now)
+    hint = one_line(event.get("hint", "")).replace('"', "'")
+    return {**event, "hint": f'{event.get("node") or "a host"} says: "{hint}"' if hint else ""}
+
+
 def unread(count: int, where: str, now: float) -> list[Event]:
     """The event that reports skipped lines; empty if there were none."""
     return [{"t": now, "kind": "unread", "count": count, "where": where}] if count else []
 
 
-def last_words(lines: Iterable[str], now: float) -> list[Event]:
-    """Read the answer to `host_commands.last_words`: verdicts and events, and an event `unread` for other lines."""
+def last_words(answer: str, now: float) -> list[Event]:
+    """Read what `host_commands.last_words` answers: verdicts and events, and an event `unread` for other lines."""
     events, bad = list[Event](), 0
-    for line in lines:
+    for line in answer.split("\n"):
         if not line.strip():
             continue
         try:
             value = document(line, "an event", MOST_LINE)
             events.append(
-                verdict(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now)
+                verdict_of_host(value, now) if isinstance(value, dict) and "verdict" in value else of_rank(value, now)
             )
         except BadAnswer:
             bad += 1

@@ -44,10 +44,14 @@ class Follower:
     """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
 
     `tail`: so many bytes at the end of each file as well. What is older than `since` is of earlier starts of the run.
+    `of_hosts`: other machines wrote them.
     """
 
-    def __init__(self, run_dir: Path, from_start: bool = False, tail: int = 0, since: float = 0.0) -> None:
-        self._dir, self._since = run_dir, since
+    def __init__(
+        self, run_dir: Path, from_start: bool = False, tail: int = 0, since: float = 0.0, of_hosts: bool = False
+    ) -> None:
+        self._dir, self.since = run_dir, since
+        self._verdict = run_events.verdict_of_host if of_hosts else run_events.verdict
         self._offsets: dict[str, int] = {}
         if not from_start:
             self._offsets = {path: max(0, size - tail) for path, size in self._line_files()}
@@ -61,8 +65,8 @@ class Follower:
         for path, size in new:
             events += self._new_events(Path(path), size, _MOST_AT_ONCE // len(new), budget)
         events += self._new_documents("nodes", run_events.node_up)
-        events += self._new_documents("outcome", run_events.verdict)
-        return sorted((event for event in events if event["t"] >= self._since), key=lambda event: float(event["t"]))
+        events += self._new_documents("outcome", self._verdict)
+        return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
 
     def _line_files(self) -> list[tuple[str, int]]:
         """The files of events and numbers, with the size of each."""

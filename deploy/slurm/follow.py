@@ -21,10 +21,11 @@ from ..report.console import Console
 from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
-from ..run.files import own_files
+from ..run.files import own_files, record
 from ..run.lost_host import WAIT_LOST_S
 from ..run.outcome import Result, concluded
 from ..run.progress import State
+from ..run.state import times
 from . import job_end, known, plan, words
 from .backend import SlurmBackend
 
@@ -40,7 +41,7 @@ def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     login, run = backend.login, backend.run
     reading = login.reading
     text = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
-    verdicts = [event for event in events.last_words(text.split("\n"), time.time()) if event["kind"] == "verdict"]
+    verdicts = [event for event in events.last_words(text, time.time()) if event["kind"] == "verdict"]
     return verdicts, login.state(run, backend.number)[2]
 
 
@@ -55,7 +56,8 @@ class Following:
         self._what = environment.script_name(command) if script else environment.recipe_name(command)
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
-        self._follower = follow.Follower(backend.run_dir, from_start=True)
+        since = times.started(record.facts(backend.run_dir))
+        self._follower = follow.Follower(backend.run_dir, from_start=True, since=since)
         self._last_note, self._asked = "", 0
 
     def until_done(self) -> int:
@@ -69,7 +71,7 @@ class Following:
             return DETACHED
         finally:
             backend.close()
-        if result.verdict in ("stopped", "failed") and not result.hint:
+        if result.verdict == "stopped" or (result.verdict == "failed" and not result.hint):
             again = plan.resume_command(backend.login.host.destination, run)
             result = replace(result, hint=f"continue with what it wrote: {again}")
         seconds = max(time.monotonic() - began, state.ranks.span.seconds)
@@ -92,7 +94,9 @@ class Following:
         if job.state not in jobs.ENDED:
             self._tell(words.running(self._backend.number, job), "running", job)
         known.note(self._backend.run_dir, nodes=list(job.hosts))
-        state = State(tuple(job.hosts), script=self._script)
+        if job.restarts and job.state in jobs.LIVES:
+            self._follower.since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
+        state = State(tuple(job.hosts), script=self._script, since=self._follower.since)
         where = f"job {self._backend.number}, {several(len(job.hosts), 'node')}"
         with self._console.following(state, self._what, where, self._ranks) as tell:
             while True:

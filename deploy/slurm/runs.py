@@ -85,7 +85,7 @@ def status(known: Known, console: Console) -> int:
         number = number_of(known, login, console)
         job, reading = login.job(known.run, number), login.reading
         answer = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
-        seen = events.last_words(answer.split("\n"), time.time())
+        seen = events.last_words(answer, time.time())
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
         waits = job.state in jobs.WAITS
         text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.job.cluster import from_file
-from deploy.job.roles.role import read
+from deploy.job.roles.role import NO_SIGN, read
 from lab.ports import free_port
 from muster.errors import Refused
 from trainer.node.ending.rank_lives import Life
@@ -30,9 +30,9 @@ def part(tmp_path):
     (tmp_path / "logs").mkdir()
     nodes = {name: Node("127.0.0.1", free_port()) for name in ("server", "worker", "main")}
     roles = (
-        Role("server", {"server": nodes["server"]}, ready=("line", 0, "is up")),
-        Role("worker", {"worker": nodes["worker"]}, after=("server",)),
-        Role("main", {"main": nodes["main"]}, ends=True, after=("worker",)),
+        Role("server", {"server": nodes["server"]}, False, (), ("line", 0, "is up"), 600.0),
+        Role("worker", {"worker": nodes["worker"]}, False, ("server",), NO_SIGN, 600.0),
+        Role("main", {"main": nodes["main"]}, True, ("worker",), NO_SIGN, 600.0),
     )
     made = Part(Plan(roles, KEY, within=600.0), "server", 0, tmp_path)
     made.log, made.ask_it = tmp_path / "logs/rank-0.log", lambda row: peers.ask(*nodes["server"][:2], KEY, row)

@@ -18,6 +18,7 @@ from deploy.core.errors import DeployError
 from deploy.door import session
 from deploy.host import audit
 from deploy.host import lock as host_lock
+from deploy.host.audit import Action
 from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
@@ -233,7 +234,7 @@ def test_the_audit_line_says_who_logged_in_and_not_what_a_variable_claims(server
     with opened(machine) as sessions:
         monkeypatch.setenv("LOGNAME", "mallory")
         monkeypatch.setenv("USER", "mallory")
-        audit.note(sessions[0], "run-1 started\n2026-01-01 root from 10.0.0.9: nothing")
+        audit.note(sessions[0], Action.STARTED, "\n2026-01-01 root from 10.0.0.9: nothing", "run-1")
     (line,) = (machine.home / ".muster" / "audit.log").read_text().splitlines()
     login = pwd.getpwuid(os.getuid()).pw_name
     assert f" {login} from 127.0.0.1: run-1 started" in line
@@ -300,11 +301,12 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
 def test_the_audit_says_when_who_what_and_keeps_what_was_there(server):
     machine = server()
     with opened(machine) as sessions:
-        audit.note(sessions[0], "run-1 started 2 containers")
-        audit.note(sessions[0], "run-1 removed\nforged line")
+        audit.note(sessions[0], Action.STARTED, "{run} 2 containers", "run-1")
+        audit.note(sessions[0], Action.SIGNALLED, "removed\nforged line", "run-1")
     first, second = (machine.home / ".muster/audit.log").read_text().splitlines()
     assert re.match(
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \S+ from 127.0.0.1: run-1 started 2 containers \(\S+@\S+\)$", first
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} \S+ from 127.0.0.1: run-1 started \{run\} 2 containers \(\S+@\S+\)$",
+        first,
     )
     assert " run-1 removed\\nforged line (" in second
     assert (machine.home / ".muster/audit.log").stat().st_mode & 0o777 == 0o600

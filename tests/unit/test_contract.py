@@ -1,6 +1,7 @@
 """The contract, the control side and the trainer say the same: names, events, files, exit codes."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -8,9 +9,13 @@ import pytest
 import yaml
 
 from deploy.core import errors as control_errors
+from deploy.host import gpus as host_gpus
 from deploy.run import environment, outcome
 from muster import errors as trainer_errors
+from muster.training import Training
 from tests.sources import nodes
+from trainer.config import Config
+from trainer.node.queue import reservation
 
 HOME = Path(__file__).resolve().parents[2]
 PAGES = ("develop/contract.md", "reference/variables.md", "reference/run-folder.md")
@@ -115,6 +120,12 @@ def test_exit_codes_are_the_same_in_both_halves():
     }
     assert promised == trainer
     assert control_errors.USAGE == trainer_errors.REFUSED
+
+
+def test_what_both_halves_take_for_an_idle_gpu_and_for_enough_checkpoints_is_the_same():
+    """The control side and a node that waits judge the same GPU; a user of `muster.Training` may know the trainer."""
+    assert host_gpus.UNSEEN_MIB << 20 == reservation._IDLE_BYTES
+    assert inspect.signature(Training).parameters["keep"].default == Config().keep
 
 
 def test_a_variable_that_compose_gives_empty_is_asked_for_its_value():

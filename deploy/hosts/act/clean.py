@@ -6,7 +6,6 @@ Nothing that a container has, and nothing of another user, is removed: the host 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from ...core.errors import DONE, STOPPED, DeployError, UsageError
 from ...core.names import run_id
@@ -17,7 +16,7 @@ from ...engine import reach
 from ...host import audit, commands, leftovers
 from ...host import lock as host_lock
 from ...host.leftovers import KINDS, Had, Leftover, Selection
-from ...job.load import load_cluster
+from ...job.load import known_cluster
 from ...job.options import FLAG, Options, flag_of
 from ...report.console import Console
 from .. import nodes
@@ -33,8 +32,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
 
     Raises UsageError if the user would have to be asked, DeployError with every host that failed.
     """
-    # What --data names here is no folder of this machine.
-    with open_all(load_cluster(replace(options, data=())).hosts) as opened:
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         by_host = leftovers.together(on_all(sessions, look).all())
         if not wanted.anything:
@@ -88,7 +86,7 @@ def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
     ends = {f"{thing.kind} {thing.name}": _remove_one(session, thing) for thing in things}
     gone = [what for what, end in ends.items() if end == "removed"]
     if gone:
-        audit.note(session, f"cleaned {', '.join(gone)[:500]}")
+        audit.note(session, audit.Action.CLEANED, ", ".join(gone)[:500])
     return ends
 
 

@@ -15,7 +15,7 @@ from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
 from ...job.again import command_of
-from ...job.load import load_cluster
+from ...job.load import known_cluster
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from .. import nodes
@@ -39,7 +39,7 @@ def delete(options: Options, console: Console) -> int:
     with every host that failed.
     """
     run = asked(FLAG.run, options.run, run_id)
-    with open_all(load_cluster(options).hosts) as opened:
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.
         with host_lock.take(sessions, run):
@@ -79,7 +79,7 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
         raise DeployError(f"{run} was not deleted completely: {why}", f"look at it there: ls -lR ~/.muster/runs/{run}")
     deleted = deleted_of(done.out)
     if deleted.files:
-        audit.note(session, f"{run}: deleted {deleted.files} files, {deleted.bytes} bytes")
+        audit.note(session, audit.Action.DELETED, f"{deleted.files} files, {deleted.bytes} bytes", run)
     return deleted
 
 

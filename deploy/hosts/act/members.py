@@ -25,7 +25,7 @@ from ...host import audit, commands
 from ...host.facts import Container
 from ...host.gpus import parse_claims
 from ...job.again import command_of
-from ...job.load import load_cluster, read_run
+from ...job.load import known_cluster, read_run
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from ...run.files import record as record_of_run
@@ -57,7 +57,7 @@ def leave(options: Options, console: Console) -> int:
     Raises UsageError where a node must stay; those before it have left then. Raises DeployError if a host fails.
     """
     refuse_unnamed(options, "leave")
-    with open_all(load_cluster(options).hosts) as opened:
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         containers = observe.containers(list(sessions.values())).all()
         run, members = ended.choose(read_run(options.run), containers, list(sessions.values()))
@@ -70,7 +70,7 @@ def leave(options: Options, console: Console) -> int:
             answer = _ask_to_leave(session, run)
             if answer.why:
                 raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
-            audit.note(session, f"{run} left by {host}")
+            audit.note(session, audit.Action.LEFT, host, run)
             if not _wait(partial(_ended_well, session, run), _END_S):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
@@ -86,7 +86,7 @@ def join(options: Options, console: Console) -> int:
     Raises UsageError for a host that cannot join, DeployError if one fails; those before it have joined then.
     """
     refuse_unnamed(options, "join")
-    with open_all(load_cluster(options).hosts) as opened:
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         wanted, containers = read_run(options.run), observe.containers(list(sessions.values())).all()
         runs = which_run.runs_of(containers)
@@ -189,7 +189,7 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
         return
     known = _epoch(session, run, node.node)
     refuse_answer(run, host, session.run(argv).out)
-    audit.note(session, f"{run} joined by {host}")
+    audit.note(session, audit.Action.JOINED, host, run)
     if node.secrets:
         hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"
         console.note(f"{host}: its node has started, and waits for its secrets: {hint}")

@@ -118,7 +118,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         except BaseException:
             nodes.undo([new], [made])
             raise
-    audit.note(new, f"{run} joined as {name}")
+    audit.note(new, audit.Action.JOINED, name, run)
     run_dir = record_of_run.path_of(run)
     facts = record_of_run.facts(run_dir)
     joined = list(dict.fromkeys([*facts["hosts"], new.host.destination]))

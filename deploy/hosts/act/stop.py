@@ -18,7 +18,7 @@ from ...door.session import Session, on_all, open_all
 from ...host import commands
 from ...host.facts import Container
 from ...job.again import stop_wait_s
-from ...job.load import load_cluster, read_run
+from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
 from ...report.interrupts import Detached, Interrupts
@@ -49,7 +49,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     wanted = read_run(options.run)
     with (
         Interrupts(console, "looking for the run", "the run continues") as interrupts,
-        open_all(load_cluster(options).hosts) as opened,
+        open_all(known_cluster(options).hosts) as opened,
     ):
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
@@ -166,4 +166,4 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
 
 def _last_words(session: Session, run: str) -> list[Event]:
     out = session.run(commands.last_words(f"{session.home}/runs/{run}")).out
-    return events.last_words(out.split("\n"), time.time())
+    return events.last_words(out, time.time())

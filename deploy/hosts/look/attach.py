@@ -20,7 +20,7 @@ from ...core.results import all_faults
 from ...core.text import several
 from ...door.session import open_all
 from ...host import lock as host_lock
-from ...job.load import load_cluster, read_run
+from ...job.load import job_of, known_cluster, read_run
 from ...job.options import Options
 from ...job.secrets import secrets_of
 from ...report import ending
@@ -49,7 +49,8 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
 
     `only_looks`: give it nothing, and end and remove nothing of it.
     """
-    cluster, ranks = load_cluster(options), shown_ranks(options.rank)
+    cluster, ranks = known_cluster(options), shown_ranks(options.rank)
+    cluster = replace(cluster, job=job_of(options, cluster.job))
     with (
         Interrupts(console, "looking for the run", CONTINUES) as interrupts,
         open_all(cluster.hosts) as opened,
@@ -108,7 +109,7 @@ def down(options: Options, console: Console) -> int:
     Run folders stay. Runs of other users of the hosts are named and left alone.
     """
     run = read_run(options.run)
-    with open_all(load_cluster(options).hosts) as opened:
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         removed = host_nodes.remove(sessions, run)
         swept = host_lock.sweep(sessions)
@@ -146,7 +147,7 @@ def follow_until_done(
         state.story.recall(story)
     lock = locks.hold_followed(run_dir)
     here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
-    follower = follow.Follower(run_dir, from_start=not run.resumed)
+    follower = follow.Follower(run_dir, from_start=not run.resumed, of_hosts=True)
     what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
 
     def left() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from ...core.errors import DeployError
 from ...core.names import RunId
 from ...job.again import command_of
-from ...job.load import load_cluster, value_of
+from ...job.load import known_cluster, value_of
 from ...job.options import Options
 from ...report import tables
 from ...report.board import server
@@ -43,7 +43,7 @@ class HostRuns:
     """What hosts say of their runs. `faults`: of hosts that did not answer, and of runs that cannot be followed."""
 
     def __init__(self, options: Options) -> None:
-        self._cluster, self._options = load_cluster(options), options
+        self._cluster, self._options = known_cluster(options), options
         self.faults: list[str] = []
         self._values: list[dict[str, Any]] = []
         self.looked_at = time.monotonic()

@@ -64,7 +64,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     members = [session for session in sessions if session.name in end.hosts]
     words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
     now = time.time()
-    by_host = {host: events.last_words(out.split("\n"), now) for host, out in words.values.items()}
+    by_host = {host: events.last_words(out, now) for host, out in words.values.items()}
     spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
     last_words = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
     state = State(sorted({str(event["node"]) for event in last_words if event.get("node")}))

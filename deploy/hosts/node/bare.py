@@ -128,7 +128,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
         volume = made.environments[session.name]
         layer = f"sha256:{hashlib.sha256(volume.rpartition('-')[2].encode()).hexdigest()}"
         session.run(("docker", "image", "add", base, layer, volume))
-        audit.note(session, f"made the environment {base}")
+        audit.note(session, audit.Action.MADE, base)
 
     on_all(lacking, name_it).all()
 

@@ -43,7 +43,7 @@ def bring(
 
 
 def _of(host: str, answers: Results[str]) -> str | DeployError:
-    return answers.faults[host] if host in answers.faults else answers.values[host]
+    return answers.faults.get(host) or answers.values[host]
 
 
 def _python(answer: str) -> str:
@@ -81,7 +81,7 @@ class _Bringing:
                 f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or name a mirror of uv's here: "
                 "export UV_PYTHON_INSTALL_MIRROR=URL",
             )
-        audit.note(session, f"brought Python {uv.PYTHON}")
+        audit.note(session, audit.Action.INSTALLED, f"Python {uv.PYTHON}")
 
     def _archive(self, host: str, machine: str) -> tuple[bytes, str]:
         """What has that Python, or gets it there; and why this machine gets none."""

@@ -24,7 +24,7 @@ from ...job.again import command_of, words_of
 from ...job.inventory import Host
 from ...job.options import Job, Options
 from ...job.script import PER_NODE
-from ...job.values import Mount
+from ...job.values import VISIBLE, Mount
 from ...run import environment
 from ...run.roles import Acted
 from ...send.folder.content import WORKSPACE
@@ -231,6 +231,11 @@ def gpu_options(facts: HostFacts) -> tuple[str, ...]:
     return ("--gpus", f'"device={_uuids(seen)}"' if facts.picked else "all")
 
 
+def visible_gpus(host: Host, facts: HostFacts) -> dict[str, str]:
+    """CUDA_VISIBLE_DEVICES of a run that has it: a container counts the GPUs that it gets from 0."""
+    return {} if host.visible is None else {VISIBLE: _uuids(facts.gpus)}
+
+
 def _uuids(gpus: Sequence[GpuUse]) -> str:
     return ",".join(gpu.uuid for gpu in gpus)
 
@@ -354,6 +359,7 @@ def _node_container(
         **job.environment,
         **host.environment,
         **work.environment,
+        **visible_gpus(host, facts),
     }
     if work.restarts is not None:
         variables[environment.MAX_RESTARTS_NAME] = str(work.restarts)

@@ -128,7 +128,7 @@ class Ends:
             self._started.add(host)
             session.run(end.argv, timeout_s=_START_S)
         self._talks[host] = _Talk(session, end.name, self._plan.socket)
-        audit.note(session, f"started {end.name}")
+        audit.note(session, audit.Action.STARTED, end.name)
 
     def _beat(self) -> None:
         """An end that hears nothing for a minute lets go of us: the link may be cut."""

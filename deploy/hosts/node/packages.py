@@ -52,8 +52,8 @@ def bring(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) ->
     places = _places(shipment, pushed)
     installed = packages_shown.bring(places, shipment.requirements, each, console, shipment.folder)
     if installed.size:
-        words = f"installed {several(installed.lock.count, 'package')} ({amount(installed.size)})"
-        on_all(shipment.sessions, lambda session: audit.note(session, words))
+        words = f"{several(installed.lock.count, 'package')} ({amount(installed.size)})"
+        on_all(shipment.sessions, lambda session: audit.note(session, audit.Action.INSTALLED, words))
     return installed
 
 

@@ -29,14 +29,13 @@ from ...job.load import (
     read_command,
     read_run,
     read_what_runs,
-    refuse_open_secrets,
     refuse_pairs,
     script_words,
     trainer_words,
     value_of,
 )
 from ...job.options import Options
-from ...job.secrets import secrets_of
+from ...job.secrets import refuse_open_secrets, secrets_of
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...report.script_lines import shown_ranks

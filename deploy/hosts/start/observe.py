@@ -16,7 +16,7 @@ from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all
 from ...engine import reach
 from ...engine.engine import Engine, label_of
-from ...host import commands
+from ...host import commands, gpu_choice
 from ...host import facts as host_facts
 from ...host import gpus as host_gpus
 from ...host import logs as host_logs
@@ -79,6 +79,8 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
         seen = replace(host_facts.parse(answer, time.time()), called_at=session.called_at)
     except DeployError as fault:
         return fault
+    if session.host.visible is not None:
+        seen = replace(gpu_choice.left_by(session.host.visible, seen), picked=True)
     if gpus == "auto" or (isinstance(gpus, int) and gpus):
         return seen  # which of them are free is asked later (places.py)
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)

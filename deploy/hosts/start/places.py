@@ -110,7 +110,7 @@ class Places:
         host = session.host
 
         def decide(here: Gpus) -> Choice:
-            return gpu_choice.choose(host.gpus, here, self._token, self._alone)
+            return gpu_choice.choose(host.gpus, gpu_choice.left_by(host.visible, here), self._token, self._alone)
 
         with self._lock:
             claim = self._claims.get(host.name)
@@ -148,7 +148,9 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
 
 def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
     """What the hosts would give now, for a plan that claims nothing. `here` by host."""
-    return {session.name: gpu_choice.choose(session.host.gpus, here[session.name], "") for session in sessions}
+    hosts = [session.host for session in sessions]
+    left = {host.name: gpu_choice.left_by(host.visible, here[host.name]) for host in hosts}
+    return {host.name: gpu_choice.choose(host.gpus, left[host.name], "") for host in hosts}
 
 
 def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:

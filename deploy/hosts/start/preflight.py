@@ -19,6 +19,7 @@ from ...host import commands as host_commands
 from ...host import run_user
 from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
+from ...job.load import refuse_unfit
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
 from ...preflight.checks import hosts as host_checks
@@ -60,7 +61,11 @@ class PreflightOptions:
 
 
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """The answers of all hosts, and the verdict on them, which includes hosts that cannot be reached."""
+    """The answers of all hosts, and the verdict on them, which includes hosts that cannot be reached.
+
+    Raises UsageError for a file that no run may start with.
+    """
+    refuse_unfit(cluster)
     options.say("connecting")
     cluster = _without_made(cluster)
     with open_all(cluster.hosts) as opened:
@@ -185,7 +190,7 @@ def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
         for port, why in failed.items():
             with suppress(SshFault):  # the finding is as true without the holder's name
                 done = session.run(host_commands.script("holder", str(int(port))), check=False)
-                words = printable.one_line(fields.rows(done.out).get("holder", [""])[0][:200])
+                words = printable.one_line(fields.first(fields.rows(done.out), "holder")[:200])
                 failed = {**failed, port: {**why, "holder": words or why["holder"]}}
         if failed:
             listens[session.name]["failed"] = failed

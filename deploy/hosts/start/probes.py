@@ -93,7 +93,8 @@ def probes(
         # What a deploy would set (container.meeting_of): predictions must be about that interface.
         name = host.interface
         named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
-        variables = host_commands.variable_lines({**named, **hosts.job.environment, **host.environment})
+        seen = container.visible_gpus(host, hosts.facts[host.name])
+        variables = host_commands.variable_lines({**named, **hosts.job.environment, **host.environment, **seen})
         return SessionProbe(session, in_container(hosts, session, image), sent, host_commands.line(variables))
 
     return on_all(hosts.sessions, start)

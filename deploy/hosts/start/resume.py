@@ -21,9 +21,9 @@ from ...host import commands
 from ...host.facts import HostFacts
 from ...job import script as typed
 from ...job.again import command_of, read_again, words_again, words_of
-from ...job.cluster import Cluster, find_cluster
+from ...job.cluster import Cluster
 from ...job.inventory import hosts_of_flag
-from ...job.load import read_run, trainer_words
+from ...job.load import known_cluster, read_run, trainer_words
 from ...job.options import FLAG, Job, Options
 from ...run import onward
 from ...run.files import folders, record, resumable
@@ -86,7 +86,7 @@ def _latest_recorded(options: Options) -> Path:
 
     The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
     """
-    job = find_cluster(options.hosts, options.cluster).job
+    job = known_cluster(options).job
     script, arguments = options.script, tuple(trainer_words(options))
     if not (script or arguments):
         script, arguments = job.script, tuple(shlex.split(job.args))

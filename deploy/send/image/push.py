@@ -333,7 +333,7 @@ def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bring
         sources += folder_push.send_folder(session, outgoing, has.folders, bringing.road)
     pushed = ahead.result() if ahead else work()
     if sent := sources.total():
-        audit.note(session, f"pushed a folder of {context.image.tag}: {amount(sent)}")
+        audit.note(session, audit.Action.PUSHED, f"a folder of {context.image.tag}: {amount(sent)}")
     sources += Counter(pushed.sources) + bringing.sources[session.name]
     words = [word for word in (pushed.why, *(folder.lacking for folder in beside)) if word and word != HAS_IT]
     return Pushed(sources.total(), "; ".join(words) or HAS_IT, beside, sources)
@@ -380,7 +380,7 @@ def _deliver(
             sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
             if sent := sources.total():
-                audit.note(session, f"pushed {context.image.tag}: {amount(sent)}")
+                audit.note(session, audit.Action.PUSHED, f"{context.image.tag}: {amount(sent)}")
             return Pushed(sent, attempt.why, sources=sources)
         if attempt.layers == context.image.layers:
             break

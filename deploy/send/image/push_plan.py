@@ -13,8 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from ...core.errors import DeployError
-from ...core.fields import array, default, digits, record, table, text, words
-from ...host.facts import json_object
+from ...core.fields import array, default, digits, object_or_empty, record, table, text, words
 from ..folder.content import HostFolder
 from ..space import refuse_full
 from .compression import GZIP, PLAIN, ZSTD, Codec
@@ -86,7 +85,7 @@ def parse_store(output: str) -> Store:
 
     Raises DeployError if the engine's own line is missing, BadAnswer for a field that cannot be read.
     """
-    lines = [json_object(line) for line in output.split("\n")]
+    lines = [object_or_empty(line) for line in output.split("\n")]
     engine = next((line for line in lines if line.get("version")), None)
     if not engine:
         raise DeployError("the Docker engine did not say what it is", "on that host: docker info")
@@ -106,7 +105,7 @@ def parse_store(output: str) -> Store:
 
 def parse_image(line: str) -> HostImage:
     """Read the line about an image from `commands.try_image` or `commands.show_image`. Raises BadAnswer."""
-    return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **json_object(line)})
+    return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **object_or_empty(line)})
 
 
 def platform(machine: str) -> str:

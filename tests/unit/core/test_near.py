@@ -12,7 +12,7 @@ def test_the_name_most_like_what_was_typed_is_meant_or_none():
     assert near("x", ["worker", "master"]) == ""
     assert near("wrk", ["worker"], alike=0.9) == ""
     assert hint_of("wrker", ["worker", "master"]) == "did you mean worker?"
-    assert hint_of("x", ["b", "a"], "the roles are") == "the roles are b, a"
+    assert hint_of("x", ["b", "a"]) == "there are b, a"
 
 
 def test_a_file_beside_a_path_of_the_folder_that_has_its_ending_is_meant(tmp_path):

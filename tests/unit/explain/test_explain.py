@@ -450,3 +450,29 @@ def test_words_of_another_system_are_no_sign_of_a_cause(line, cause):
     shown = [sign.cause for sign in (*SIGNS, *ROWS) if sign.pattern.search(line)]
     assert shown
     assert cause not in shown
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        (
+            "FATAL:   container creation failed: mount ->/scratch error: can't remount",
+            "apptainer --debug exec IMAGE true",
+        ),
+        ("FATAL:   could not open image /s/x.sif: failed to retrieve path", "apptainer --debug exec IMAGE true"),
+        ("FATAL:   While making image from oci registry: manifest unknown", "apptainer --debug exec IMAGE true"),
+        (
+            "pyxis:     [ERROR] URL https://r.io/v2/x/manifests/3 returned error code: 404",
+            "enroot import docker://IMAGE",
+        ),
+        (
+            "pyxis:     [ERROR] URL https://r.io/v2/x/manifests/3 returned error code: 401",
+            "enroot import docker://IMAGE",
+        ),
+        ("Error: OCI runtime error: crun: cannot set up namespace", "podman info"),
+        ("docker: Error response from daemon: OCI runtime create failed: runc create failed", "docker info"),
+        ("docker: Error response from daemon: manifest for x:1 not found", "muster push --hosts ..."),
+    ],
+)
+def test_what_to_type_next_asks_the_engine_that_spoke(line, asks):
+    assert explain({"a": line}).next == asks

@@ -11,7 +11,8 @@ from deploy.host import jobs
 
 LINE = (
     "JobId=12 JobName=r1 UserId=u(1000) Priority=1 JobState={state} Reason={reason} Dependency=(null) Requeue=1 "
-    "Restarts=2 BatchFlag=1 ExitCode=75:0 TimeLimit=01:00:00 NodeList=n[1-2] Command=/h/JobState=COMPLETED WorkDir=/h"
+    "Restarts=2 BatchFlag=1 ExitCode=75:0 RunTime=1-02:03:04 TimeLimit=01:00:00 NodeList=n[1-2] "
+    "Command=/h/JobState=COMPLETED WorkDir=/h"
 )
 
 
@@ -21,7 +22,9 @@ def line(state="RUNNING", reason="None"):
 
 def test_a_line_of_scontrol_is_read():
     job = jobs.parse_job([line("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"), "hosts n1 n2 n1"])
-    assert job == jobs.Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7", ("n1", "n2"), 75, 0, 2, "01:00:00")
+    assert job == jobs.Job(
+        "PENDING", "ReqNodeNotAvail, UnavailableNodes:n7", ("n1", "n2"), 75, 0, 2, "01:00:00", 93784.0
+    )
     assert jobs.parse_job([line()]).reason == ""
 
 

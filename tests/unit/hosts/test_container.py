@@ -5,15 +5,19 @@ import dataclasses
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from deploy.core.errors import UsageError
-from deploy.host.gpus import GpuUse
+from deploy.core.results import Results
+from deploy.host.gpus import Gpus, GpuUse
 from deploy.hosts.node import container
 from deploy.hosts.node.container import Meeting, Work
+from deploy.hosts.start import observe, places
 from deploy.job.cluster import from_flag
-from deploy.job.options import Job
+from deploy.job.load import load_cluster
+from deploy.job.options import Job, Options
 from deploy.job.values import Mount, Secret
 from tests.hosts import FACTS
 
@@ -127,6 +131,25 @@ def test_a_container_has_the_gpus_that_were_chosen_by_uuid_and_as_many_ranks(gpu
     assert (f"muster.gpus={','.join(gpu.uuid for gpu in chosen)}" in argv) == bool(gpus)
     assert argv[argv.index("--gpus") : argv.index("--gpus") + 2] == options if options else "--gpus" not in argv
     assert container.environment["PET_NPROC_PER_NODE"] == ranks
+
+
+@pytest.mark.parametrize("typed", [{"env": ("CUDA_VISIBLE_DEVICES=3,1",)}, {"cluster": "of.toml"}])
+def test_a_run_has_the_gpus_that_cuda_visible_devices_names_and_a_rank_for_each(typed, tmp_path, monkeypatch, allowed):
+    """Every GPU of the host had a rank: of four, two failed with `invalid device ordinal`."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of.toml").write_text('hosts = ["a"]\n[job.environment]\nCUDA_VISIBLE_DEVICES = "3,1"\n')
+    (host,) = load_cluster(Options(hosts="a", **typed)).hosts
+    four = tuple(GpuUse(index, f"GPU-{letter}", "A", 0, 1, 0) for index, letter in enumerate("abcd"))
+    monkeypatch.setattr(observe.host_facts, "parse", lambda *_: dataclasses.replace(FACTS, gpus=four))
+    session = SimpleNamespace(name="a", host=host, called_at="")
+    facts = observe._read(Results({"a": ""}), session)
+    choice = places.foreseen([session], {"a": Gpus(four)})["a"]
+    facts = places.with_choice(facts, choice)
+    (node,) = container.node_containers([host], (facts,), Job(), WORK, MEETING)
+    assert [gpu.index for gpu in choice.gpus] == [3, 1]
+    assert '"device=GPU-d,GPU-b"' in node.argv
+    assert node.environment["CUDA_VISIBLE_DEVICES"] == "GPU-d,GPU-b", "the container counts its own from 0"
+    assert node.environment["PET_NPROC_PER_NODE"] == "2"
 
 
 def test_no_more_open_files_than_the_engine_may_grant():

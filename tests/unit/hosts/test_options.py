@@ -17,11 +17,10 @@ from deploy.job.load import (
     folder_to_send,
     load_cluster,
     read_command,
-    refuse_open_secrets,
     script_words,
 )
 from deploy.job.options import Options
-from deploy.job.secrets import secrets_of
+from deploy.job.secrets import refuse_open_secrets, secrets_of
 from deploy.job.values import Mount
 from deploy.report.recorder import Recorder
 from deploy.send.image.model import tag_of
@@ -125,14 +124,14 @@ def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "password", "AWS_SECRET_ACCESS_KEY"])
 def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp_path):
     with pytest.raises(UsageError, match=name) as refused:
-        refuse_open_secrets(asked(env=(f"{name}=sesame-4711",)), {})
+        environment(f"{name}=sesame-4711")
     assert "sesame" not in str(refused.value)
     assert f"--secret {name}" in refused.value.hint
     cluster = tmp_path / "cluster.toml"
     cluster.write_text(f'[[hosts]]\nname = "a"\n[hosts.environment]\n{name} = "sesame-4711"\n')
     with pytest.raises(UsageError, match=name):
         load_cluster(Options(cluster=str(cluster)))
-    refuse_open_secrets(asked(env=("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")), {})
+    assert len(environment("TOKENIZERS_PARALLELISM=disabled-here", "MAX_TOKENS=10000000000")) == 2
 
 
 @pytest.mark.parametrize("option", ["script", "run", "args", "env", "restart_with", "role"])

@@ -32,7 +32,7 @@ def refusal(write):
     def read(text):
         path = write(text)
         with pytest.raises(UsageError) as caught:
-            from_file(path)
+            raise from_file(path).fault
         assert caught.value.code == USAGE
         caught.value.message = caught.value.message.replace(f"{path.parent}/", "")
         return caught.value

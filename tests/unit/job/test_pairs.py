@@ -1,15 +1,17 @@
 """Which options exclude or need each other: each rule of the table is one that a user meets, and none meets another."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from deploy.commands import main
-from deploy.core.errors import USAGE, UsageError
+from deploy.core.errors import FAILED, USAGE, UsageError
 from deploy.job.again import words_of
 from deploy.job.load import load_cluster, refuse_pairs
 from deploy.job.options import KEYS, ROWS, Job, Options, flag_of, rules_of
 from deploy.job.rows import Rule
+from tests.typed import NOWHERE
 
 TASKS = sorted({task for row in ROWS.values() for task in row.helps})
 
@@ -93,6 +95,29 @@ def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allow
         load_cluster(Options(cluster=str(tmp_path / "cluster.toml")))
     assert refused.value.hint
     assert {name, other} <= KEYS.keys()
+
+
+@pytest.mark.parametrize(
+    "fault", ["job.overlay: not with min_nodes", "job.folder: there is no folder", "environment: PET_NNODES"]
+)
+@pytest.mark.parametrize("task", ["stop", "status", "logs", "fetch", "attach", "down", "leave", "exec"])
+def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fault, tmp_path, monkeypatch, capsys):
+    """Somebody edits the file while the run lives: he has to be able to stop it."""
+    job = {
+        "environment: PET_NNODES": "environment = { PET_NNODES = 3 }",
+        "job.overlay: not with min_nodes": "min_nodes = 2\noverlay = true",
+        "job.folder: there is no folder": 'folder = "gone"',
+    }[fault]
+    (tmp_path / "cluster.toml").write_text(f'hosts = ["{NOWHERE}"]\n[job]\n{job}\n')
+    monkeypatch.chdir(tmp_path)
+    words = {"leave": ["-H", NOWHERE], "exec": ["true"]}.get(task, [])
+    assert main.run([task, "--run", "r1", "--allow-folder", *words]) == FAILED
+    shown = "".join(capsys.readouterr())
+    assert re.search(rf"(?m)^(error: |warning: )?{NOWHERE}", shown), "it has asked the host"
+    assert fault not in shown
+    for starts in (["deploy", "--allow-folder", "--args", ""], ["preflight", "--allow-folder"]):
+        assert main.run(starts) == USAGE
+        assert fault in capsys.readouterr().err
 
 
 def test_an_image_that_is_typed_comes_before_the_dockerfile_of_the_file(tmp_path, allowed):

@@ -3,6 +3,7 @@
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
+from deploy.job.values import visible_gpus
 from deploy.local import gpus
 from tests import fake_gpus
 
@@ -73,7 +74,6 @@ def test_gpus_that_are_not_there_are_refused_before_anything_starts():
     assert (gpus.count(2, None), gpus.count((3,), None), gpus.count(0, None)) == (2, 1, 0)
 
 
-def test_parts_of_a_gpu_stay_named_as_they_are(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-5")
-    assert gpus.named({}) is None
-    assert gpus.named({"CUDA_VISIBLE_DEVICES": "2"}) == "2", "of the run, before the shell's"
+def test_parts_of_a_gpu_stay_named_as_they_are():
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-5"}) is None
+    assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2"}) == "2"

@@ -8,8 +8,10 @@ from deploy.core.errors import FAILED, USAGE, DeployError
 from deploy.core.facts import EngineFacts, MachineFacts
 from deploy.job.load import value_of
 from deploy.job.options import Options
+from deploy.local import preflight, up
 from deploy.local.backends import BACKENDS
 from deploy.local.plan import PORTS_TO_TRY, check_processes, choose_backend, choose_port
+from deploy.preflight import PreflightRequest
 
 DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
 NONE = EngineFacts(answers=False, reason="no Docker engine answers")
@@ -74,3 +76,18 @@ def test_local_processes_need_torch() -> None:
     with pytest.raises(DeployError) as caught:
         check_processes(MachineFacts(2, "Linux", torch=False, python="/p"), script=True)
     assert "/p -m pip install torch" in caught.value.hint
+
+
+def test_a_preflight_of_this_machine_looks_where_up_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of a checkout an engine that answers has no image for it: the preflight looked for containers."""
+
+    class Looked(Exception): ...
+
+    def processes(names: object, port: object) -> None:
+        raise Looked
+
+    monkeypatch.setattr(up.client, "find_engine", lambda: DOCKER)
+    monkeypatch.setattr(up.backends, "has_build", lambda folder: False)
+    monkeypatch.setattr(preflight, "_processes", processes)
+    with pytest.raises(Looked):
+        preflight.preflight(None, "auto", PreflightRequest(), False, lambda phase: None)

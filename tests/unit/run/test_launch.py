@@ -138,6 +138,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[MemoryBackend]
     class LocalMemory(MemoryBackend, backends.LocalBackend):
         def __init__(self, run: environment.RunSpec) -> None:
             super().__init__(run)
+            backends.LocalBackend.__init__(self, run)
             made.append(self)
 
     monkeypatch.setitem(backends.BACKENDS, "memory", LocalMemory)

@@ -51,10 +51,10 @@ class Role:
 
     name: str
     nodes: Mapping[str, Node]
-    ends: bool = False
-    after: Sequence[str] = ()
-    ready: Sequence[Any] = ("", 0, "")
-    within: float = 600.0
+    ends: bool
+    after: Sequence[str]
+    ready: Sequence[Any]
+    within: float
 
     @property
     def grace(self) -> float:

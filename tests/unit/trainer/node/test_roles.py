@@ -33,8 +33,8 @@ from trainer.node.roles.plan import (
 )
 
 
-def role(name, *nodes, **more):
-    return Role(name, dict.fromkeys(nodes, Node("127.0.0.1", 1)), **more)
+def role(name, *nodes, at=None, ends=False, after=()):
+    return Role(name, at or dict.fromkeys(nodes, Node("127.0.0.1", 1)), ends, after, ("", 0, ""), 600.0)
 
 
 PLAN = Plan(
@@ -109,7 +109,7 @@ def test_who_trains_has_time_to_save_where_another_role_has_failed():
 def test_who_stops_next_hears_at_once_that_the_last_one_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)  # three nodes in one process
     (tmp_path / "logs").mkdir()
-    roles = tuple(Role(name, {name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
+    roles = tuple(role(name, at={name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
     plan = Plan(roles, "k" * 32)
     parts = first, second, last = [Part(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
     broken = threading.Thread(target=first.settle, args=(None, FAILED, False), daemon=True)
@@ -161,7 +161,7 @@ def test_a_plan_is_read_as_it_was_made():
 
 def test_every_program_knows_where_the_others_are_and_who_it_is():
     here = {"w0": Node("10.0.0.1", 1, 8100, 3, 2), "w1": Node("fd00::2", 1, 8101, 4, 2)}
-    plan = Plan((Role("roll-out", here), Role("t", {"t": Node("10.0.0.3", 1)})))
+    plan = Plan((role("roll-out", at=here), role("t", at={"t": Node("10.0.0.3", 1)})))
     assert plan.variables("w1") == {
         "MUSTER_ROLL_OUT_HOSTS": "10.0.0.1,fd00::2",
         "MUSTER_ROLL_OUT_PORT": "8100",
