@@ -131,5 +131,6 @@ VARIABLES: Mapping[str, str] = {
         "to a rank and its children: `RANK-ATTEMPT-T`, new at each start. Ranks of a launcher below have other "
         "numbers in `RANK`, and this one still"
     ),
+    "MUSTER_PIPES": "to torchrun: the descriptors of the pipes into which its ranks print. No rank gets it",
     "MUSTER_STOP_ON_EOF=1": "the agent stops the node when its standard input closes (the control side died)",
 }

@@ -47,7 +47,7 @@ NOTES = (
         "ends.jsonl",
         ("trainer/node/ending/rank_lives.py",),
         ("trainer/node/ending/rank_lives.py",),
-        "each start and end of a rank, and what failed below one that ended with 0",
+        "each start and end of a rank, whose words come, and what failed below one that ended with 0",
         "_NAME",
     ),
     Note(
@@ -79,20 +79,6 @@ NOTES = (
         ("trainer/node/rank/steps/watcher.py", "trainer/train/ending/stack_samples.py"),
         (_STACKS,),
         "where its threads are",
-    ),
-    Note(
-        "*.output",
-        ("trainer/node/launch/rank_pipe.py",),
-        ("trainer/node/agent/output.py",),
-        "the pipe of what it prints",
-        "rank_pipe.make",
-    ),
-    Note(
-        "*.writer",
-        ("trainer/node/launch/rank_pipe.py",),
-        ("trainer/node/agent/output.py",),
-        "whose words those are",
-        "rank_pipe.label",
     ),
     Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
     Note(

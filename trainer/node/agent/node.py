@@ -31,6 +31,7 @@ from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
+from ..launch import rank_pipe
 from ..membership.all_nodes import Everybody
 from ..membership.min_nodes import Group
 from ..parent_death import die_with_parent, input_is_closed
@@ -102,9 +103,11 @@ class Node:
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
+        pipes = output.pipes if output else []
         torchrun = subprocess.Popen(
             self._command,
-            env=self._environment,
+            env={**self._environment, **rank_pipe.given(pipes)},
+            pass_fds=pipes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._relay else None,
             stderr=subprocess.PIPE if self._relay else None,

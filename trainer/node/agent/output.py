@@ -16,9 +16,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from ...run_dir import in_run
+from ..ending.rank_lives import Ends
 from ..launch import rank_pipe
 from ..rank.mask import Mask
 from ..variables import number
@@ -60,7 +62,10 @@ class Output:
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
         self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
-        self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        self._ends, self._looking = Ends(outcome), threading.Lock()
+        self._ranks = [
+            _Rank(partial(self._life, place), ranks > 1, run_folder, most, self._console) for place in range(ranks)
+        ]
         for place, rank in enumerate(self._ranks if first else ()):
             rank.file = int(first) + place
         for rank in self._ranks:
@@ -69,6 +74,17 @@ class Output:
         for source in (self._torchrun, *self._ranks):
             source.mask = Mask(hidden)
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
+
+    @property
+    def pipes(self) -> list[int]:
+        """What the ranks write into, by local rank."""
+        return [rank.writing for rank in self._ranks]
+
+    def _life(self, place: int) -> str:
+        """The life of the rank whose words the pipe of this place brings; empty before there is one."""
+        with self._looking:
+            self._ends.read()
+            return self._ends.prints.get(place, "")
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Read from now on what torchrun itself prints, and its ranks."""
@@ -245,16 +261,11 @@ class _Rank(_Source):
     file: int | None = None
 
     def __init__(
-        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: Console
+        self, life: Callable[[], str], marked: bool, run_folder: Path | None, most: int, console: Console
     ) -> None:
         super().__init__(console)
-        self._label, self._marked, self._folder, self._most = (
-            rank_pipe.label(outcome, local_rank),
-            marked,
-            run_folder,
-            most,
-        )
-        self.pipe = rank_pipe.make(outcome, local_rank)
+        self._present, self._marked, self._folder, self._most = life, marked, run_folder, most
+        self.pipe, self.writing = rank_pipe.make()
         self._life, self._looked = "", 0.0
         self._log: io.FileIO | None = None
         self._written = self._cut = 0
@@ -262,7 +273,7 @@ class _Rank(_Source):
     @property
     def in_use(self) -> bool:
         """Whether some rank was given the pipe."""
-        return self._label.exists()
+        return bool(self._present())
 
     def read(self, data: bytes) -> None:
         self._look_for_a_new_life()
@@ -277,15 +288,14 @@ class _Rank(_Source):
         if now - self._looked < 0.05 and self._life:
             return
         self._looked = now
-        with suppress(OSError):
-            life = self._label.read_text()
-            if life and life != self._life:
-                if rest := self.mask.rest():
-                    self.take(rest)
-                self.close()
-                self._life, rank = life, life.partition(" ")[0]
-                self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
-                self._open(f"rank-{in_run(int(rank) if self.file is None else self.file)}.log")
+        life = self._present()
+        if life != self._life:
+            if rest := self.mask.rest():
+                self.take(rest)
+            self.close()
+            self._life, rank = life, int(life.partition("-")[0])
+            self._mark = b"[rank%d]: " % rank if self._marked else b""
+            self._open(f"rank-{in_run(rank if self.file is None else self.file)}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

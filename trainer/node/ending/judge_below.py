@@ -20,10 +20,9 @@ from muster.files import is_number, object_of
 from muster.stop import UNASKED
 
 from .. import processes
-from ..launch import rank_pipe
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
-from .rank_lives import Crash, Memory
+from .rank_lives import LIFE, Crash, Memory
 from .watch_below import Unseen
 
 _NEVER = float("inf")
@@ -228,7 +227,7 @@ def _strings(value: object) -> tuple[str, ...]:
 
 def _left_behind(life: str, pid: int) -> str:
     """A script of Python's that this life of a rank has started, and that still runs; empty if there is none."""
-    mine = f"{rank_pipe.LIFE}={life}"
+    mine = f"{LIFE}={life}"
     for each in processes.all_stats().keys() - {pid}:
         with suppress(OSError):
             if mine in processes.texts(each, "environ"):
@@ -277,5 +276,5 @@ class Judged:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:
             self._unseen.settle()
-        if crash := judge(outcome, given[rank_pipe.LIFE], self.pid, oom, self._program):
+        if crash := judge(outcome, given[LIFE], self.pid, oom, self._program):
             self.crash, self.returncode = crash, FAILED

@@ -24,7 +24,7 @@ from ... import NAME
 from ..agent import command
 from ..ending import judge_below, rank_lives
 from ..parent_death import die_with_parent
-from . import bare, forks, rank_pipe, style
+from . import bare, forks, style
 from .epochs import Generation
 
 _POLL_S, _KILLED_S = 0.02, 30.0
@@ -32,10 +32,13 @@ _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`command`: as torchrun would start it. `again`: this node has had ranks before."""
+    """`command`: as torchrun would start it. `again`: this node has had ranks before. `pipes`: for what they print."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool) -> None:
+    def __init__(
+        self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool, pipes: Sequence[int]
+    ) -> None:
         self._config, self._command, self._generation, self._again = config, command, generation, again
+        self._pipes = pipes
         self._processes, self._running = dict[int, judge_below.Judged](), set[int]()
         self._failures = dict[int, ProcessFailure]()
         self._error_files = dict[int, str]()
@@ -48,13 +51,23 @@ class Ranks:
         self._error_files = files.error_files
         for local, own in environments.items():
             given = {**os.environ, **own}
-            given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
+            given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(local, given)}
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
-            process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
+            pipe = self._pipes[local] if local < len(self._pipes) else None
+            process = self._started(words, bare.environment(given), [files.stdouts[local], files.stderrs[local]], pipe)
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
             self._running.add(local)
             rank_lives.note_begin(local, process.pid, given)
+
+    def _started(self, words: Sequence[str], given: Mapping[str, str], files: Sequence[str], pipe: int | None) -> Any:
+        """A rank: a Popen, or what stands for one. `files`: for its output and errors, where torchrun was asked so."""
+        if not any(files) and forks.can_start(words, given):
+            return forks.start(words, given, pipe, self._pipes)
+        with ExitStack() as opened:
+            out, err = (opened.enter_context(open(file, "wb")) if file else pipe for file in files)
+            dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
+            return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)
 
     def look(self) -> dict[int, ProcessFailure]:
         """Those that have failed, by their rank."""
@@ -128,16 +141,3 @@ class Ranks:
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # every rank is a client of the store, and no rank listens
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
-
-
-def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str]) -> Any:
-    """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
-    pipe, given = rank_pipe.claim(given), bare.environment(given)
-    if not any(files):
-        if forks.can_start(words, given):
-            return forks.start(words, given, str(pipe or ""))
-        files = [str(pipe or "")] * 2
-    with ExitStack() as opened:
-        out, err = (opened.enter_context(open(file, "wb")) if file else None for file in files)
-        dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
-        return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)

@@ -17,7 +17,7 @@ def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_
     ranks = pytest.importorskip("trainer.node.launch.ranks")
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
     config = SimpleNamespace(nproc_per_node=2)
-    both = ranks.Ranks(config, ["train.py"], SimpleNamespace(first_rank=0), again=False)
+    both = ranks.Ranks(config, ["train.py"], SimpleNamespace(first_rank=0), again=False, pipes=[])
     for local, code in enumerate((1, -11)):
         both._processes[local] = Judged(SimpleNamespace(pid=10 + local, poll=lambda code=code: code), {})
         both._error_files[local] = ""
