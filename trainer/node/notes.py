@@ -66,14 +66,7 @@ NOTES = (
     ),
     # Between the agent and its ranks.
     Note("unasked", (_NODE,), (_STOP, _BELOW), "nobody has asked this node to stop", "UNASKED"),
-    Note("limit", (_NODE,), ("trainer/verdict.py",), "which limit of the run has stopped it", "REASON"),
     Note("*.pid", (_STOP,), (_NODE,), "a rank can stop gracefully, or has stopped as asked"),
-    Note(
-        "*.error",
-        ("trainer/node/rank/failure.py", "trainer/train/run.py"),
-        ("trainer/node/agent/diary.py",),
-        "the exception that a rank ended by",
-    ),
     Note(
         "*.stacks",
         ("trainer/node/rank/steps/watcher.py", "trainer/train/ending/stack_samples.py"),
@@ -82,19 +75,23 @@ NOTES = (
     ),
     Note("*.json", ("trainer/verdict.py",), (_NODE,), "the verdict of a rank, or of the agent"),
     Note(
-        "together.jsonl",
-        ("trainer/node/rank/together.py", "trainer/node/ending/watch_below.py"),
+        "ranks.jsonl",
+        (
+            "trainer/node/rank/together.py",
+            "trainer/node/rank/failure.py",
+            "trainer/train/run.py",
+            "trainer/node/ending/watch_below.py",
+        ),
         ("trainer/node/ending/training_alone.py",),
-        "which world each process below a rank forms, and whether it trains",
-        "NAME",
+        "which world each process below a rank forms, whether it trains, and the exception that ended it",
+        "NOTES",
     ),
     Note(
         "end-*",
         ("trainer/node/rank/end_note.py", "trainer/node/ending/watch_below.py"),
         (_BELOW,),
-        "how a process that trained ended",
+        "how a process that trained ended, and the last other Python below a rank",
     ),
-    Note("last-*", ("trainer/node/rank/end_note.py",), (_BELOW,), "how the last other Python below a rank ended"),
     Note(
         "killed-*",
         ("trainer/node/rank/end_note.py", "trainer/node/ending/watch_below.py"),

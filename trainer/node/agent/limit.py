@@ -14,8 +14,6 @@ from pathlib import Path
 from muster.files import replace
 
 HOURS = "MUSTER_MAX_HOURS"
-# In the folder for the ranks: why they are asked to stop, for their verdict.
-REASON = "limit"
 USUAL_GRACE_S, _LONGEST_GRACE_S = 20.0, 86_400.0
 
 
@@ -31,7 +29,7 @@ class Limit:
     @property
     def words(self) -> str:
         """Why the node stops."""
-        return f"reached its limit of {self._hours} h (--max-hours)"
+        return _words(self._hours)
 
     def look(self) -> bool:
         """Whether the limit has just been reached; true once."""
@@ -64,6 +62,16 @@ def was_reached(folder: Path, name: str, start: str) -> bool:
         own, _, word = _path(folder, name).read_text().split()
         return own == start and word == "reached"
     return False
+
+
+def why_stopped(environment: Mapping[str, str]) -> str:
+    """Why the node of this rank has stopped, for the rank's verdict; empty if it was no limit."""
+    folder, name, start = (environment.get(each, "") for each in ("MUSTER_RUN_DIR", "MUSTER_NODE", "PET_RDZV_ID"))
+    return _words(environment.get(HOURS, "")) if folder and was_reached(Path(folder), name, start or "-") else ""
+
+
+def _words(hours: str) -> str:
+    return f"reached its limit of {hours} h (--max-hours)"
 
 
 def _path(folder: Path, name: str) -> Path:

@@ -37,7 +37,7 @@ from ..membership.min_nodes import Group
 from ..parent_death import die_with_parent, input_is_closed
 from ..roles.part import Part
 from .diary import Diary
-from .limit import REASON, Limit, grace
+from .limit import Limit, grace
 from .output import Output
 
 _POLL_SECONDS = 0.1
@@ -175,8 +175,6 @@ class Node:
                 self._give_up(alone.final)
             now = time.monotonic()
             if self.limit.look():
-                with suppress(OSError):
-                    (self.outcome / REASON).write_text(self.limit.words)
                 self._ask(signal.SIGINT)
             if self.part:
                 kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))

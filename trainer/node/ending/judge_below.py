@@ -130,7 +130,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
         return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
     if not program:
         return None
-    last = _end(outcome / f"last-{life}")
+    last = _end(outcome / f"end-{life}")
     lost = next((note for note in reversed(training_alone.notes(outcome)) if _is_lost(note, life, last)), None)
     if lost:
         return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
@@ -183,7 +183,7 @@ def _end_of(
             return replace(known, error=how, timed=timed, cause="killed" if how else "")
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
-    after = _end(outcome / f"last-{first['life']}")
+    after = _end(outcome / f"end-{first['life']}")
     if after and after["process"].partition("-")[0] == own:  # it has become another program
         return replace(known, ended=after["t"], error=_fault(after))
     # Its code is known, or others have ended it on purpose.

@@ -18,10 +18,10 @@ from muster.errors import DONE
 from muster.files import object_of
 
 from .. import torch_names
+from ..rank.place import NOTES
 from . import own_world
 from .rank_lives import Life
 
-NAME = "together.jsonl"
 SITE = Path(__file__).parents[1] / "rank" / "site"
 _EVERY_SECONDS = 1.0
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
@@ -261,7 +261,7 @@ def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
     noted = []
     with suppress(OSError):
-        for line in (outcome / NAME).read_text().splitlines():
+        for line in (outcome / NOTES).read_text().splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())

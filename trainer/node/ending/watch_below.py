@@ -26,6 +26,7 @@ from typing import Any
 
 from .. import processes
 from ..rank import worlds
+from ..rank.place import NOTES
 from . import own_world, rank_lives, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
@@ -143,7 +144,7 @@ class Unseen:
 
     def _note(self, **about: object) -> None:
         line = {**self._slot, "t": time.time(), "life": self._life, **about}
-        with suppress(OSError), (self._outcome / training_alone.NAME).open("a") as file:
+        with suppress(OSError), (self._outcome / NOTES).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -260,7 +260,7 @@ def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_
     key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
     (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': 1})}\n")
     # A process that has no variable with the secret any more masks nothing itself.
-    (tmp_path / "0.error").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
+    (tmp_path / "ranks.jsonl").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
     diary.tell_stuck(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
     diary.keep(lambda local_rank: "")
