@@ -106,7 +106,7 @@ class Output:
         if rank is None or not rank.in_use:
             return self.torchrun_words()
         end = time.monotonic() + _REST_SECONDS
-        while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
+        while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:
             time.sleep(0.01)
         with self._lock:
             rank.settle(float("inf"))

@@ -6,10 +6,9 @@ now, it notes before a rank starts (ending/rank_lives.py). Standard library only
 
 from __future__ import annotations
 
-import array
 import fcntl
 import os
-import termios
+import select
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 
@@ -42,9 +41,8 @@ def claim(environment: MutableMapping[str, str]) -> list[int]:
     return pipes
 
 
-def waiting(descriptor: int) -> int:
-    """How many bytes are not read yet."""
-    count = array.array("i", [0])
-    with suppress(OSError):
-        fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return count[0]
+def is_unread(descriptor: int) -> bool:
+    """Whether there is something to read."""
+    look = select.poll()
+    look.register(descriptor, select.POLLIN)
+    return bool(look.poll(0))

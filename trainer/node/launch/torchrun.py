@@ -89,8 +89,8 @@ class Launch:
     """This node from its first rank to the end."""
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs, pipes: Sequence[int]) -> None:
-        self._config, self._command, self._meeting, self._pipes = config, command, meets, pipes
-        self._before: Ranks | None = None
+        self._config, self._command, self._meeting = config, command, meets
+        self._ranks = Ranks(config, command, pipes)
         # torch has had these two since 2.10.
         self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
         self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
@@ -114,30 +114,26 @@ class Launch:
 
     def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        ranks = Ranks(self._config, self._command, generation, self._before is not None, self._pipes)
         self._hear(_raise)
         try:
-            if self._before:
-                self._before.end_rest()
-            self._before = ranks
-            ranks.start()
-            failures = self._follow(ranks)
+            self._ranks.start(generation)
+            failures = self._follow()
             killed = failures is None and self._meeting.loses_nodes
-            all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
+            all_failures = self._ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
             return all_failures if failures else failures
         except forks.Forked:
             raise
         except BaseException as fault:
             self._hear(signal.SIG_IGN)
-            ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
+            self._ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
             raise
 
-    def _follow(self, ranks: Ranks) -> dict[int, ProcessFailure] | None:
+    def _follow(self) -> dict[int, ProcessFailure] | None:
         while True:
             time.sleep(self._config.monitor_interval)
-            if failures := ranks.look():
+            if failures := self._ranks.look():
                 return failures
-            if ranks.have_ended and self._meeting.is_over():
+            if not self._ranks.running and self._meeting.is_over():
                 return {}
             if self._meeting.waiting():
                 return None

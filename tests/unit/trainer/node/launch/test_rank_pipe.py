@@ -39,7 +39,7 @@ def test_a_rank_prints_into_the_pipe_of_its_place_and_no_other_program_inherits_
     done = subprocess.run(line, env=given, pass_fds=writing, cwd=HOME, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2", "the folder that is listed has a descriptor, and nothing else"
     (first, _), (second, _) = pipes
-    assert [rank_pipe.waiting(each) for each in (first, second)] == [0, 7]
+    assert [rank_pipe.is_unread(each) for each in (first, second)] == [False, True]
     assert os.read(second, 100) == b"step 1\n"
     with pytest.raises(BlockingIOError):  # no end, though who wrote is gone: the next one may come
         os.read(second, 100)
