@@ -26,7 +26,7 @@ from typing import Any
 
 from .. import processes
 from ..rank import worlds
-from ..rank.place import NOTES
+from ..rank.place import NOTES, slot
 from . import own_world, rank_lives, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
@@ -48,7 +48,7 @@ class Unseen:
     def __init__(self, outcome: Path, environment: Mapping[str, str], pid: int) -> None:
         self._outcome, self._pid, self._next = outcome, pid, 0.0
         self._life, self._nodes = environment[rank_lives.LIFE], int(environment.get("WORLD_SIZE", "1"))
-        self._slot = worlds.slot(environment)
+        self._slot = slot(environment)
         self._known, self._watched = set[int](), dict[int, threading.Thread]()
 
     def look(self) -> None:
