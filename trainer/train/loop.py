@@ -276,7 +276,7 @@ class Training:
                 culprit=(0, last.node),
             )
         words = f"stopped at step {self.position.step}, checkpoint: {last.good}"
-        if why := why_stopped(os.environ):
+        if why := why_stopped(self.folder.path, self.ranks.node, os.environ.get("PET_RDZV_ID", "-")):
             words = f"{why}: {words}"
         return stopped(self.ranks.rank, self.ranks.node, self.position.step, words)
 

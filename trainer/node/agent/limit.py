@@ -29,14 +29,14 @@ class Limit:
     @property
     def words(self) -> str:
         """Why the node stops."""
-        return _words(self._hours)
+        return f"reached its limit of {self._hours} h (--max-hours)"
 
     def look(self) -> bool:
         """Whether the limit has just been reached; true once."""
         if self.reached or time.time() < self._deadline:
             return False
         self.reached = True
-        self._keep("reached")
+        self._keep(self.words)
         return True
 
     def _read_deadline(self) -> float:
@@ -49,29 +49,19 @@ class Limit:
         self._keep()
         return own
 
-    def _keep(self, word: str = "") -> None:
+    def _keep(self, words: str = "") -> None:
         with suppress(OSError):
             if self._path:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                replace(self._path, f"{self._start} {self._deadline} {word}".rstrip())
+                replace(self._path, f"{self._start} {self._deadline} {words}".rstrip())
 
 
-def was_reached(folder: Path, name: str, start: str) -> bool:
-    """Whether the limit of that start of the node was reached."""
+def why_stopped(folder: Path, name: str, start: str) -> str:
+    """The limit that this start of the node has reached, in words; empty if it has reached none."""
     with suppress(OSError, ValueError):
-        own, _, word = _path(folder, name).read_text().split()
-        return own == start and word == "reached"
-    return False
-
-
-def why_stopped(environment: Mapping[str, str]) -> str:
-    """Why the node of this rank has stopped, for the rank's verdict; empty if it was no limit."""
-    folder, name, start = (environment.get(each, "") for each in ("MUSTER_RUN_DIR", "MUSTER_NODE", "PET_RDZV_ID"))
-    return _words(environment.get(HOURS, "")) if folder and was_reached(Path(folder), name, start or "-") else ""
-
-
-def _words(hours: str) -> str:
-    return f"reached its limit of {hours} h (--max-hours)"
+        own, _, words = _path(folder, name).read_text().split(" ", 2)
+        return words if own == start and words.startswith("reached") else ""
+    return ""
 
 
 def _path(folder: Path, name: str) -> Path:

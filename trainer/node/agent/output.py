@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from ...run_dir import in_run
-from ..ending.rank_lives import Ends
+from ..ending.rank_lives import Ends, Life
 from ..launch import rank_pipe
 from ..rank.mask import Mask
 from ..variables import number
@@ -36,6 +36,8 @@ _LINE_MOST = 16 << 10
 _LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
 _HOLD_S = 0.2
+# Who prints has just begun, and torchrun is about to note that; on a full disk it cannot.
+_BEGINS_S = 0.5
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
@@ -80,11 +82,11 @@ class Output:
         """What the ranks write into, by local rank."""
         return [rank.writing for rank in self._ranks]
 
-    def _life(self, place: int) -> str:
-        """The life of the rank whose words the pipe of this place brings; empty before there is one."""
+    def _life(self, place: int) -> Life | None:
+        """The life of the rank whose words the pipe of this place brings; None before there is one."""
         with self._looking:
             self._ends.read()
-            return self._ends.prints.get(place, "")
+            return self._ends.lives.get(place)
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Read from now on what torchrun itself prints, and its ranks."""
@@ -261,19 +263,19 @@ class _Rank(_Source):
     file: int | None = None
 
     def __init__(
-        self, life: Callable[[], str], marked: bool, run_folder: Path | None, most: int, console: Console
+        self, life: Callable[[], Life | None], marked: bool, run_folder: Path | None, most: int, console: Console
     ) -> None:
         super().__init__(console)
         self._present, self._marked, self._folder, self._most = life, marked, run_folder, most
         self.pipe, self.writing = rank_pipe.make()
-        self._life, self._looked = "", 0.0
+        self._pid, self._looked = 0, 0.0
         self._log: io.FileIO | None = None
         self._written = self._cut = 0
 
     @property
     def in_use(self) -> bool:
         """Whether some rank was given the pipe."""
-        return bool(self._present())
+        return self._present() is not None
 
     def read(self, data: bytes) -> None:
         self._look_for_a_new_life()
@@ -285,17 +287,18 @@ class _Rank(_Source):
 
     def _look_for_a_new_life(self) -> None:
         now = time.monotonic()
-        if now - self._looked < 0.05 and self._life:
+        if now - self._looked < 0.05 and self._pid:
             return
+        while (life := self._present()) is None and time.monotonic() < now + _BEGINS_S:
+            time.sleep(0.01)
         self._looked = now
-        life = self._present()
-        if life != self._life:
+        if life and life.pid != self._pid:
             if rest := self.mask.rest():
                 self.take(rest)
             self.close()
-            self._life, rank = life, int(life.partition("-")[0])
-            self._mark = b"[rank%d]: " % rank if self._marked else b""
-            self._open(f"rank-{in_run(rank if self.file is None else self.file)}.log")
+            self._pid = life.pid
+            self._mark = b"[rank%d]: " % life.rank if self._marked else b""
+            self._open(f"rank-{in_run(life.rank if self.file is None else self.file)}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

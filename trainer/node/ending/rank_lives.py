@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from collections.abc import Mapping
@@ -27,7 +26,6 @@ _NAME = "ends.jsonl"
 # Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
 # stays where ranks restart for the fault of another node.
 LIFE = "MUSTER_LIFE"
-_LIFE = re.compile(r"[0-9]{1,9}-[0-9]{1,9}-[0-9]{1,20}")
 # Where the kernel counts in version 2 of cgroups, and 1.
 _COUNTERS = ("memory.events", "memory.oom_control")
 
@@ -66,11 +64,9 @@ class Life:
         return bool(self.code)
 
 
-def new_life(local_rank: int, environment: Mapping[str, str]) -> str:
-    """The value of LIFE for a rank that is about to start with `environment`; noted, as its words are to come."""
-    life = f"{environment['RANK']}-{environment['TORCHELASTIC_RESTART_COUNT']}-{time.time_ns()}"
-    _note({"local_rank": local_rank, "life": life})
-    return life
+def new_life(environment: Mapping[str, str]) -> str:
+    """The value of LIFE for a rank that torchrun starts with `environment`."""
+    return f"{environment['RANK']}-{environment['TORCHELASTIC_RESTART_COUNT']}-{time.time_ns()}"
 
 
 def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> None:
@@ -101,27 +97,18 @@ def _append(path: Path, text: str) -> None:
 
 
 class Ends:
-    """The notes in a node's private folder: the current life of each of its ranks, by local rank.
-
-    `prints`: the LIFE of each, from the moment before it begins.
-    """
+    """The notes in a node's private folder: the current life of each of its ranks, by local rank."""
 
     def __init__(self, outcome: Path) -> None:
         self._path, self._offset = outcome / _NAME, 0
         self.lives: dict[int, Life] = {}
-        self.prints: dict[int, str] = {}
 
     def read(self) -> list[Life]:
         """The lives that began or ended since the last call, in that order."""
         news = []
         for line in self._lines():
             with suppress(ValueError, KeyError, TypeError):  # the script may write there as well
-                row = object_of(line)
-                if "life" in row:
-                    if is_number(row["local_rank"]) and _LIFE.fullmatch(row["life"]):
-                        self.prints[int(row["local_rank"])] = row["life"]
-                    continue
-                life = self._life(row)
+                life = self._life(object_of(line))
                 self.lives[life.local_rank] = life
                 news.append(life)
         return news

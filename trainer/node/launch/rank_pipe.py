@@ -1,7 +1,7 @@
 """The pipe that each local rank of a node prints into: the agent makes and reads it, torchrun's process hands it out.
 
 torchrun's process inherits them all, in the order of the local ranks, and gives each rank its own. Whose words come
-now, it notes before a rank starts (ending/rank_lives.py). Standard library only.
+now, the note of its begin says (ending/rank_lives.py). Standard library only.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Ranks:
         self._error_files = files.error_files
         for local, own in environments.items():
             given = {**os.environ, **own}
-            given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(local, given)}
+            given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(given)}
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, again)
             pipe = self._pipes[local] if local < len(self._pipes) else None
             process = self._started(words, bare.environment(given), [files.stdouts[local], files.stderrs[local]], pipe)

@@ -30,9 +30,10 @@ words = "import sys; sys.stdin.read(); print('torchrun is here')"
 torchrun = subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 relay.follow(torchrun)
 for place, script in enumerate(scripts):
-    rank_lives.new_life(place, {"RANK": str(place + 4), "TORCHELASTIC_RESTART_COUNT": "0"})
     pipe = relay.pipes[place]
     process = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=pipe, stderr=pipe)
+    own = {"RANK": str(place + 4), "WORLD_SIZE": "9", "TORCHELASTIC_RESTART_COUNT": "0"}
+    rank_lives.note_begin(place, process.pid, own)
     process.wait()
     print(repr(relay.words(place)[-200:]), file=sys.stderr)
 torchrun.stdin.close()

@@ -156,19 +156,11 @@ def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
 
 
-def test_each_start_of_a_rank_is_a_life_of_its_own_whose_words_come_from_then_on(tmp_path, monkeypatch):
-    """Also where a script has written into the file what is none."""
-    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
-    given, noted = {"RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}, Ends(tmp_path)
-    first, second = new_life(1, given), new_life(1, given)
+def test_each_start_of_a_rank_is_a_life_of_its_own():
+    given = {"RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
+    first, second = new_life(given), new_life(given)
     assert first != second
     assert [life.rpartition("-")[0] for life in (first, second)] == ["3-2", "3-2"]
-    odd = ({"life": "../5"}, {"life": 7, "local_rank": 1}, {"life": "x", "local_rank": 1}, {"life": second})
-    odd += tuple({"life": second, "local_rank": place} for place in ("1", None, float("inf"), {}))
-    with (tmp_path / "ends.jsonl").open("a") as file:
-        file.writelines(json.dumps(row) + "\n" for row in odd)
-    assert noted.read() == [], "none has begun"
-    assert noted.prints == {1: second}
 
 
 @pytest.mark.parametrize(
