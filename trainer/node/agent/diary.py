@@ -224,11 +224,8 @@ class Diary:
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
         """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
-        errors = (each for each in training_alone.notes(self._outcome) if "error" in each)
-        note = next((each for each in errors if each.get("pid") == life.pid), None)
-        if note is None:
-            return script_verdict.LastWords()
-        error = self.shown(" ".join(str(note["error"]).split()))[: script_verdict.LINE_MOST]
+        note = training_alone.error_of(self._outcome, life.pid)
+        error = self.shown(" ".join(str(note.get("error", "")).split()))[: script_verdict.LINE_MOST]
         return script_verdict.LastWords((), error, victim=note.get("victim") is True)
 
     def _folder(self, rank: int) -> RankFolder | None:

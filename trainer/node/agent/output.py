@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from ...run_dir import in_run
@@ -63,11 +62,11 @@ class Output:
         self._console = Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
-        self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
-        self._ends, self._looking = Ends(outcome), threading.Lock()
-        self._ranks = [
-            _Rank(partial(self._life, place), ranks > 1, run_folder, most, self._console) for place in range(ranks)
-        ]
+        self._ends = Ends(outcome)
+        self._torchrun = _Torchrun(self._console, self._lives)
+        self._ranks = [_Rank(self._lives, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        # What the ranks write into, by local rank.
+        self.pipes = [rank.writing for rank in self._ranks]
         for place, rank in enumerate(self._ranks if first else ()):
             rank.file = int(first) + place
         for rank in self._ranks:
@@ -77,16 +76,10 @@ class Output:
             source.mask = Mask(hidden)
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
 
-    @property
-    def pipes(self) -> list[int]:
-        """What the ranks write into, by local rank."""
-        return [rank.writing for rank in self._ranks]
-
-    def _life(self, place: int) -> Life | None:
-        """The life of the rank whose words the pipe of this place brings; None before there is one."""
-        with self._looking:
-            self._ends.read()
-            return self._ends.lives.get(place)
+    def _lives(self) -> Mapping[int, Life]:
+        """The present lives of the ranks that have a pipe: whose words it brings. One thread at a time asks."""
+        self._ends.read()
+        return self._ends.lives
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Read from now on what torchrun itself prints, and its ranks."""
@@ -100,13 +93,15 @@ class Output:
         """Pass on what is left, once torchrun has ended."""
         self._closed = True
         self._reader.join(_REST_SECONDS)
-        self._console.finish(trim=any(rank.in_use for rank in self._ranks))
+        self._console.finish(trim=bool(self._ends.lives))
 
     def words(self, local_rank: int) -> str:
         """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
-        rank = self._ranks[local_rank] if local_rank < len(self._ranks) else None
-        if rank is None or not rank.in_use:
+        with self._lock:
+            has_pipe = local_rank < len(self._ranks) and local_rank in self._lives()
+        if not has_pipe:
             return self.torchrun_words()
+        rank = self._ranks[local_rank]
         end = time.monotonic() + _REST_SECONDS
         while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:
             time.sleep(0.01)
@@ -241,12 +236,12 @@ class _Source:
 class _Torchrun(_Source):
     """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
 
-    def __init__(self, console: Console, ranks_have_pipes: Callable[[], bool]) -> None:
+    def __init__(self, console: Console, lives: Callable[[], Mapping[int, Life]]) -> None:
         super().__init__(console)
-        self._ranks_have_pipes = ranks_have_pipes
+        self._lives = lives
 
     def take(self, data: bytes) -> None:
-        self._mark = b"torchrun: " if self._ranks_have_pipes() else b""
+        self._mark = b"torchrun: " if self._lives() else b""
         while self._console.room() <= 0:
             time.sleep(0.01)
         super().take(data)
@@ -263,19 +258,20 @@ class _Rank(_Source):
     file: int | None = None
 
     def __init__(
-        self, life: Callable[[], Life | None], marked: bool, run_folder: Path | None, most: int, console: Console
+        self,
+        lives: Callable[[], Mapping[int, Life]],
+        place: int,
+        marked: bool,
+        run_folder: Path | None,
+        most: int,
+        console: Console,
     ) -> None:
         super().__init__(console)
-        self._present, self._marked, self._folder, self._most = life, marked, run_folder, most
+        self._lives, self._place, self._marked, self._folder, self._most = lives, place, marked, run_folder, most
         self.pipe, self.writing = rank_pipe.make()
-        self._pid, self._looked = 0, 0.0
+        self._pid, self._waits_until = 0, 0.0
         self._log: io.FileIO | None = None
         self._written = self._cut = 0
-
-    @property
-    def in_use(self) -> bool:
-        """Whether some rank was given the pipe."""
-        return self._present() is not None
 
     def read(self, data: bytes) -> None:
         self._look_for_a_new_life()
@@ -286,12 +282,9 @@ class _Rank(_Source):
         super().take(data)
 
     def _look_for_a_new_life(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < 0.05 and self._pid:
-            return
-        while (life := self._present()) is None and time.monotonic() < now + _BEGINS_S:
+        self._waits_until = self._waits_until or time.monotonic() + _BEGINS_S
+        while (life := self._lives().get(self._place)) is None and time.monotonic() < self._waits_until:
             time.sleep(0.01)
-        self._looked = now
         if life and life.pid != self._pid:
             if rest := self.mask.rest():
                 self.take(rest)

@@ -257,6 +257,11 @@ def processes(outcome: Path) -> list[int]:
     return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})
 
 
+def error_of(outcome: Path, process: int) -> dict[str, Any]:
+    """What a process has noted of the exception that ended it; nothing where it has not."""
+    return next((note for note in notes(outcome) if note.get("pid") == process and "error" in note), {})
+
+
 def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
     noted = []
