@@ -41,6 +41,14 @@ def claim(environment: MutableMapping[str, str]) -> list[int]:
     return pipes
 
 
+def of_rank(pipes: Sequence[int], local_rank: int) -> int | None:
+    """The one for a local rank that is about to start; None where there is none. It waits for a reader, as ever."""
+    if local_rank >= len(pipes):
+        return None
+    os.set_blocking(pipes[local_rank], True)  # asyncio, say, has changed that for the life before
+    return pipes[local_rank]
+
+
 def is_unread(descriptor: int) -> bool:
     """Whether there is something to read."""
     look = select.poll()

@@ -24,7 +24,7 @@ from ... import NAME
 from ..agent import command
 from ..ending import judge_below, rank_lives
 from ..parent_death import die_with_parent
-from . import bare, forks, style
+from . import bare, forks, rank_pipe, style
 from .epochs import Generation
 
 _POLL_S, _KILLED_S = 0.02, 30.0
@@ -58,7 +58,7 @@ class Ranks:
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(given)}
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, again)
-            pipe = self._pipes[local] if local < len(self._pipes) else None
+            pipe = rank_pipe.of_rank(self._pipes, local)
             process = self._started(words, bare.environment(given), [files.stdouts[local], files.stderrs[local]], pipe)
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = judge_below.Judged(process, given, stops=not is_own)

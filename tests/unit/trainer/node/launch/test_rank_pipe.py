@@ -50,6 +50,15 @@ def test_a_process_that_has_inherited_none_has_none():
         assert rank_pipe.claim(given) == []
 
 
+def test_a_rank_waits_for_its_reader_whatever_the_life_before_has_made_of_the_pipe(pipes):
+    """asyncio has its output wait for nobody: a print of the next life would fail on a full pipe."""
+    writing = [each for _, each in pipes]
+    os.set_blocking(writing[1], False)
+    assert rank_pipe.of_rank(writing, 1) == writing[1]
+    assert os.get_blocking(writing[1])
+    assert rank_pipe.of_rank(writing, 2) is None, "it prints where torchrun does"
+
+
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux has it")
 def test_a_rank_may_print_a_megabyte_before_it_waits(pipes):
     assert fcntl.fcntl(pipes[0][0], fcntl.F_GETPIPE_SZ) == 1 << 20
