@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE
-from muster.files import object_of
+from muster.files import object_of, read
 
 from .. import torch_names
 from ..rank.place import NOTES
@@ -23,7 +23,7 @@ from . import own_world
 from .rank_lives import Life
 
 SITE = Path(__file__).parents[1] / "rank" / "site"
-_EVERY_SECONDS = 1.0
+_EVERY_SECONDS, _MOST_BYTES = 1.0, 64 << 20
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
 _GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
@@ -265,8 +265,8 @@ def error_of(outcome: Path, process: int) -> dict[str, Any]:
 def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
     noted = []
-    with suppress(OSError):
-        for line in (outcome / NOTES).read_text().splitlines():
+    with suppress(OSError, ValueError):
+        for line in read(outcome / NOTES, _MOST_BYTES).splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())
