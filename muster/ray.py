@@ -40,7 +40,7 @@ _OF_A_RANK = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
     r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE|OMP_NUM_THREADS|MUSTER_ROLE_SECRET"
 )
-_WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE", "MUSTER_ATTEMPT")
+_WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE")
 # Ray's figures for Prometheus are for whoever asks, on every address: without a port that can be had, none listens.
 _CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 

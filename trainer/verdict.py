@@ -58,8 +58,6 @@ def done(rank: int, node: str, step: int) -> Verdict:
 def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     """The verdict of a run that somebody asked to stop, and that wrote a checkpoint."""
     command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
-    with suppress(OSError):  # the agent's reason, if it is not a user who asked
-        message = f"{(Path(os.environ.get('MUSTER_OUTCOME_DIR', '')) / 'limit').read_text()}: {message}"
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 

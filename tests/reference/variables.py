@@ -97,7 +97,6 @@ VARIABLES: Mapping[str, str] = {
         "the command asks for no torchrun and no number of ranks (`python train.py`): in a run of one rank it gets "
         "none of torchrun's variables, and a command that runs once a node no `RANK`, `WORLD_SIZE`, `LOCAL_RANK`"
     ),
-    "MUSTER_ATTEMPT": "to such a rank, what `TORCHELASTIC_RESTART_COUNT` says to others",
     "MUSTER_STYLE": "`slurm` or `mpi`: each rank also gets the variables of `srun` or `mpirun`",
     "MUSTER_ALL_SIGNALLED=1": (
         "the backend sends SIGTERM to every process of a node, as Slurm does: torchrun leaves it to the agent, and "
@@ -131,5 +130,6 @@ VARIABLES: Mapping[str, str] = {
         "to a rank and its children: `RANK-ATTEMPT-T`, new at each start. Ranks of a launcher below have other "
         "numbers in `RANK`, and this one still"
     ),
+    "MUSTER_PIPES": "to torchrun: the descriptors of the pipes into which its ranks print. No rank gets it",
     "MUSTER_STOP_ON_EOF=1": "the agent stops the node when its standard input closes (the control side died)",
 }

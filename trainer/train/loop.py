@@ -19,6 +19,7 @@ from muster.errors import Refused, TrainError
 
 from .. import mesh
 from ..config import Config
+from ..node.agent.limit import why_stopped
 from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
@@ -274,12 +275,10 @@ class Training:
                 f"the newest good checkpoint: {last.good}",
                 culprit=(0, last.node),
             )
-        return stopped(
-            self.ranks.rank,
-            self.ranks.node,
-            self.position.step,
-            f"stopped at step {self.position.step}, checkpoint: {last.good}",
-        )
+        words = f"stopped at step {self.position.step}, checkpoint: {last.good}"
+        if why := why_stopped(self.folder.path, self.ranks.node, os.environ.get("PET_RDZV_ID", "-")):
+            words = f"{why}: {words}"
+        return stopped(self.ranks.rank, self.ranks.node, self.position.step, words)
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss

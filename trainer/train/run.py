@@ -30,6 +30,7 @@ from .. import verdict
 from ..config import Config
 from ..node.agent import handover
 from ..node.ending.peer_errors import lost_peer
+from ..node.rank.place import NOTES, append
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .ending.stack_samples import stack_samples
@@ -100,8 +101,8 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     # Without its name: a victim may be heard before anybody names the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-        note = json.dumps({"pid": os.getpid(), "error": words, "victim": True})
-        write_surely(partial(replace, Path(agent) / f"{ranks.local_rank}.error", note), Path(agent))
+        note = {"pid": os.getpid(), "error": words, "victim": True}
+        write_surely(partial(append, os.path.join(agent, NOTES), note), Path(agent))
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
     # it starts the ranks again.
     sys.stdout.flush()

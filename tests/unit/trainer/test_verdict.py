@@ -100,13 +100,11 @@ def test_a_fault_is_that_of_its_culprit_and_one_of_the_input_is_refused():
     assert (refused.verdict, refused.code) == ("refused", 2)
 
 
-def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(monkeypatch, tmp_path):
+def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(monkeypatch):
     assert stopped(0, "a", 7, "at step 7").hint == "`make up RESUME=latest` continues from here"
     monkeypatch.setenv("MUSTER_RESUME_COMMAND", "muster deploy --resume run-1")
-    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
-    (tmp_path / "limit").write_text("reached its limit of 2 h")
     said = stopped(0, "a", 7, "at step 7")
-    assert (said.verdict, said.code, said.message) == ("stopped", 75, "reached its limit of 2 h: at step 7")
+    assert (said.verdict, said.code, said.message) == ("stopped", 75, "at step 7")
     assert "`muster deploy --resume run-1`" in said.hint
 
 

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED
-from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ..ending import outside, script_verdict
+from ..ending import outside, script_verdict, training_alone
 from ..ending.culprit import Failure, first_to_fail
 from ..ending.rank_lives import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
@@ -225,9 +224,7 @@ class Diary:
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
         """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
-        note = read_object(self._outcome / f"{life.local_rank}.error")
-        if note.get("pid") != life.pid:
-            return script_verdict.LastWords()
+        note = training_alone.error_of(self._outcome, life.pid)
         error = self.shown(" ".join(str(note.get("error", "")).split()))[: script_verdict.LINE_MOST]
         return script_verdict.LastWords((), error, victim=note.get("victim") is True)
 

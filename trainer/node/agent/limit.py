@@ -14,8 +14,6 @@ from pathlib import Path
 from muster.files import replace
 
 HOURS = "MUSTER_MAX_HOURS"
-# In the folder for the ranks: why they are asked to stop, for their verdict.
-REASON = "limit"
 USUAL_GRACE_S, _LONGEST_GRACE_S = 20.0, 86_400.0
 
 
@@ -38,7 +36,7 @@ class Limit:
         if self.reached or time.time() < self._deadline:
             return False
         self.reached = True
-        self._keep("reached")
+        self._keep(self.words)
         return True
 
     def _read_deadline(self) -> float:
@@ -51,19 +49,19 @@ class Limit:
         self._keep()
         return own
 
-    def _keep(self, word: str = "") -> None:
+    def _keep(self, words: str = "") -> None:
         with suppress(OSError):
             if self._path:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                replace(self._path, f"{self._start} {self._deadline} {word}".rstrip())
+                replace(self._path, f"{self._start} {self._deadline} {words}".rstrip())
 
 
-def was_reached(folder: Path, name: str, start: str) -> bool:
-    """Whether the limit of that start of the node was reached."""
+def why_stopped(folder: Path, name: str, start: str) -> str:
+    """The limit that this start of the node has reached, in words; empty if it has reached none."""
     with suppress(OSError, ValueError):
-        own, _, word = _path(folder, name).read_text().split()
-        return own == start and word == "reached"
-    return False
+        own, _, words = _path(folder, name).read_text().split(" ", 2)
+        return words if own == start and words.startswith("reached") else ""
+    return ""
 
 
 def _path(folder: Path, name: str) -> Path:

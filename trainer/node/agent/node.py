@@ -31,12 +31,13 @@ from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
+from ..launch import rank_pipe
 from ..membership.all_nodes import Everybody
 from ..membership.min_nodes import Group
 from ..parent_death import die_with_parent, input_is_closed
 from ..roles.part import Part
 from .diary import Diary
-from .limit import REASON, Limit, grace
+from .limit import Limit, grace
 from .output import Output
 
 _POLL_SECONDS = 0.1
@@ -102,9 +103,11 @@ class Node:
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
+        pipes = output.pipes if output else []
         torchrun = subprocess.Popen(
             self._command,
-            env=self._environment,
+            env={**self._environment, **rank_pipe.given(pipes)},
+            pass_fds=pipes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._relay else None,
             stderr=subprocess.PIPE if self._relay else None,
@@ -172,8 +175,6 @@ class Node:
                 self._give_up(alone.final)
             now = time.monotonic()
             if self.limit.look():
-                with suppress(OSError):
-                    (self.outcome / REASON).write_text(self.limit.words)
                 self._ask(signal.SIGINT)
             if self.part:
                 kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...run_dir import in_run
+from ..ending.rank_lives import Ends, Life
 from ..launch import rank_pipe
 from ..rank.mask import Mask
 from ..variables import number
@@ -34,6 +35,8 @@ _LINE_MOST = 16 << 10
 _LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
 _HOLD_S = 0.2
+# Who prints has just begun, and torchrun is about to note that; on a full disk it cannot.
+_BEGINS_S = 0.5
 # A process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
@@ -59,8 +62,11 @@ class Output:
         self._console = Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
-        self._torchrun = _Torchrun(self._console, lambda: any(rank.in_use for rank in self._ranks))
-        self._ranks = [_Rank(outcome, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        self._ends = Ends(outcome)
+        self._torchrun = _Torchrun(self._console, self._lives)
+        self._ranks = [_Rank(self._lives, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        # What the ranks write into, by local rank.
+        self.pipes = [rank.writing for rank in self._ranks]
         for place, rank in enumerate(self._ranks if first else ()):
             rank.file = int(first) + place
         for rank in self._ranks:
@@ -69,6 +75,11 @@ class Output:
         for source in (self._torchrun, *self._ranks):
             source.mask = Mask(hidden)
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
+
+    def _lives(self) -> Mapping[int, Life]:
+        """The present lives of the ranks that have a pipe: whose words it brings. One thread at a time asks."""
+        self._ends.read()
+        return self._ends.lives
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
         """Read from now on what torchrun itself prints, and its ranks."""
@@ -82,15 +93,17 @@ class Output:
         """Pass on what is left, once torchrun has ended."""
         self._closed = True
         self._reader.join(_REST_SECONDS)
-        self._console.finish(trim=any(rank.in_use for rank in self._ranks))
+        self._console.finish(trim=bool(self._ends.lives))
 
     def words(self, local_rank: int) -> str:
         """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
-        rank = self._ranks[local_rank] if local_rank < len(self._ranks) else None
-        if rank is None or not rank.in_use:
+        with self._lock:
+            has_pipe = local_rank < len(self._ranks) and local_rank in self._lives()
+        if not has_pipe:
             return self.torchrun_words()
+        rank = self._ranks[local_rank]
         end = time.monotonic() + _REST_SECONDS
-        while rank_pipe.waiting(rank.pipe) and time.monotonic() < end:
+        while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:
             time.sleep(0.01)
         with self._lock:
             rank.settle(float("inf"))
@@ -223,12 +236,12 @@ class _Source:
 class _Torchrun(_Source):
     """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
 
-    def __init__(self, console: Console, ranks_have_pipes: Callable[[], bool]) -> None:
+    def __init__(self, console: Console, lives: Callable[[], Mapping[int, Life]]) -> None:
         super().__init__(console)
-        self._ranks_have_pipes = ranks_have_pipes
+        self._lives = lives
 
     def take(self, data: bytes) -> None:
-        self._mark = b"torchrun: " if self._ranks_have_pipes() else b""
+        self._mark = b"torchrun: " if self._lives() else b""
         while self._console.room() <= 0:
             time.sleep(0.01)
         super().take(data)
@@ -245,24 +258,20 @@ class _Rank(_Source):
     file: int | None = None
 
     def __init__(
-        self, outcome: Path, local_rank: int, marked: bool, run_folder: Path | None, most: int, console: Console
+        self,
+        lives: Callable[[], Mapping[int, Life]],
+        place: int,
+        marked: bool,
+        run_folder: Path | None,
+        most: int,
+        console: Console,
     ) -> None:
         super().__init__(console)
-        self._label, self._marked, self._folder, self._most = (
-            rank_pipe.label(outcome, local_rank),
-            marked,
-            run_folder,
-            most,
-        )
-        self.pipe = rank_pipe.make(outcome, local_rank)
-        self._life, self._looked = "", 0.0
+        self._lives, self._place, self._marked, self._folder, self._most = lives, place, marked, run_folder, most
+        self.pipe, self.writing = rank_pipe.make()
+        self._pid, self._waits_until = 0, 0.0
         self._log: io.FileIO | None = None
         self._written = self._cut = 0
-
-    @property
-    def in_use(self) -> bool:
-        """Whether some rank was given the pipe."""
-        return self._label.exists()
 
     def read(self, data: bytes) -> None:
         self._look_for_a_new_life()
@@ -273,19 +282,16 @@ class _Rank(_Source):
         super().take(data)
 
     def _look_for_a_new_life(self) -> None:
-        now = time.monotonic()
-        if now - self._looked < 0.05 and self._life:
-            return
-        self._looked = now
-        with suppress(OSError):
-            life = self._label.read_text()
-            if life and life != self._life:
-                if rest := self.mask.rest():
-                    self.take(rest)
-                self.close()
-                self._life, rank = life, life.partition(" ")[0]
-                self._mark = b"[rank%d]: " % int(rank) if self._marked else b""
-                self._open(f"rank-{in_run(int(rank) if self.file is None else self.file)}.log")
+        self._waits_until = self._waits_until or time.monotonic() + _BEGINS_S
+        while (life := self._lives().get(self._place)) is None and time.monotonic() < self._waits_until:
+            time.sleep(0.01)
+        if life and life.pid != self._pid:
+            if rest := self.mask.rest():
+                self.take(rest)
+            self.close()
+            self._pid = life.pid
+            self._mark = b"[rank%d]: " % life.rank if self._marked else b""
+            self._open(f"rank-{in_run(life.rank if self.file is None else self.file)}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

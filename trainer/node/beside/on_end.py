@@ -61,7 +61,7 @@ class Witness:
         codes = [self._wait_one(name) for name in self.plan["nodes"]]
         paths = sorted((self.folder / "outcome").glob("[!.]*.json"))
         verdicts = [verdict.row() for path in paths if (verdict := read_verdict(path))]
-        reached = any(limit.was_reached(self.folder, name, self.plan["start"]) for name in self.plan["nodes"])
+        reached = any(limit.why_stopped(self.folder, name, self.plan["start"]) for name in self.plan["nodes"])
         self.end = {"verdicts": verdicts, "limit": reached, "codes": codes}
 
     def _wait_one(self, name: str) -> int | None:

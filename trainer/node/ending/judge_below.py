@@ -22,10 +22,9 @@ from muster.files import is_number, object_of
 from muster.stop import UNASKED
 
 from .. import processes
-from ..launch import rank_pipe
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
-from .rank_lives import Crash, Memory
+from .rank_lives import LIFE, Crash, Memory
 from .watch_below import Unseen
 
 _NEVER = float("inf")
@@ -134,7 +133,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
         return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
     # A script of Python's says itself how it ended, and nothing of what it leaves behind: a job that it has submitted.
-    last = _end(outcome / f"last-{life}") if program else None
+    last = _end(outcome / f"end-{life}") if program else None
     notes = training_alone.notes(outcome) if program else []
     lost = next((note for note in reversed(notes) if _is_lost(note, life, last)), None)
     if lost:
@@ -188,7 +187,7 @@ def _end_of(
             return replace(known, error=how, timed=timed, cause="killed" if how else "")
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
-    after = _end(outcome / f"last-{first['life']}")
+    after = _end(outcome / f"end-{first['life']}")
     if after and after["process"].partition("-")[0] == own:  # it has become another program
         return replace(known, ended=after["t"], error=_fault(after))
     # Its code is known, or others have ended it on purpose.
@@ -240,7 +239,7 @@ def _left_behind(life: str, pid: int) -> str:
 
 def _below(life: str, pid: int) -> Iterator[str]:
     """The scripts and modules that Pythons of this life run; a library's `-c` is a helper."""
-    mine = f"{rank_pipe.LIFE}={life}"
+    mine = f"{LIFE}={life}"
     for each in processes.all_stats().keys() - {pid}:
         with suppress(OSError):
             if mine in processes.texts(each, "environ"):
@@ -288,5 +287,5 @@ class Judged:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:
             self._unseen.settle()
-        if crash := judge(outcome, given[rank_pipe.LIFE], self.pid, oom, self._program):
+        if crash := judge(outcome, given[LIFE], self.pid, oom, self._program):
             self.crash, self.returncode = crash, FAILED

@@ -23,6 +23,9 @@ from muster.reserve import write_surely
 from .. import cgroups
 
 _NAME = "ends.jsonl"
+# Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
+# stays where ranks restart for the fault of another node.
+LIFE = "MUSTER_LIFE"
 # Where the kernel counts in version 2 of cgroups, and 1.
 _COUNTERS = ("memory.events", "memory.oom_control")
 
@@ -59,6 +62,11 @@ class Life:
     def failed(self) -> bool:
         """Whether it ended, and not with 0."""
         return bool(self.code)
+
+
+def new_life(environment: Mapping[str, str]) -> str:
+    """The value of LIFE for a rank that torchrun starts with `environment`."""
+    return f"{environment['RANK']}-{environment['TORCHELASTIC_RESTART_COUNT']}-{time.time_ns()}"
 
 
 def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> None:

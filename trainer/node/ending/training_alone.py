@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE
-from muster.files import object_of
+from muster.files import object_of, read
 
 from .. import torch_names
+from ..rank.place import NOTES
 from . import own_world
 from .rank_lives import Life
 
-NAME = "together.jsonl"
 SITE = Path(__file__).parents[1] / "rank" / "site"
-_EVERY_SECONDS = 1.0
+_EVERY_SECONDS, _MOST_BYTES = 1.0, 64 << 20
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
 _GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
@@ -260,11 +260,16 @@ def processes(outcome: Path) -> list[int]:
     return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})
 
 
+def error_of(outcome: Path, process: int) -> dict[str, Any]:
+    """What a process has noted of the exception that ended it; nothing where it has not."""
+    return next((note for note in notes(outcome) if note.get("pid") == process and "error" in note), {})
+
+
 def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
     noted = []
-    with suppress(OSError):
-        for line in (outcome / NAME).read_text().splitlines():
+    with suppress(OSError, ValueError):
+        for line in read(outcome / NOTES, _MOST_BYTES).splitlines():
             note = object_of(line)
             known = {name: kind for name, kind in _KINDS.items() if name in note}
             names = note.get("loaded", ())

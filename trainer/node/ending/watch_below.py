@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import processes
-from ..launch import rank_pipe
 from ..rank import worlds
-from . import own_world, training_alone
+from ..rank.place import NOTES, slot
+from . import own_world, rank_lives, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
 # An import of torch takes longer than the one, and gives its memory back for longer than the other.
@@ -47,8 +47,8 @@ class Unseen:
 
     def __init__(self, outcome: Path, environment: Mapping[str, str], pid: int) -> None:
         self._outcome, self._pid, self._next = outcome, pid, 0.0
-        self._life, self._nodes = environment[rank_pipe.LIFE], int(environment.get("WORLD_SIZE", "1"))
-        self._slot = worlds.slot(environment)
+        self._life, self._nodes = environment[rank_lives.LIFE], int(environment.get("WORLD_SIZE", "1"))
+        self._slot = slot(environment)
         self._known, self._watched = set[int](), dict[int, threading.Thread]()
 
     def look(self) -> None:
@@ -144,7 +144,7 @@ class Unseen:
 
     def _note(self, **about: object) -> None:
         line = {**self._slot, "t": time.time(), "life": self._life, **about}
-        with suppress(OSError), (self._outcome / training_alone.NAME).open("a") as file:
+        with suppress(OSError), (self._outcome / NOTES).open("a") as file:
             file.write(json.dumps(line) + "\n")
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from .launcher import Place
 
-RANK, ATTEMPT = "MUSTER_BARE_RANK", "MUSTER_ATTEMPT"
+RANK = "MUSTER_BARE_RANK"
 # What torchrun, the variables of its options and style.py give a rank.
 _TORCHRUNS = re.compile(
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
@@ -27,14 +27,14 @@ _MISSED = re.compile(
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a rank that torchrun starts with `given`; its attempt stays for those who watch it."""
+    """The variables of a rank that torchrun starts with `given`; MUSTER_LIFE has its attempt for those who watch it."""
     launches = int(given.get("MUSTER_LAUNCHER_RANKS") or 0)
     is_bare = given.get(RANK) == "1" and given.get("WORLD_SIZE") == "1"
     if not (launches or is_bare):
         return dict(given)
     own = {name: value for name, value in given.items() if not _TORCHRUNS.fullmatch(name)}
     if not launches:
-        return {**own, ATTEMPT: given[_COUNT]}
+        return own
     node, nodes, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     place = Place(node, nodes, launches, given["MASTER_ADDR"], port)
     return {**own, _COUNT: given[_COUNT], **place.variables(one_rank=not is_bare)}

@@ -30,10 +30,6 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MOST_BYTES, _MOST_FILES = 1 << 20, 200
 
 
-class TooMuch(Exception):
-    """More text than a look may take."""
-
-
 def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
     """Whether a fork does, for `python WORDS` in `folder`. `words`: a script and its own, or -m and a module.
 
@@ -48,7 +44,7 @@ def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ())
         with warnings.catch_warnings():  # of strange escapes Python speaks when the rank runs
             warnings.simplefilter("ignore")
             return _hides(roots[0]) or any(map(look.writes, files))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, TooMuch, IndexError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
         return True
 
 
@@ -71,7 +67,7 @@ class _Look:
         self._seen.add(file)
         text = _text(file)
         if len(self._seen) > _MOST_FILES or text is None:
-            raise TooMuch
+            raise ValueError("more text than a look may take")
         return any(self._runs(statement, file) for statement in _beginning(text).body)
 
     def _runs(self, statement: ast.stmt, file: Path) -> bool:

@@ -30,6 +30,7 @@ from torch.distributed.launcher.api import LaunchConfig
 
 from muster.errors import TrainError
 from muster.files import read_object, replace
+from muster.reserve import write_surely
 
 from ..files.share import Sharing
 from ..membership import meeting
@@ -186,8 +187,8 @@ class Epochs:
         if self._alone:
             self._alone.hear(0, view_of(says, time.monotonic()))
             return
-        with suppress(OSError):
-            replace(self._outcome / SAYS, json.dumps(says))
+        # Said once: on a full disk, too, the other nodes wait for it.
+        write_surely(partial(replace, self._outcome / SAYS, json.dumps(says)), self._outcome)
 
     def _epoch(self) -> dict[str, Any]:
         now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)

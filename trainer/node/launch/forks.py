@@ -75,10 +75,11 @@ def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     return words[:2] == ["-m", NAME] or not early.comes_too_late(words, Path.cwd(), path)
 
 
-def start(command: Sequence[str], environment: Mapping[str, str], output: str = "") -> Rank:
+def start(command: Sequence[str], environment: Mapping[str, str], output: int | None, torchruns: Sequence[int]) -> Rank:
     """Fork a rank, which leads a session of its own once this returns. Raises Forked in the rank.
 
-    `output`: a file or a named pipe for all that the rank prints; without one it prints where torchrun does.
+    `output`: a descriptor for all that the rank prints; without one it prints where torchrun does. `torchruns`:
+    descriptors that no rank keeps.
     """
     torchrun, (reading, writing) = os.getpid(), os.pipe()
     end = time.monotonic() + _THREADS_S
@@ -90,7 +91,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], output: str = 
         os.setsid()
         os.close(reading)
         os.close(writing)
-        _prepare(torchrun, environment, output)
+        _prepare(torchrun, environment, output, torchruns)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         raise Forked(command[2:])
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -100,7 +101,7 @@ def start(command: Sequence[str], environment: Mapping[str, str], output: str = 
     return Rank(pid)
 
 
-def _prepare(torchrun: int, environment: Mapping[str, str], output: str) -> None:
+def _prepare(torchrun: int, environment: Mapping[str, str], output: int | None, torchruns: Sequence[int]) -> None:
     """Give this process the state of a new one, except that it dies with torchrun."""
     die_with_parent(signal.SIGKILL, torchrun)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -110,11 +111,11 @@ def _prepare(torchrun: int, environment: Mapping[str, str], output: str) -> None
         faulthandler.disable()  # torchrun has enabled it
     os.environ.clear()
     os.environ.update(environment)
-    if output:
-        file = os.open(output, os.O_WRONLY)
-        os.dup2(file, 1)
-        os.dup2(file, 2)
-        os.close(file)
+    if output is not None:
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+    for each in torchruns:
+        os.close(each)
     if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
         sitecustomize.watch()  # Python imports sitecustomize only at its start, which this process has behind it
     # In a new process each of these generators has a seed of its own; a GPU's generator has a fixed seed.

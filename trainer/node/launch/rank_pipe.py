@@ -1,71 +1,56 @@
 """The pipe that each local rank of a node prints into: the agent makes and reads it, torchrun's process hands it out.
 
-The pipe is a named one in the node's private folder, and a file beside it says which rank writes into it now.
-Standard library only.
+torchrun's process inherits them all, in the order of the local ranks, and gives each rank its own. Whose words come
+now, the note of its begin says (ending/rank_lives.py). Standard library only.
 """
 
 from __future__ import annotations
 
-import array
 import fcntl
 import os
-import termios
-import time
-from collections.abc import Mapping
+import select
+from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-# Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
-# stays where ranks restart for the fault of another node.
-LIFE = "MUSTER_LIFE"
+# To torchrun's process: the descriptors, with commas. No rank gets it.
+PIPES = "MUSTER_PIPES"
 _SIZE = 1 << 20
 _SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux
 
 
-def new_life(environment: Mapping[str, str]) -> str:
-    """The value of LIFE for a rank that torchrun starts with `environment`."""
-    return f"{environment.get('RANK', '')}-{environment.get('TORCHELASTIC_RESTART_COUNT', '0')}-{time.time_ns()}"
-
-
-def label(outcome: Path, local_rank: int) -> Path:
-    """The file that says who writes: `RANK LIFE`."""
-    return outcome / f"{local_rank}.writer"
-
-
-def make(outcome: Path, local_rank: int) -> int:
-    """Make the pipe and open it; returns a descriptor that reads without waiting, and never sees an end."""
-    path = _path(outcome, local_rank)
-    os.mkfifo(path, 0o600)
-    descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+def make() -> tuple[int, int]:
+    """A pipe: a descriptor that reads without waiting, and sees no end while the other one, for a rank, is open."""
+    reading, writing = os.pipe()
+    os.set_blocking(reading, False)
     with suppress(OSError):  # more than the system grants: a rank waits for us a little more often
         if _SET_SIZE:
-            fcntl.fcntl(descriptor, _SET_SIZE, _SIZE)
-    return descriptor
+            fcntl.fcntl(reading, _SET_SIZE, _SIZE)
+    return reading, writing
 
 
-def claim(environment: Mapping[str, str]) -> Path | None:
-    """The pipe of the rank that starts with `environment`, labelled as its; None where there is none."""
-    outcome, local_rank, rank = (environment.get(name, "") for name in ("MUSTER_OUTCOME_DIR", "LOCAL_RANK", "RANK"))
-    if not (outcome and local_rank.isdecimal() and rank.isdecimal()):
+def given(pipes: Sequence[int]) -> dict[str, str]:
+    """What torchrun's process, which inherits these descriptors, gets in its environment."""
+    return {PIPES: ",".join(map(str, pipes))}
+
+
+def claim(environment: MutableMapping[str, str]) -> list[int]:
+    """Those that this process has inherited, taken out of its environment: none of its programs inherits them all."""
+    pipes = [int(each) for each in environment.pop(PIPES, "").split(",") if each]
+    for each in pipes:
+        os.set_inheritable(each, False)
+    return pipes
+
+
+def of_rank(pipes: Sequence[int], local_rank: int) -> int | None:
+    """The one for a local rank that is about to start; None where there is none. It waits for a reader, as ever."""
+    if local_rank >= len(pipes):
         return None
-    path = _path(Path(outcome), int(local_rank))
-    try:
-        if not path.is_fifo():
-            return None
-        life = environment.get(LIFE, "0")
-        label(Path(outcome), int(local_rank)).write_text(f"{int(rank)} {life}")
-    except OSError:
-        return None
-    return path
+    os.set_blocking(pipes[local_rank], True)  # asyncio, say, has changed that for the life before
+    return pipes[local_rank]
 
 
-def waiting(descriptor: int) -> int:
-    """How many bytes are not read yet."""
-    count = array.array("i", [0])
-    with suppress(OSError):
-        fcntl.ioctl(descriptor, termios.FIONREAD, count)
-    return count[0]
-
-
-def _path(outcome: Path, local_rank: int) -> Path:
-    return outcome / f"{local_rank}.output"
+def is_unread(descriptor: int) -> bool:
+    """Whether there is something to read."""
+    look = select.poll()
+    look.register(descriptor, select.POLLIN)
+    return bool(look.poll(0))

@@ -1,4 +1,4 @@
-"""The ranks of this node in one generation: started as torchrun starts them, looked at, and ended (torchrun.py: when).
+"""The ranks of this node, one generation after another: started as torchrun does, looked at, ended (torchrun.py: when).
 
 Each is a fork where that is what a new process would be, and a new process else. The agent reads who began
 and who ended (ending/rank_lives.py), and what they print, from the pipe of each rank.
@@ -28,87 +28,89 @@ from . import bare, forks, rank_pipe, style
 from .epochs import Generation
 
 _POLL_S, _KILLED_S = 0.02, 30.0
+_FAILED = "failed (exitcode: %s) local_rank: %s (pid: %s) of binary: %s"
 _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`command`: as torchrun would start it. `again`: this node has had ranks before."""
+    """`command`: as torchrun would start it. `pipes`: for what they print, by local rank."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], generation: Generation, again: bool) -> None:
-        self._config, self._command, self._generation, self._again = config, command, generation, again
-        self._processes, self._running = dict[int, judge_below.Judged](), set[int]()
-        self._failures = dict[int, ProcessFailure]()
-        self._error_files = dict[int, str]()
+    def __init__(self, config: LaunchConfig, command: Sequence[str], pipes: Sequence[int]) -> None:
+        self._config, self._command, self._pipes = config, command, pipes
+        self._processes = dict[int, judge_below.Judged]()
+        self._failures, self._error_files = dict[int, ProcessFailure](), dict[int, str]()
+        # The local ranks that have not ended.
+        self.running = set[int]()
 
-    def start(self) -> None:
-        """Start them all."""
-        environments = {local: self._environment(local) for local in range(self._config.nproc_per_node)}
+    def start(self, generation: Generation) -> None:
+        """Start them all, once what those of the generation before have left behind is gone: a port, or a GPU."""
+        again = bool(self._processes)
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        self._processes, self._failures, self.running = {}, {}, set()
+        self._generation = generation
+        environments = {local: self._environment(local, generation) for local in range(self._config.nproc_per_node)}
         assert self._config.logs_specs
         files = self._config.logs_specs.reify(environments)  # this also names each rank's error file
         self._error_files = files.error_files
         for local, own in environments.items():
             given = {**os.environ, **own}
-            given |= {**style.variables(given), rank_pipe.LIFE: rank_pipe.new_life(given)}
-            words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, self._again)
-            process = _started(words, given, [files.stdouts[local], files.stderrs[local]])
+            given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(given)}
+            words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, again)
+            pipe = rank_pipe.of_rank(self._pipes, local)
+            process = self._started(words, bare.environment(given), [files.stdouts[local], files.stderrs[local]], pipe)
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
-            self._running.add(local)
+            self.running.add(local)
             rank_lives.note_begin(local, process.pid, given)
+
+    def _started(self, words: Sequence[str], given: Mapping[str, str], files: Sequence[str], pipe: int | None) -> Any:
+        """A rank: a Popen, or what stands for one. `files`: for its output and errors, where torchrun was asked so."""
+        if not any(files) and forks.can_start(words, given):
+            return forks.start(words, given, pipe, self._pipes)
+        with ExitStack() as opened:
+            out, err = (opened.enter_context(open(file, "wb")) if file else pipe for file in files)
+            dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
+            return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)
 
     def look(self) -> dict[int, ProcessFailure]:
         """Those that have failed, by their rank."""
         now = time.time()
-        for local in sorted(self._running):
+        for local in self._ended():
             process = self._processes[local]
-            if (code := process.poll()) is not None:
-                rank_lives.note_end(now, local, process.pid, process.noted, process.crash)
-                self._ended(local, code)
+            rank_lives.note_end(now, local, process.pid, process.noted, process.crash)
         if self._failures:
             first = min(self._failures.values(), key=lambda each: each.timestamp)
-            _logger.error(
-                "failed (exitcode: %s) local_rank: %s (pid: %s) of binary: %s",
-                first.exitcode,
-                first.local_rank,
-                first.pid,
-                self._command[0],
-            )
-        return dict(self._failures)
-
-    @property
-    def have_ended(self) -> bool:
-        """Whether none runs any more."""
-        return not self._running
+            _logger.error(_FAILED, first.exitcode, first.local_rank, first.pid, self._command[0])
+        return self._failures
 
     def end(self, number: int, seconds: float) -> dict[int, ProcessFailure]:
         """End those that run with this signal, and with SIGKILL after so many seconds; returns all that have failed."""
         for sent, patience in ((number, seconds), (signal.SIGKILL, _KILLED_S)):
-            for local in self._running:
+            for local in self.running:
                 with suppress(ProcessLookupError):
                     os.killpg(self._processes[local].pid, sent)
             end = time.monotonic() + patience
-            while self._running and time.monotonic() < end:
-                for local in sorted(self._running):
-                    if (code := self._processes[local].poll()) is not None:
-                        self._ended(local, code)
-                time.sleep(_POLL_S if self._running else 0)
-        return dict(self._failures)
+            while self.running and time.monotonic() < end:
+                self._ended()
+                time.sleep(_POLL_S if self.running else 0)
+        return self._failures
 
-    def end_rest(self) -> None:
-        """End what they have left behind: who starts again needs the port or the GPU that it holds."""
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+    def _ended(self) -> list[int]:
+        """The local ranks that have ended since the last look; those that failed are among the failures then."""
+        ended = [local for local in sorted(self.running) if self._processes[local].poll() is not None]
+        self.running.difference_update(ended)
+        for local in ended:
+            process = self._processes[local]
+            if code := process.returncode:
+                failure = ProcessFailure(local, process.pid, code, self._error_files[local])
+                self._failures[self._generation.first_rank + local] = failure
+        return ended
 
-    def _ended(self, local: int, code: int) -> None:
-        self._running.discard(local)
-        if code:
-            failure = ProcessFailure(local, self._processes[local].pid, code, self._error_files[local])
-            self._failures[self._generation.first_rank + local] = failure
-
-    def _environment(self, local: int) -> dict[str, str]:
+    def _environment(self, local: int, generation: Generation) -> dict[str, str]:
         """What torchrun gives a rank beside its own variables."""
-        config, generation = self._config, self._generation
+        config = self._config
         rank, world = str(generation.first_rank + local), str(generation.world)
         return {
             "LOCAL_RANK": str(local),
@@ -128,16 +130,3 @@ class Ranks:
             "TORCHELASTIC_USE_AGENT_STORE": "True",  # every rank is a client of the store, and no rank listens
             "TORCH_NCCL_ASYNC_ERROR_HANDLING": os.environ.get("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         }
-
-
-def _started(words: Sequence[str], given: Mapping[str, str], files: Sequence[str]) -> Any:
-    """A rank: a Popen, or what stands for one. `files`: for its output and its errors, where torchrun was asked so."""
-    pipe, given = rank_pipe.claim(given), bare.environment(given)
-    if not any(files):
-        if forks.can_start(words, given):
-            return forks.start(words, given, str(pipe or ""))
-        files = [str(pipe or "")] * 2
-    with ExitStack() as opened:
-        out, err = (opened.enter_context(open(file, "wb")) if file else None for file in files)
-        dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
-        return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)

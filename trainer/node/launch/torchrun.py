@@ -35,7 +35,7 @@ from ... import NAME
 from ...verdict import failed, publish
 from .. import torch_names, variables
 from ..files import share
-from . import forks
+from . import forks, rank_pipe
 from .epochs import Epochs, Generation
 from .ranks import Ranks
 
@@ -47,7 +47,7 @@ _END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 def main() -> None:
     """Run what the command line says, as torchrun would."""
-    sharing = share.claim(os.environ)
+    sharing, pipes = share.claim(os.environ), rank_pipe.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -64,7 +64,7 @@ def main() -> None:
     gc.freeze()  # a collection would write to every page that ranks share
     gc.enable()
     try:
-        _launch(sharing)
+        _launch(sharing, pipes)
         return
     except TrainError as fault:
         sys.exit(_report(fault, first_rank))
@@ -74,7 +74,7 @@ def main() -> None:
 
 
 @record
-def _launch(sharing: share.Sharing | None) -> None:
+def _launch(sharing: share.Sharing | None, pipes: list[int]) -> None:
     asked = run.parse_args(sys.argv[1:])
     if asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None:  # a node alone
         asked.rdzv_backend, asked.rdzv_endpoint = "c10d", "127.0.0.1:0"
@@ -82,15 +82,15 @@ def _launch(sharing: share.Sharing | None) -> None:
         asked.node_rank = 0
         os.environ.pop("PET_NODE_RANK", None)
     config, program, words = run.config_from_args(asked)
-    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing)).run()
+    Launch(config, [str(program), *map(str, words)], Epochs(config, sharing), pipes).run()
 
 
 class Launch:
     """This node from its first rank to the end."""
 
-    def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs) -> None:
+    def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs, pipes: Sequence[int]) -> None:
         self._config, self._command, self._meeting = config, command, meets
-        self._before: Ranks | None = None
+        self._ranks = Ranks(config, command, pipes)
         # torch has had these two since 2.10.
         self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
         self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
@@ -114,30 +114,26 @@ class Launch:
 
     def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
         """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
-        ranks = Ranks(self._config, self._command, generation, again=self._before is not None)
         self._hear(_raise)
         try:
-            if self._before:
-                self._before.end_rest()
-            self._before = ranks
-            ranks.start()
-            failures = self._follow(ranks)
+            self._ranks.start(generation)
+            failures = self._follow()
             killed = failures is None and self._meeting.loses_nodes
-            all_failures = ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
+            all_failures = self._ranks.end(signal.SIGKILL if killed else signal.SIGTERM, _END_S)
             return all_failures if failures else failures
         except forks.Forked:
             raise
         except BaseException as fault:
             self._hear(signal.SIG_IGN)
-            ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
+            self._ranks.end(getattr(fault, "sigval", signal.SIGTERM), self._end_s)
             raise
 
-    def _follow(self, ranks: Ranks) -> dict[int, ProcessFailure] | None:
+    def _follow(self) -> dict[int, ProcessFailure] | None:
         while True:
             time.sleep(self._config.monitor_interval)
-            if failures := ranks.look():
+            if failures := self._ranks.look():
                 return failures
-            if ranks.have_ended and self._meeting.is_over():
+            if not self._ranks.running and self._meeting.is_over():
                 return {}
             if self._meeting.waiting():
                 return None

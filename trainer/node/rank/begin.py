@@ -19,7 +19,7 @@ def watch() -> None:
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
     if first:
-        failure.arm(place.outcome, place.local)
+        failure.arm(place.outcome)
     together.ends.append(end_note.End(place.outcome, place.life))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
     for some in (together.patches(), patches(Watcher(place, first))):

@@ -1,7 +1,7 @@
 """How this process ends, left behind for the agent where the code that its parent hears may be lost.
 
 A pipe, a shell that goes on, a parent that does not look: the code of a crash ends there. So the process leaves it in
-`end-<pid>-<began>` if it trained, else, as a program of its own, in `last-<life of its rank>`, where the last stays.
+`end-<pid>-<began>` if it trained, else, as a program of its own, in `end-<life of its rank>`, where the last stays.
 The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
 last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
 process that is killed leaves neither. node/ending/judge_below.py judges. Nothing of Muster may be imported here.
@@ -93,7 +93,7 @@ class End:
     def _write(self) -> str:
         if not self.trains and not self._program:
             return ""
-        path = os.path.join(self._outcome, f"end-{self.name}" if self.trains else f"last-{self.life}")
+        path = os.path.join(self._outcome, f"end-{self.name if self.trains else self.life}")
         line = {"t": time.time(), "process": self.name, "script": _script()}
         line |= {"error": self._error(), "thread": self._raised}
         line |= {} if self.trains else {"shell": worlds.command_of(os.getpid())["shell"]}

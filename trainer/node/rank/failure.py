@@ -7,7 +7,6 @@ is what the agent falls back on (trainer/node/agent/diary.py). Nothing of Muster
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from . import hooks
+from .place import NOTES, append
 
 # As trainer/node/agent/handover.py has them.
 _NAMES, _FILES, _FOLDER = ("MUSTER_SECRET_NAMES", "MUSTER_SECRETS_PRESENT"), "MUSTER_SECRET_FILES", "/run/secrets"
@@ -25,14 +25,14 @@ _MOST_PARTS, _PART_MOST = 3, 80
 _GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 
-def arm(outcome: str, local_rank: int) -> None:
-    """Note the exception that ends this process in `<local rank>.error`, and then let Python do as ever."""
+def arm(outcome: str) -> None:
+    """Note the exception that ends this process, and then let Python do as ever."""
     own, noted = os.getpid(), list[bool]()
 
     def note(_: type[BaseException], fault: BaseException, __: TracebackType | None) -> None:
         if os.getpid() == own and not noted:  # what fails while it is printed comes after
             noted.append(True)
-            _write(os.path.join(outcome, f"{local_rank}.error"), {"pid": own, "error": words(fault)})
+            append(os.path.join(outcome, NOTES), {"pid": own, "error": words(fault)})
 
     hooks.wrap(sys, "excepthook", note)  # a full disk, a message that cannot be made: then it is not known
 
@@ -71,9 +71,3 @@ def _words(fault: BaseException) -> str:
         parts = [words(part)[:_PART_MOST] for part in fault.exceptions[:_MOST_PARTS]]
         text = f"{masked(text)[:_PART_MOST]}: {'; '.join(parts)}"
     return text
-
-
-def _write(path: str, note: object) -> None:
-    with open(f"{path}.new", "w") as file:
-        json.dump(note, file)
-    os.replace(f"{path}.new", path)

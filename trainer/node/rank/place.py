@@ -8,9 +8,12 @@ import os
 import re
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+# In the private folder: what the processes below a rank note of themselves, a line of JSON each.
+NOTES = "ranks.jsonl"
 _DISTRIBUTED = "torch.distributed"
 # The end of a file of events in which the last step is looked for, and how `event` writes one.
 _LAST_BYTES = 256 * 1024
@@ -30,6 +33,14 @@ class Before(NamedTuple):
     another: bool = False
 
 
+def slot(environment: Mapping[str, str]) -> dict[str, int]:
+    """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
+    rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
+    if not (rank.isdecimal() and attempt.isdecimal()):
+        rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return {"rank": int(rank), "attempt": int(attempt)}
+
+
 class Place:
     """The rank as torchrun's variables name it; once it claims its files, as its process group does."""
 
@@ -38,7 +49,7 @@ class Place:
         self.outcome, self.run = env["MUSTER_OUTCOME_DIR"], env.get("MUSTER_RUN_DIR", "")
         # A run's only rank may have none of torchrun's variables (trainer/node/launch/bare.py).
         self.rank, self.local = int(env.get("RANK", "0")), int(env.get("LOCAL_RANK", "0"))
-        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or env.get("MUSTER_ATTEMPT", "0"))
+        self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or slot({"RANK": "0", **env})["attempt"])
         self.life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
         self.pid = os.getpid()

@@ -1,7 +1,7 @@
 """Notes who trained with whom, by torch or by other means (Horovod, MPI, Ray).
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-MUSTER_OUTCOME_DIR/together.jsonl: a launcher of the script's own, the process group that a rank is about to join and
+MUSTER_OUTCOME_DIR/ranks.jsonl: a launcher of the script's own, the process group that a rank is about to join and
 has joined (worlds.py), that an optimizer stepped, that one still steps a while later, and that anything went through
 a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
 """
@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import Any
 
 from . import end_note, hooks, worlds
-from .place import append
+from .place import NOTES, append, slot
 
-_NAME, _DISTRIBUTED = "together.jsonl", "torch.distributed.distributed_c10d"
+_DISTRIBUTED = "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
 _GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
@@ -44,8 +44,8 @@ def _note(**fields: Any) -> None:
         # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
         fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
         fields |= {"life": end.life, "process": end.name}
-    line = {"t": time.time(), **worlds.slot(os.environ), "pid": os.getpid(), **fields}
-    append(os.path.join(os.environ["MUSTER_OUTCOME_DIR"], _NAME), line)
+    line = {"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields}
+    append(os.path.join(os.environ["MUSTER_OUTCOME_DIR"], NOTES), line)
 
 
 def _groups(module: ModuleType) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 from .failure import masked
+from .place import slot
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
 _OF_NODE = ".launch.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
@@ -104,14 +105,6 @@ def program_of(words: Sequence[str], of_text: str = "python -c") -> str:
         case [script, *_]:
             return script
     return "python"
-
-
-def slot(environment: Mapping[str, str]) -> dict[str, int]:
-    """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
-    rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
-    if not (rank.isdecimal() and attempt.isdecimal()):
-        rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return {"rank": int(rank), "attempt": int(attempt)}
 
 
 def _meeting(names: str) -> str:

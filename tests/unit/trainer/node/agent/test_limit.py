@@ -3,7 +3,7 @@
 import pytest
 
 from trainer.node.agent import limit
-from trainer.node.agent.limit import HOURS, Limit, was_reached
+from trainer.node.agent.limit import HOURS, Limit, why_stopped
 
 
 @pytest.fixture
@@ -25,14 +25,14 @@ def test_the_limit_is_reached_once_its_hours_are_over_and_told_once(tmp_path, cl
     node = of(tmp_path)
     clock.now += 1799
     assert not node.look()
-    assert not was_reached(tmp_path, "n0", "a")
+    assert not why_stopped(tmp_path, "n0", "a")
     clock.now += 1
     assert [node.look(), node.look()] == [True, False]
     assert node.reached
     assert node.words == "reached its limit of 0.5 h (--max-hours)"
-    assert was_reached(tmp_path, "n0", "a")
-    assert not was_reached(tmp_path, "n0", "another start")
-    assert not was_reached(tmp_path, "n1", "a")
+    assert why_stopped(tmp_path, "n0", "a") == node.words
+    assert not why_stopped(tmp_path, "n0", "another start")
+    assert not why_stopped(tmp_path, "n1", "a")
 
 
 def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of_the_run_all_of_it(tmp_path, clock):
@@ -56,7 +56,7 @@ def test_what_else_is_in_the_file_makes_no_difference(tmp_path, clock, text):
     of(tmp_path)
     (file,) = (tmp_path / "nodes").iterdir()
     file.write_text(text)
-    assert not was_reached(tmp_path, "n0", "a")
+    assert not why_stopped(tmp_path, "n0", "a")
     if "1" not in text:
         node = of(tmp_path)
         clock.now += 1801

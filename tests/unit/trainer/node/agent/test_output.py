@@ -19,8 +19,9 @@ HOME = Path(__file__).resolve().parents[5]
 # One process plays torchrun: it starts each rank of argv[2:] as torchrun's process does, one after the other.
 NODE = """
 import os, pathlib, subprocess, sys
-from trainer.node.agent import output; from trainer.node.launch import rank_pipe
+from trainer.node.agent import output; from trainer.node.ending import rank_lives
 outcome, folder, scripts = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), sys.argv[3:]
+os.environ["MUSTER_OUTCOME_DIR"] = str(outcome)
 output._MOVING_EVERY_S = 0.2
 hidden = os.environ.get("HIDDEN", "").split()
 relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(len(scripts))}, hidden)
@@ -29,10 +30,10 @@ words = "import sys; sys.stdin.read(); print('torchrun is here')"
 torchrun = subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 relay.follow(torchrun)
 for place, script in enumerate(scripts):
-    ranks = {"MUSTER_OUTCOME_DIR": str(outcome), "LOCAL_RANK": str(place), "RANK": str(place + 4)}
-    pipe = rank_pipe.claim(ranks).open("wb", buffering=0)
+    pipe = relay.pipes[place]
     process = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=pipe, stderr=pipe)
-    pipe.close()
+    own = {"RANK": str(place + 4), "WORLD_SIZE": "9", "TORCHELASTIC_RESTART_COUNT": "0"}
+    rank_lives.note_begin(place, process.pid, own)
     process.wait()
     print(repr(relay.words(place)[-200:]), file=sys.stderr)
 torchrun.stdin.close()

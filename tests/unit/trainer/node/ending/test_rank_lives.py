@@ -11,7 +11,7 @@ import pytest
 
 from deploy.causes.end_causes import Cause
 from trainer.node.agent.diary import Diary
-from trainer.node.ending.rank_lives import Ends, Memory, ended_how, ended_why
+from trainer.node.ending.rank_lives import Ends, Memory, ended_how, ended_why, new_life
 
 HOME = os.getcwd()
 
@@ -156,6 +156,13 @@ def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
     assert [(life.rank, life.code, life.ended) for life in noted.read()] == [(4, 0, 2.0)]
 
 
+def test_each_start_of_a_rank_is_a_life_of_its_own():
+    given = {"RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
+    first, second = new_life(given), new_life(given)
+    assert first != second
+    assert [life.rpartition("-")[0] for life in (first, second)] == ["3-2", "3-2"]
+
+
 @pytest.mark.parametrize(
     ("crash", "how", "error"),
     [
@@ -245,7 +252,7 @@ def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_
     key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
     (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': 1})}\n")
     # A process that has no variable with the secret any more masks nothing itself.
-    (tmp_path / "0.error").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
+    (tmp_path / "ranks.jsonl").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
     diary.tell_stuck(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
     diary.keep(lambda local_rank: "")

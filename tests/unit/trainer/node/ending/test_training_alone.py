@@ -92,7 +92,7 @@ def lives(*ranks, world=4, attempt=0):
 
 def noted(folder, *notes):
     lines = [json.dumps({"attempt": 0, **note}) + "\n" for note in notes]
-    (folder / "together.jsonl").write_text("".join(lines))
+    (folder / "ranks.jsonl").write_text("".join(lines))
 
 
 def test_a_group_that_is_whole_on_one_of_several_hosts_is_that_hosts_alone(tmp_path):
@@ -141,8 +141,12 @@ def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
     assert trained_alone(tmp_path, lives(0), 4) == ""
     noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
     assert trained_alone(tmp_path, lives(0), 4) == ""
-    (tmp_path / "together.jsonl").write_text("torn {")
-    assert trained_alone(tmp_path, lives(0), 4) == ""
+    for odd in (b"torn {", b"\xff\xfe"):
+        (tmp_path / "ranks.jsonl").write_bytes(odd)
+        assert trained_alone(tmp_path, lives(0), 4) == ""
+    (tmp_path / "ranks.jsonl").unlink()
+    os.mkfifo(tmp_path / "ranks.jsonl")
+    assert trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ OWN = {"PATH": "/bin", "MUSTER_NODE": "master", "OMP_NUM_THREADS": "2", "RANKING
 BARE = {"MUSTER_BARE_RANK": "1"}
 
 
-def test_it_has_nothing_of_torchruns_and_all_else_and_its_attempt_is_known():
-    assert bare.environment({**TORCHRUNS, **OWN, **BARE}) == {**OWN, **BARE, "MUSTER_ATTEMPT": "2"}
+def test_it_has_nothing_of_torchruns_and_all_else():
+    assert bare.environment({**TORCHRUNS, **OWN, **BARE}) == {**OWN, **BARE}
 
 
 @pytest.mark.parametrize("change", [{"WORLD_SIZE": "2"}, {"MUSTER_BARE_RANK": ""}])

@@ -1,75 +1,64 @@
-"""What a rank prints goes into the pipe of its place on the node, and beside it stands whose words those are now."""
+"""What a rank prints goes into the pipe of its place on the node, which torchrun's process has inherited."""
 
 import fcntl
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from trainer.node.launch import rank_pipe
 
+HOME = Path(__file__).resolve().parents[5]
+# It gives its second rank the second pipe, and another program of its own none.
+TORCHRUN = """
+import os, subprocess, sys
+from trainer.node.launch import rank_pipe
+_, second = rank_pipe.claim(os.environ)
+assert rank_pipe.PIPES not in os.environ
+subprocess.run([sys.executable, "-c", "print('step 1')"], stdout=second, check=True)
+held = "import os; print([name for name in os.listdir('/proc/self/fd') if int(name) > 2])"
+print(subprocess.run([sys.executable, "-c", held], capture_output=True, text=True, close_fds=False).stdout.count("'"))
+"""
+
 
 @pytest.fixture
-def pipe(tmp_path):
-    """The pipe of the second rank of a node, as the agent reads it."""
-    descriptor = rank_pipe.make(tmp_path, 1)
-    yield descriptor
-    os.close(descriptor)
+def pipes():
+    """The pipes of two ranks, each as the agent reads it and as a rank writes into it."""
+    made = [rank_pipe.make(), rank_pipe.make()]
+    yield made
+    for each in (descriptor for both in made for descriptor in both):
+        os.close(each)
 
 
-def variables(folder, **more):
-    given = {"MUSTER_OUTCOME_DIR": str(folder), "LOCAL_RANK": "1", "RANK": "5", rank_pipe.LIFE: "5-0-17"}
-    return {name: value for name, value in {**given, **more}.items() if value is not None}
-
-
-def test_a_rank_that_starts_gets_the_pipe_of_its_place_and_is_named_before_it_speaks(tmp_path, pipe):
-    path = rank_pipe.claim(variables(tmp_path))
-    assert rank_pipe.label(tmp_path, 1).read_text() == "5 5-0-17"
-    with path.open("wb") as rank:
-        rank.write(b"step 1\n")
-    assert rank_pipe.waiting(pipe) == 7
-    assert os.read(pipe, 100) == b"step 1\n"
+def test_a_rank_prints_into_the_pipe_of_its_place_and_no_other_program_inherits_it(pipes):
+    writing = [each for _, each in pipes]
+    given = {**os.environ, **rank_pipe.given(writing)}
+    line = [sys.executable, "-c", TORCHRUN]
+    done = subprocess.run(line, env=given, pass_fds=writing, cwd=HOME, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "2", "the folder that is listed has a descriptor, and nothing else"
+    (first, _), (second, _) = pipes
+    assert [rank_pipe.is_unread(each) for each in (first, second)] == [False, True]
+    assert os.read(second, 100) == b"step 1\n"
     with pytest.raises(BlockingIOError):  # no end, though who wrote is gone: the next one may come
-        os.read(pipe, 100)
-    assert rank_pipe.waiting(pipe) == 0
+        os.read(second, 100)
 
 
-def test_the_next_life_of_the_place_has_another_name(tmp_path, pipe):
-    for life in ("5-0-17", "2-1-99"):
-        rank_pipe.claim(variables(tmp_path, RANK=life[0], **{rank_pipe.LIFE: life}))
-    assert rank_pipe.label(tmp_path, 1).read_text() == "2 2-1-99"
+def test_a_process_that_has_inherited_none_has_none():
+    for given in ({}, rank_pipe.given([])):
+        assert rank_pipe.claim(given) == []
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"LOCAL_RANK": "0"},
-        {"LOCAL_RANK": "x"},
-        {"LOCAL_RANK": None},
-        {"RANK": "../5"},
-        {"RANK": None},
-        {"MUSTER_OUTCOME_DIR": None},
-        {"MUSTER_OUTCOME_DIR": ""},
-    ],
-)
-def test_a_rank_without_a_place_prints_where_torchrun_does(tmp_path, pipe, change):
-    assert rank_pipe.claim(variables(tmp_path, **change)) is None
-    assert not list(tmp_path.glob("*.writer"))
-
-
-def test_a_file_in_the_place_of_the_pipe_gets_nothing(tmp_path, pipe):
-    path = rank_pipe.claim(variables(tmp_path))
-    path.unlink()
-    path.touch()
-    assert rank_pipe.claim(variables(tmp_path)) is None
+def test_a_rank_waits_for_its_reader_whatever_the_life_before_has_made_of_the_pipe(pipes):
+    """asyncio has its output wait for nobody: a print of the next life would fail on a full pipe."""
+    writing = [each for _, each in pipes]
+    os.set_blocking(writing[1], False)
+    assert rank_pipe.of_rank(writing, 1) == writing[1]
+    assert os.get_blocking(writing[1])
+    assert rank_pipe.of_rank(writing, 2) is None, "it prints where torchrun does"
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux has it")
-def test_a_rank_may_print_a_megabyte_before_it_waits(pipe):
-    assert fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ) == 1 << 20
-
-
-def test_each_start_of_a_rank_is_a_life_of_its_own():
-    given = {"RANK": "3", "TORCHELASTIC_RESTART_COUNT": "2"}
-    first, second = rank_pipe.new_life(given), rank_pipe.new_life(given)
-    assert first != second
-    assert [life.rpartition("-")[0] for life in (first, second, rank_pipe.new_life({}))] == ["3-2", "3-2", "-0"]
+def test_a_rank_may_print_a_megabyte_before_it_waits(pipes):
+    assert fcntl.fcntl(pipes[0][0], fcntl.F_GETPIPE_SZ) == 1 << 20

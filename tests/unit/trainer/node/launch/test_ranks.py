@@ -17,11 +17,12 @@ def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_
     ranks = pytest.importorskip("trainer.node.launch.ranks")
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
     config = SimpleNamespace(nproc_per_node=2)
-    both = ranks.Ranks(config, ["train.py"], SimpleNamespace(first_rank=0), again=False)
+    both = ranks.Ranks(config, ["train.py"], pipes=[])
+    both._generation = SimpleNamespace(first_rank=0)
     for local, code in enumerate((1, -11)):
         both._processes[local] = Judged(SimpleNamespace(pid=10 + local, poll=lambda code=code: code), {})
         both._error_files[local] = ""
-        both._running.add(local)
+        both.running.add(local)
         own = {"RANK": str(local), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}
         rank_lives.note_begin(local, 10 + local, own)
     assert both.look().keys() == {0, 1}

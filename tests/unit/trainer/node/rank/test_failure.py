@@ -27,39 +27,39 @@ from trainer.node.rank.failure import MOST, words
     ],
 )  # fmt: skip
 def test_the_exception_is_noted_by_the_process_that_it_ends(tmp_path: Path, raises: str, noted: str) -> None:
-    code = f"import os, subprocess\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r}, 2)\n{raises}"
+    code = f"import os, subprocess\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r})\n{raises}"
     process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[5])
     assert process.wait(60) == 1
-    assert json.loads((tmp_path / "2.error").read_text()) == {"pid": process.pid, "error": noted}
+    assert json.loads((tmp_path / "ranks.jsonl").read_text()) == {"pid": process.pid, "error": noted}
 
 
 def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom trainer.node.rank import failure\n"
         "def broken(*_): sys.excepthook(OSError, OSError('closed'), None)\nsys.excepthook = broken\n"
-        f"failure.arm({str(tmp_path)!r}, 0)\n"
+        f"failure.arm({str(tmp_path)!r})\n"
         "try: raise ValueError('bad')\nexcept ValueError as fault:\n"
         "    try: sys.excepthook(ValueError, fault, None)\n    except RecursionError: pass"
     )
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 0
-    assert json.loads((tmp_path / "0.error").read_text())["error"] == "ValueError: bad"
+    assert json.loads((tmp_path / "ranks.jsonl").read_text())["error"] == "ValueError: bad"
 
 
 def test_a_secret_in_an_exception_is_not_noted(tmp_path: Path) -> None:
     secret = "hunter2-of-the-run"
     code = (
         "import os\nfrom trainer.node.rank import failure\nvalue = os.environ.pop('WANDB_API_KEY')\n"
-        f"failure.arm({str(tmp_path)!r}, 0)\nraise ValueError('x' * 270 + value + value)"
+        f"failure.arm({str(tmp_path)!r})\nraise ValueError('x' * 270 + value + value)"
     )
     env = {**os.environ, "MUSTER_SECRET_NAMES": "WANDB_API_KEY", "WANDB_API_KEY": secret}
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5], env=env).returncode == 1
-    noted = (tmp_path / "0.error").read_text()
+    noted = (tmp_path / "ranks.jsonl").read_text()
     assert secret[:4] not in noted
     assert "***" in noted
 
 
 def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
-    code = f"import sys\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r}, 0)\nsys.exit(7)"
+    code = f"import sys\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r})\nsys.exit(7)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 7
     assert not list(tmp_path.iterdir())
 
