@@ -23,9 +23,13 @@ from ...job.options import FLAG, Job, Options
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
+from ...send.ahead import Ahead
 from ...send.image import official
+from ...send.packages.base import Base
+from ...send.packages.install import Foreseen
 from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
+from .shipment import Shipment
 
 PREFIX = "muster-bare:"
 # What each bare host has at once: its Python, without packages.
@@ -96,15 +100,19 @@ def _packages(torch: str, job: Job) -> bytes:
     return f"torch=={torch}\n{_BESIDE}{_REGISTER if job.min_nodes else ''}".encode()
 
 
-def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
-    """Make the environment `base` on each bare host that lacks it. Raises DeployError with the tool's own words."""
+def bring(hosts: Shipment, console: Console) -> Ahead[Foreseen] | None:
+    """Make the environment of the run on each bare host that lacks it. Raises DeployError with the tool's own words.
+
+    While they install it, this machine resolves the packages of the folder, which are on it.
+    """
+    base = hosts.base
     if not base.startswith(PREFIX):
-        return
+        return None
     look = ("docker", "image", "inspect", base)
     asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
     lacking, facts = [session for session in hosts.sessions if asked[session.name]], hosts.facts
     if not lacking:
-        return
+        return None
     torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
@@ -118,10 +126,17 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
     places = [_place(session, facts[session.name]) for session in lacking]
     by_name = {session.name: session for session in lacking}
+    foreseen = list[Ahead[Foreseen]]()
+
+    def foresee(coming: Base) -> None:
+        own, folder = hosts.requirements, hosts.folder
+        if own and folder:
+            foreseen.append(Ahead(lambda: packages_shown.foresee(own, folder, build, coming)))
+
     with TemporaryDirectory(prefix="muster-bare-") as empty:
         made = packages_shown.bring(
             places, needs, lambda some, work: on_all((by_name[p.name] for p in some), lambda s: work(_of(some, s))),
-            console, Path(empty), build,
+            console, Path(empty), build, foresee,
         )  # fmt: skip
 
     def name_it(session: Session) -> None:
@@ -131,6 +146,7 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
         audit.note(session, f"made the environment {base}")
 
     on_all(lacking, name_it).all()
+    return next(iter(foreseen), None)
 
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:

@@ -97,6 +97,22 @@ def _minor(libc: tuple[str, str]) -> int:
     return int(libc[1].split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", libc[1]) else 0
 
 
+def of_lock(plain: Base, lock: store.Lock) -> Base:
+    """What a base will be once this lock is installed on it. What its packages need, their index says."""
+    pins = [line.split(" ", 1)[0].split("==") for line in lock.lines]
+    pins += [[source.name, source.version] for source in lock.sources]
+    return replace(plain, packages=tuple(Package(normal(name), version) for name, version in sorted(pins)))
+
+
+def is_same(foreseen: Base, described: Base) -> bool:
+    """Whether hosts have what was foreseen: the same Python and platform, and the same packages."""
+    return _named(foreseen) == _named(described)
+
+
+def _named(base: Base) -> Base:
+    return replace(base, packages=tuple(Package(package.name, package.version) for package in base.packages))
+
+
 def read(answer: object, what: str) -> Base:
     """A host's answer. Raises BadAnswer. What no index could have either (an odd version, an address) is left out."""
     got = _READ(answer, what)

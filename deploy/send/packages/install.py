@@ -13,12 +13,13 @@ import mmap
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock as Mutex
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
@@ -40,7 +41,7 @@ from .store import Content, Lock, Source
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
 OTHER_PYTHON = f"{resolve.HERE} with such a Python and torch; on hosts: {FLAG.image} NAME, or {FLAG.dockerfile} FILE"
-_SISTER_FOR_CPUS = re.compile(r"torch(?:vision|audio)==\S+\+cpu\b")
+_SISTER = re.compile(r"torch(?:vision|audio)==[^\s+]+\+(cpu|cu[0-9]+)\b")
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
@@ -57,12 +58,20 @@ _BUILT = record(
 )
 
 
+class Foreseen(NamedTuple):
+    """A lock that was made while its places still got the base for it."""
+
+    base: Base
+    lock: Lock
+
+
 @dataclass(frozen=True)
 class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
     `each` does one thing at all places at once: for hosts that is `door.session.on_all`. `source`: the folder that is
-    sent.
+    sent. `resolved` gets what the places will have, before they install it. `foreseen`: the lock for these places, if
+    they have the base that it was made for.
     """
 
     requirements: Requirements
@@ -70,6 +79,8 @@ class PackageRequest:
     tell: Tell
     each: Each
     source: Path
+    resolved: Callable[[Base], object] = lambda base: None
+    foreseen: Ahead[Foreseen] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,12 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
         work.clean()
 
 
+def foresee(asked: PackageRequest, coming: Base, folder: Path | None = None) -> Foreseen:
+    """The lock for places that will have this base, all of it from the index. Raises DeployError if builds must say."""
+    work = _Work((), asked, store.own(folder or cache_folder() / "packages"))
+    return Foreseen(coming, work.foresee(coming))
+
+
 class _Work:
     """One command's work on all places."""
 
@@ -112,6 +129,7 @@ class _Work:
         self._sent, self._mutex = 0, Mutex()
         self._fetched = dict[str, Content]()
         self._sdists: dict[str, mmap.mmap] = {}
+        self._foresees = False
 
     def bring(self) -> Installed:
         """Do all of it."""
@@ -121,7 +139,8 @@ class _Work:
         self._base = self._described()
         key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
         known_lock = store.find(key, folder)
-        lock = known_lock or self._resolved()
+        lock = known_lock or self._foreseen() or self._resolved()
+        asked.resolved(base.of_lock(self._base, lock))
         if lock.count:
             try:
                 names, done = self._install(lock)
@@ -142,6 +161,18 @@ class _Work:
         without = {row["key"] for row in rows if row.get("empty")}
         empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
         return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
+
+    def foresee(self, coming: Base) -> Lock:
+        """The lock for that base, while no place has it. Raises DeployError."""
+        self._tool, self._base, self._foresees = Ahead(lambda: uv.program(self._folder)), coming, True
+        return self._resolved()
+
+    def _foreseen(self) -> Lock | None:
+        """The lock that was made ahead, if the places have the base for it. What failed then is tried again now."""
+        with suppress(DeployError):
+            if (ahead := self._asked.foreseen) and base.is_same((made := ahead.result()).base, self._base):
+                return made.lock
+        return None
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -183,7 +214,8 @@ class _Work:
         self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
         local = sources.of_folder(needs, asked.source)
         by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
-        question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
+        build, ahead = self._described_by_builds, self._foresees
+        question = resolve.Question(needs, self._base, local, by_address, wheels, build, of_index=ahead)
         with TemporaryDirectory(prefix="muster-packages-") as name:
             self._tool.result()
             try:
@@ -214,7 +246,7 @@ class _Work:
                 raise
             tell(f"{fault.words}: asking PyTorch's own index")
             try:
-                return once(_for_cpus(own), "pytorch")
+                return once(with_torch(own, "cpu"), "pytorch")
             except uv.Failed as second:
                 raise resolve.OtherTorch(f"{fault.words}\n{second.words}") from second
 
@@ -227,6 +259,8 @@ class _Work:
 
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
         """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
+        if self._foresees:
+            raise DeployError("builds of all hosts say what it needs")
         self._build(self._places, wanted)
         return [
             sources.agree({p.name: self._built[p.name][source.key] for p in self._places}, _to_describe(source))
@@ -281,8 +315,9 @@ class _Work:
         """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
         names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
-        if not self._asked.settings.indexes and any(map(_SISTER_FOR_CPUS.match, lock.lines)):
-            self._asked = replace(self._asked, settings=_for_cpus(self._asked.settings))
+        sisters = [match[1] for line in lock.lines if (match := _SISTER.match(line))]
+        if sisters and not self._asked.settings.indexes:
+            self._asked = replace(self._asked, settings=with_torch(self._asked.settings, sisters[0]))
         self._fetched = {**self._fetched, **lock.fetched}
         if lacking and lock.sources:
             self._build(lacking, lock.sources)
@@ -383,9 +418,9 @@ class _Work:
         )
 
 
-def _for_cpus(own: Settings) -> Settings:
-    """The settings with which uv asks PyTorch's own index for torch and its sisters, built without CUDA."""
-    return replace(own, variables={**own.variables, "UV_TORCH_BACKEND": "cpu"})
+def with_torch(own: Settings, build: str) -> Settings:
+    """The settings with which uv asks PyTorch's own index for torch and its sisters of that build: cpu, cu126."""
+    return replace(own, variables={**own.variables, "UV_TORCH_BACKEND": build})
 
 
 def _to_describe(source: Source) -> Source:
