@@ -10,17 +10,16 @@ from pathlib import Path
 from ..core import plain_file
 from ..core.errors import DeployError
 from ..core.printable import visible
-from ..core.results import HostsFailed, Results
+from ..core.results import HostsFailed
 from ..core.text import amount, several
 from ..job import consent
 from ..job.options import FLAG
-from ..send.ahead import Ahead
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
 from ..send.packages import install, project_file, requirements, settings
-from ..send.packages.base import Base
+from ..send.packages.base import Base, Foreseeing, Foreseen
 from ..send.packages.exchange import ToolFailed
-from ..send.packages.install import Each, Foreseen, Installed
+from ..send.packages.install import Each, Installed
 from ..send.packages.places import Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from ..send.packages.resolve import BESIDE_NONE
@@ -61,7 +60,7 @@ def bring(
     source: Path,
     torch: str = "",
     resolved: Callable[[Base], object] = lambda base: None,
-    foreseen: Ahead[Foreseen] | None = None,
+    foreseen: Foreseeing | None = None,
 ) -> Installed:
     """Install the packages at every place and say what was done. `source`: the folder that is sent.
 
@@ -100,16 +99,18 @@ def bring(
     return installed
 
 
-def foresee(needs: Requirements, source: Path, torch: str, coming: Base) -> Foreseen:
-    """The lock of the packages for hosts that will have this base, in silence. Raises DeployError."""
+def foresee(
+    places: Sequence[Place], needs: Requirements, each: Each, source: Path, torch: str, coming: Base | None
+) -> Foreseen | None:
+    """The lock of the packages before their time, in silence: as install.foresee has it."""
     needs, own = _from(needs, settings.of_user(), torch)
-    return install.foresee(install.PackageRequest(needs, own, lambda *_: None, lambda *_: Results({}), source), coming)
+    return install.foresee(places, install.PackageRequest(needs, own, lambda *_: None, each, source), coming)
 
 
 def _from(needs: Requirements, own: Settings, torch: str) -> tuple[Requirements, Settings]:
     """The requirements and the settings with the indexes of both; without any, `torch` is a build of PyTorch's own."""
     needs, own = requirements.take_out_logins(needs, own)
-    return needs, install.with_torch(own, torch) if torch and not own.indexes else own
+    return needs, own.with_torch(torch) if torch and not own.indexes else own
 
 
 def other_python(folder: Path, python: str) -> str:

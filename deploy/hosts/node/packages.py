@@ -17,10 +17,10 @@ from ...host import audit
 from ...job.cluster import Cluster
 from ...report import packages as packages_shown
 from ...report.console import Console
-from ...send.ahead import Ahead
 from ...send.folder.folder_look import FolderLook
 from ...send.image.push import Pushed
 from ...send.packages import commands, install
+from ...send.packages.base import Foreseeing
 from ...send.packages.places import DockerPlace, Place
 from ...send.packages.requirements import Requirements
 from ...send.packages.store import Lock
@@ -40,7 +40,7 @@ def bring(
     shipment: Shipment,
     pushed: Mapping[str, Pushed],
     console: Console,
-    foreseen: Ahead[install.Foreseen] | None = None,
+    foreseen: Foreseeing | None = None,
 ) -> install.Installed | None:
     """Install the packages on every host, if there are any, and say what was done. `pushed`: how the image got there.
 

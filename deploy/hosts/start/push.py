@@ -65,7 +65,7 @@ def push(options: Options, console: Console) -> int:
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                foreseen = bare.bring(shipment, console)
+                foreseen = bare.bring(shipment, console, bare.begin(shipment))
                 pushed = bring(shipment, code, console)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
 from ...run.files import own_files
+from ..ahead import Ahead
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
 
@@ -93,8 +94,23 @@ class Base:
         return f"{self.machine}-manylinux_2_{fits[-1]}"
 
 
-def _minor(libc: tuple[str, str]) -> int:
-    return int(libc[1].split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", libc[1]) else 0
+class NotYet(DeployError):
+    """What only builds say cannot be foreseen."""
+
+
+class Foreseen(NamedTuple):
+    """A base, as hosts will have it or have it already, and the lock for it. It counts if they have that base then."""
+
+    base: Base
+    lock: store.Lock
+
+    def is_for(self, described: Base) -> bool:
+        """Whether hosts have that base: the same Python and platform, and the same packages."""
+        return _named(self.base) == _named(described)
+
+
+# None: nothing can be foreseen.
+Foreseeing = Ahead[Foreseen | None]
 
 
 def of_lock(plain: Base, lock: store.Lock) -> Base:
@@ -104,13 +120,12 @@ def of_lock(plain: Base, lock: store.Lock) -> Base:
     return replace(plain, packages=tuple(Package(normal(name), version) for name, version in sorted(pins)))
 
 
-def is_same(foreseen: Base, described: Base) -> bool:
-    """Whether hosts have what was foreseen: the same Python and platform, and the same packages."""
-    return _named(foreseen) == _named(described)
-
-
 def _named(base: Base) -> Base:
     return replace(base, packages=tuple(Package(package.name, package.version) for package in base.packages))
+
+
+def _minor(libc: tuple[str, str]) -> int:
+    return int(libc[1].split(".")[1]) if re.fullmatch(r"2\.[0-9]{1,3}", libc[1]) else 0
 
 
 def read(answer: object, what: str) -> Base:

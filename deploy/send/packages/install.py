@@ -13,13 +13,12 @@ import mmap
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock as Mutex
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...causes import docker_faults
 from ...core.errors import DeployError
@@ -29,7 +28,7 @@ from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
 from . import addresses, base, resolve, store, uv
-from .base import Base
+from .base import Base, Foreseeing, Foreseen, NotYet, of_lock
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
 from .inside.tools import LOST
@@ -58,13 +57,6 @@ _BUILT = record(
 )
 
 
-class Foreseen(NamedTuple):
-    """A lock that was made while its places still got the base for it."""
-
-    base: Base
-    lock: Lock
-
-
 @dataclass(frozen=True)
 class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
@@ -80,7 +72,7 @@ class PackageRequest:
     each: Each
     source: Path
     resolved: Callable[[Base], object] = lambda base: None
-    foreseen: Ahead[Foreseen] | None = None
+    foreseen: Foreseeing | None = None
 
 
 @dataclass(frozen=True)
@@ -112,10 +104,20 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
         work.clean()
 
 
-def foresee(asked: PackageRequest, coming: Base, folder: Path | None = None) -> Foreseen:
-    """The lock for places that will have this base, all of it from the index. Raises DeployError if builds must say."""
-    work = _Work((), asked, store.own(folder or cache_folder() / "packages"))
-    return Foreseen(coming, work.foresee(coming))
+def foresee(
+    places: Sequence[Place], asked: PackageRequest, coming: Base | None, folder: Path | None = None
+) -> Foreseen | None:
+    """The lock for places as they are, or as they will be with a base that is `coming`, which the index has too.
+
+    None if builds must say what they need, or if it fails for that base. Raises DeployError for places as they are.
+    """
+    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
+    try:
+        return work.foresee(coming)
+    except DeployError as fault:
+        if not coming and not isinstance(fault, NotYet):
+            raise
+        return None
 
 
 class _Work:
@@ -134,13 +136,12 @@ class _Work:
     def bring(self) -> Installed:
         """Do all of it."""
         asked, folder = self._asked, self._folder
-        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
-        self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
-        self._base = self._described()
-        key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
-        known_lock = store.find(key, folder)
-        lock = known_lock or self._foreseen() or self._resolved()
-        asked.resolved(base.of_lock(self._base, lock))
+        foreseen = asked.foreseen.result() if asked.foreseen else None
+        self._look()
+        known_lock = store.find(key := self._key(), folder)
+        is_foreseen = foreseen and foreseen.is_for(self._base)
+        lock = known_lock or (foreseen.lock if foreseen and is_foreseen else self._resolved())
+        asked.resolved(of_lock(self._base, lock))
         if lock.count:
             try:
                 names, done = self._install(lock)
@@ -162,17 +163,21 @@ class _Work:
         empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
         return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
 
-    def foresee(self, coming: Base) -> Lock:
-        """The lock for that base, while no place has it. Raises DeployError."""
-        self._tool, self._base, self._foresees = Ahead(lambda: uv.program(self._folder)), coming, True
-        return self._resolved()
+    def foresee(self, coming: Base | None) -> Foreseen:
+        """The base and its lock: of the places as they are, if none is coming. Raises DeployError."""
+        self._foresees = True
+        self._look(coming)
+        return Foreseen(self._base, store.find(self._key(), self._folder) or self._resolved(coming is not None))
 
-    def _foreseen(self) -> Lock | None:
-        """The lock that was made ahead, if the places have the base for it. What failed then is tried again now."""
-        with suppress(DeployError):
-            if (ahead := self._asked.foreseen) and base.is_same((made := ahead.result()).base, self._base):
-                return made.lock
-        return None
+    def _look(self, coming: Base | None = None) -> None:
+        folder, each = self._folder, self._asked.each
+        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
+        self._has: dict[str, Has] = each(self._places, lambda place: place.look()).all()
+        self._base = coming or self._described()
+
+    def _key(self) -> str:
+        asked = self._asked
+        return asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -198,8 +203,8 @@ class _Work:
     def _describe(self, place: Place) -> Base:
         return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
 
-    def _resolved(self) -> Lock:
-        """A new lock. Raises DeployError with uv's words."""
+    def _resolved(self, of_index: bool = False) -> Lock:
+        """A new lock; `of_index`: the index has the base too. Raises DeployError with uv's words."""
         asked = self._asked
         tell = partial(asked.tell, HERE)
         needs = asked.requirements
@@ -214,8 +219,8 @@ class _Work:
         self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
         local = sources.of_folder(needs, asked.source)
         by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
-        build, ahead = self._described_by_builds, self._foresees
-        question = resolve.Question(needs, self._base, local, by_address, wheels, build, of_index=ahead)
+        build = self._described_by_builds
+        question = resolve.Question(needs, self._base, local, by_address, wheels, build, of_index)
         with TemporaryDirectory(prefix="muster-packages-") as name:
             self._tool.result()
             try:
@@ -246,7 +251,7 @@ class _Work:
                 raise
             tell(f"{fault.words}: asking PyTorch's own index")
             try:
-                return once(with_torch(own, "cpu"), "pytorch")
+                return once(own.with_torch("cpu"), "pytorch")
             except uv.Failed as second:
                 raise resolve.OtherTorch(f"{fault.words}\n{second.words}") from second
 
@@ -260,7 +265,7 @@ class _Work:
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
         """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
         if self._foresees:
-            raise DeployError("builds of all hosts say what it needs")
+            raise NotYet("builds on all hosts say what it needs")
         self._build(self._places, wanted)
         return [
             sources.agree({p.name: self._built[p.name][source.key] for p in self._places}, _to_describe(source))
@@ -317,7 +322,7 @@ class _Work:
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
         sisters = [match[1] for line in lock.lines if (match := _SISTER.match(line))]
         if sisters and not self._asked.settings.indexes:
-            self._asked = replace(self._asked, settings=with_torch(self._asked.settings, sisters[0]))
+            self._asked = replace(self._asked, settings=self._asked.settings.with_torch(sisters[0]))
         self._fetched = {**self._fetched, **lock.fetched}
         if lacking and lock.sources:
             self._build(lacking, lock.sources)
@@ -416,11 +421,6 @@ class _Work:
             "from the same lock",
             "deploy again; if they still differ, the index serves different files under one name, or a host lies",
         )
-
-
-def with_torch(own: Settings, build: str) -> Settings:
-    """The settings with which uv asks PyTorch's own index for torch and its sisters of that build: cpu, cu126."""
-    return replace(own, variables={**own.variables, "UV_TORCH_BACKEND": build})
 
 
 def _to_describe(source: Source) -> Source:
