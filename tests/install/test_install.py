@@ -185,6 +185,12 @@ def test_a_file_of_any_length_is_read(bring):
         assert names(a) == ["other==1.0", "plain==2.0"]
 
 
+@pytest.mark.parametrize("cache", ["jürgen's cache", 'a "b" \\c'])
+def test_a_home_of_any_letters_has_the_cache(bring, cache):
+    bring("plain", a := Place("a"), cache=cache)
+    assert names(a) == ["other==1.0", "plain==2.0"]
+
+
 def test_each_line_has_the_hashes_of_the_index(bring):
     a = Place("a")
     bring("plain", a)
