@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,13 @@ from ..job.options import FLAG
 from ..send.folder import folder_look
 from ..send.folder.folder_look import Look
 from ..send.packages import install, project_file, requirements, settings
+from ..send.packages.base import Base, Foreseeing, Foreseen
 from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
 from ..send.packages.places import Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from ..send.packages.resolve import BESIDE_NONE
+from ..send.packages.settings import Settings
 from .console import Console
 
 # Files that name packages, and how a run gets those.
@@ -51,22 +53,28 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
 
 
 def bring(
-    places: Sequence[Place], needs: Requirements, each: Each, console: Console, source: Path, torch: str = ""
+    places: Sequence[Place],
+    needs: Requirements,
+    each: Each,
+    console: Console,
+    source: Path,
+    torch: str = "",
+    resolved: Callable[[Base], object] = lambda base: None,
+    foreseen: Foreseeing | None = None,
 ) -> Installed:
     """Install the packages at every place and say what was done. `source`: the folder that is sent.
 
-    `torch`: the build of torch that is among them (`cu126`), where the base has none.
+    `torch`: the build of torch that is among them (`cu126`), where the base has none. `resolved`, `foreseen`: as
+    install.PackageRequest has them.
     """
     here = all(isinstance(place, ProcessPlace) for place in places)
     own = settings.of_user(far=not here)
     left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
-    if torch and not own.indexes:
-        own = replace(own, variables={**own.variables, "UV_TORCH_BACKEND": torch})
-    needs, own = requirements.take_out_logins(needs, own)
+    needs, own = _from(needs, own, torch)
     try:
         with console.waiting("packages") as say:
-            want = install.PackageRequest(needs, own, lambda place, words: say(f"{place}: {words}"), each, source)
-            installed = install.bring(places, want)
+            about = (needs, own, lambda place, words: say(f"{place}: {words}"), each, source)
+            installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen))
     except DeployError as fault:
         if own.left:
             console.warn(left)
@@ -89,6 +97,20 @@ def bring(
     row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}
     console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
     return installed
+
+
+def foresee(
+    places: Sequence[Place], needs: Requirements, each: Each, source: Path, torch: str, coming: Base | None
+) -> Foreseen | None:
+    """The lock of the packages before their time, in silence: as install.foresee has it."""
+    needs, own = _from(needs, settings.of_user(), torch)
+    return install.foresee(places, install.PackageRequest(needs, own, lambda *_: None, each, source), coming)
+
+
+def _from(needs: Requirements, own: Settings, torch: str) -> tuple[Requirements, Settings]:
+    """The requirements and the settings with the indexes of both; without any, `torch` is a build of PyTorch's own."""
+    needs, own = requirements.take_out_logins(needs, own)
+    return needs, own.with_torch(torch) if torch and not own.indexes else own
 
 
 def other_python(folder: Path, python: str) -> str:

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -25,6 +26,7 @@ from tempfile import mkdtemp
 
 from deploy.send.packages.uv import PYTHON
 
+_METADATA, _BESIDE_IT = re.compile(r"[^/]+\.dist-info/METADATA"), ' data-core-metadata="true"'
 _LINK = re.compile(r'href="([^"#]+)#sha256=([0-9a-f]{64})"')
 
 
@@ -60,6 +62,13 @@ def files_of(name: str) -> dict[str, tuple[Path, str]]:
         subprocess.run(words, capture_output=True)
         files = {p.name: (p, hashlib.sha256(p.read_bytes()).hexdigest()) for p in Path(words[-2]).iterdir()}
     return files
+
+
+@cache
+def metadata(path: Path) -> bytes:
+    """What a wheel says of itself, which an index has beside it: nobody fetches a wheel to learn what it needs."""
+    with zipfile.ZipFile(path) as wheel:
+        return wheel.read(next(name for name in wheel.namelist() if _METADATA.fullmatch(name)))
 
 
 # The folder of Python's libraries that a program looks into, from its own folder.
@@ -119,10 +128,17 @@ class _Handler(BaseHTTPRequestHandler):
             return
         files = files_of(name)
         if kind == "simple" and files:
-            rows = (f'<a href="/files/{name}/{file}#sha256={digest}">{file}</a>' for file, (_, digest) in files.items())
+            rows = (
+                f'<a href="/files/{name}/{file}#sha256={digest}"{_BESIDE_IT * file.endswith(".whl")}>{file}</a>'
+                for file, (_, digest) in files.items()
+            )
             page = "".join(rows).encode()
             self._begin(len(page))
             self.wfile.write(page)
+        elif kind == "files" and (wheel := files.get(rest[0].removesuffix(".metadata"))) and rest[0] not in files:
+            data = metadata(wheel[0])
+            self._begin(len(data))
+            self.wfile.write(data)
         elif kind == "files" and rest[0] in files:
             path = files[rest[0]][0]
             self._begin(path.stat().st_size)

@@ -10,12 +10,14 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed, Results
+from deploy.send.ahead import Ahead
 from deploy.send.packages import base, install, requirements, resolve, store, uv
 from deploy.send.packages.exchange import ToolFailed
 from deploy.send.packages.from_source import git
@@ -45,6 +47,7 @@ DESCRIBED = {
         {"name": "there", "version": "1.0", "requires": [], "extras": []},
     ],
 }
+NOW = "as the hosts are"
 NO_INDEX = {"failed": tools.NO_INDEX, "words": "dns error"}
 
 
@@ -122,9 +125,12 @@ def tool(tmp_path_factory):
 
 @pytest.fixture
 def bring(tmp_path, address, tool):
-    """Install what a text of requirements asks for; `more`: other files of the folder, by path."""
+    """Install what a text of requirements asks for; `more`: other files of the folder, by path.
 
-    def bring(text, *places, more=None, cache="cache", first="requirements.txt"):
+    `coming`: the base for which it is resolved ahead; NOW: that of these hosts.
+    """
+
+    def bring(text, *places, more=None, cache="cache", first="requirements.txt", coming=None):
         folder = tmp_path / "folder"
         files = {first: text, **(more or {})}
         for path, content in files.items():
@@ -138,6 +144,9 @@ def bring(tmp_path, address, tool):
         own.mkdir(parents=True, exist_ok=True)
         if not (own / tool.name).exists():
             (own / tool.name).symlink_to(tool)
+        if coming:
+            ahead = (places, asked, None, own) if coming is NOW else ((), asked, coming, own)
+            asked = replace(asked, foreseen=Ahead(lambda: install.foresee(*ahead)))
         return install.bring(places, asked, own)
 
     return bring
@@ -174,6 +183,12 @@ def test_a_file_of_any_length_is_read(bring):
     for count in range(30, 34):
         bring("plain".ljust(count - 1, "\n") + "\n", a := Place("a"))
         assert names(a) == ["other==1.0", "plain==2.0"]
+
+
+@pytest.mark.parametrize("cache", ["jürgen's cache", 'a "b" \\c'])
+def test_a_home_of_any_letters_has_the_cache(bring, cache):
+    bring("plain", a := Place("a"), cache=cache)
+    assert names(a) == ["other==1.0", "plain==2.0"]
 
 
 def test_each_line_has_the_hashes_of_the_index(bring):
@@ -279,6 +294,36 @@ def test_what_builds_say_alike_is_resolved(bring):
     a, b = Place("a", needs=["plain<2"]), Place("b", needs=["plain<2"])
     bring("./libs/odd", a, b, more={"libs/odd/pyproject.toml": DYNAMIC})
     assert names(a) == names(b) == ["plain==1.0", "odd-1.0-py3-none-any.whl"]
+
+
+PLAIN = base.Base("3.11.9", "x86_64", ("glibc", "2.36"), ())
+PINS = ("torch==2.13.0+cpu --hash=sha256:0", "there==1.0 --hash=sha256:0")
+
+
+@pytest.mark.parametrize(
+    ("text", "pins", "times"),
+    [("plain", PINS, 1), ("plain", PINS[:1], 2), ("plain\ntorch", PINS, 2), ("./libs/odd", PINS, 2)],
+    ids=["as foreseen", "another base", "the index has no torch", "a build says its needs"],
+)
+def test_what_was_resolved_ahead_counts_for_hosts_that_have_that_base(bring, monkeypatch, text, pins, times):
+    made, old = [], resolve.Resolving.lock
+    monkeypatch.setattr(resolve.Resolving, "lock", lambda self: made.append(self) or old(self))
+    about = {"more": {"libs/odd/pyproject.toml": DYNAMIC}}
+    installed = bring(text, Place("a", needs=["plain<2"]), coming=base.of_lock(PLAIN, store.Lock(pins)), **about)
+    assert len(made) == times
+    usual = bring(text, Place("b", needs=["plain<2"]), cache="of another machine", **about)
+    assert installed.lock == usual.lock
+
+
+def test_what_hosts_are_is_resolved_ahead_with_the_words_of_a_failure_and_without_a_build(bring):
+    a = Place("a")
+    bring("plain", a, coming=NOW)
+    assert names(a) == ["other==1.0", "plain==2.0"]
+    assert a.orders == ["describe", "install"]
+    bring("./libs/odd", b := Place("b"), coming=NOW, more={"libs/odd/pyproject.toml": DYNAMIC})
+    assert b.orders == ["describe", "build", "install"]
+    with pytest.raises(ToolFailed, match="nothing-has-it"):
+        bring("nothing-has-it", Place("c"), coming=NOW)
 
 
 @pytest.mark.holds("pinned-hashes")

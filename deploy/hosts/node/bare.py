@@ -7,11 +7,13 @@ driver and the processor, made once, by content, as a project's packages are (se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from ...core.errors import DeployError, UsageError
+from ...core.results import Results
 from ...core.text import amount, several
 from ...door.session import Session, on_all
 from ...engine import bringing
@@ -23,9 +25,12 @@ from ...job.options import FLAG, Job, Options
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
+from ...send.ahead import Ahead
 from ...send.image import official
-from ...send.packages.places import DockerPlace
+from ...send.packages.base import Base, Foreseeing, Foreseen
+from ...send.packages.places import DockerPlace, Place
 from ...send.packages.requirements import Requirements
+from .shipment import Shipment
 
 PREFIX = "muster-bare:"
 # What each bare host has at once: its Python, without packages.
@@ -96,15 +101,33 @@ def _packages(torch: str, job: Job) -> bytes:
     return f"torch=={torch}\n{_BESIDE}{_REGISTER if job.min_nodes else ''}".encode()
 
 
-def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
-    """Make the environment `base` on each bare host that lacks it. Raises DeployError with the tool's own words."""
+class Making(NamedTuple):
+    """An environment that hosts lack: these, their places, what is in it, its build of torch."""
+
+    sessions: Sequence[Session]
+    places: Sequence[DockerPlace]
+    needs: Requirements
+    build: str
+
+    def each(self, some: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
+        """Do it for these places."""
+        by_name = {place.name: place for place in some}
+        return on_all((each for each in self.sessions if each.name in by_name), lambda s: work(by_name[s.name]))
+
+    def foresee(self) -> Foreseen | None:
+        """Resolve it: nothing is changed on the hosts. Raises DeployError."""
+        with TemporaryDirectory(prefix="muster-bare-") as empty:
+            return packages_shown.foresee(self.places, self.needs, self.each, Path(empty), self.build, None)
+
+
+def begin(hosts: Shipment) -> tuple[Making, Foreseeing] | None:
+    """Begin to resolve the environment of the run, if hosts lack it. Raises DeployError for a disk without room."""
+    base, facts = hosts.base, hosts.facts
     if not base.startswith(PREFIX):
-        return
+        return None
     look = ("docker", "image", "inspect", base)
     asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
-    lacking, facts = [session for session in hosts.sessions if asked[session.name]], hosts.facts
-    if not lacking:
-        return
+    lacking = [session for session in hosts.sessions if asked[session.name]]
     torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
@@ -115,14 +138,32 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
             )
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
-    console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
     places = [_place(session, facts[session.name]) for session in lacking]
-    by_name = {session.name: session for session in lacking}
+    making = Making(lacking, places, needs, build)
+    return (making, Ahead(making.foresee)) if lacking else None
+
+
+def bring(hosts: Shipment, console: Console, begun: tuple[Making, Foreseeing] | None) -> Foreseeing | None:
+    """Make the environment on each bare host that lacks it. Raises DeployError with the tool's own words.
+
+    While they install it, this machine resolves the packages of the folder, which are on it.
+    """
+    if not begun:
+        return None
+    making, foreseen = begun
+    base, lacking, build = hosts.base, making.sessions, making.build
+    console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
+    ahead = list[Foreseeing]()
+
+    def resolve_next(coming: Base) -> None:
+        needs, folder = hosts.requirements, hosts.folder
+        if needs and folder:
+            ahead.append(Ahead(lambda: packages_shown.foresee((), needs, making.each, folder, build, coming)))
+
     with TemporaryDirectory(prefix="muster-bare-") as empty:
         made = packages_shown.bring(
-            places, needs, lambda some, work: on_all((by_name[p.name] for p in some), lambda s: work(_of(some, s))),
-            console, Path(empty), build,
-        )  # fmt: skip
+            making.places, making.needs, making.each, console, Path(empty), build, resolve_next, foreseen
+        )
 
     def name_it(session: Session) -> None:
         volume = made.environments[session.name]
@@ -131,12 +172,9 @@ def bring(hosts: ReachedHosts, base: str, console: Console) -> None:
         audit.note(session, audit.Action.MADE, base)
 
     on_all(lacking, name_it).all()
+    return next(iter(ahead), None)
 
 
 def _place(session: Session, fact: HostFacts) -> DockerPlace:
     where, owner = session.host.destination, (fact.uid, fact.gid)
     return DockerPlace(session.name, session, PYTHON, fact.user, owner, where=where, bare=True)
-
-
-def _of(places: Sequence[object], session: Session) -> DockerPlace:
-    return next(place for place in places if isinstance(place, DockerPlace) and place.name == session.name)

@@ -20,6 +20,7 @@ from ...report.console import Console
 from ...send.folder.folder_look import FolderLook
 from ...send.image.push import Pushed
 from ...send.packages import commands, install
+from ...send.packages.base import Foreseeing
 from ...send.packages.places import DockerPlace, Place
 from ...send.packages.requirements import Requirements
 from ...send.packages.store import Lock
@@ -35,10 +36,15 @@ def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requir
     return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
 
 
-def bring(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> install.Installed | None:
+def bring(
+    shipment: Shipment,
+    pushed: Mapping[str, Pushed],
+    console: Console,
+    foreseen: Foreseeing | None = None,
+) -> install.Installed | None:
     """Install the packages on every host, if there are any, and say what was done. `pushed`: how the image got there.
 
-    Raises DeployError with uv's own words.
+    `foreseen`: their lock, where it was made ahead. Raises DeployError with uv's own words.
     """
     if not shipment.requirements:
         return None
@@ -50,7 +56,7 @@ def bring(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) ->
 
     assert shipment.folder is not None, "requirements are those of a folder"
     places = _places(shipment, pushed)
-    installed = packages_shown.bring(places, shipment.requirements, each, console, shipment.folder)
+    installed = packages_shown.bring(places, shipment.requirements, each, console, shipment.folder, foreseen=foreseen)
     if installed.size:
         words = f"{several(installed.lock.count, 'package')} ({amount(installed.size)})"
         on_all(shipment.sessions, lambda session: audit.note(session, audit.Action.INSTALLED, words))

@@ -17,7 +17,9 @@ from ...host import audit, lock
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
+from ...send.ahead import Ahead
 from ...send.image.push import Pushed
+from ...send.packages.base import Foreseeing
 from .. import nodes
 from ..backend import HostsBackend, RunHandle
 from ..node import bare, group, overlay_plan, packages, roles, sent_folders, witness
@@ -88,6 +90,7 @@ class NewRun(HostsBackend):
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
         self._pushed: Mapping[str, Pushed] | None = None
+        self._foreseen: Foreseeing | None = None
         self._ends: Ends | None = None
 
     @contextmanager
@@ -127,6 +130,8 @@ class NewRun(HostsBackend):
 
     def check(self) -> None:
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
+        request = self._request
+        self._bare = Ahead(lambda: bare.begin(request))  # the preflight leaves most of the hosts' time
         if self._request.overlay:
             self._pushed = self._push()
             self._open(self._request.overlay, self._pushed)
@@ -157,7 +162,8 @@ class NewRun(HostsBackend):
             record.write_json(run_dir / "preflight.json", self._preflight)
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-        self._containers = packages.give(self._containers, packages.bring(request, pushed, self._console))
+        installed = packages.bring(request, pushed, self._console, self._foreseen)
+        self._containers = packages.give(self._containers, installed)
         # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
         new_network = request.overlay and not request.force
         if (never_run or new_network) and not self.waits:
@@ -170,7 +176,7 @@ class NewRun(HostsBackend):
     def _push(self) -> Mapping[str, Pushed]:
         request = self._request
         self._interrupts.at("pushing the image", image_push.LEFT_BY_A_PUSH)
-        bare.bring(request, request.base, self._console)
+        self._foreseen = bare.bring(request, self._console, self._bare.result())
         return image_push.bring(request, request.code(), self._console)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:

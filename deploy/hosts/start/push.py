@@ -65,11 +65,11 @@ def push(options: Options, console: Console) -> int:
                 return DONE
             with lock.take(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
-                bare.bring(hosts, base, console)
+                foreseen = bare.bring(shipment, console, bare.begin(shipment))
                 pushed = bring(shipment, code, console)
                 if needs:
                     interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
-                packages.bring(shipment, pushed, console)
+                packages.bring(shipment, pushed, console, foreseen)
                 interrupts.hold()
         return DONE
 

@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
 from ...run.files import own_files
+from ..ahead import Ahead
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
 
@@ -91,6 +92,36 @@ class Base:
                 "--requirements no; put the packages into an image: --dockerfile FILE",
             )
         return f"{self.machine}-manylinux_2_{fits[-1]}"
+
+
+class NotYet(DeployError):
+    """What only builds say cannot be foreseen."""
+
+
+class Foreseen(NamedTuple):
+    """A base, as hosts will have it or have it already, and the lock for it. It counts if they have that base then."""
+
+    base: Base
+    lock: store.Lock
+
+    def is_for(self, described: Base) -> bool:
+        """Whether hosts have that base: the same Python and platform, and the same packages."""
+        return _named(self.base) == _named(described)
+
+
+# None: nothing can be foreseen.
+Foreseeing = Ahead[Foreseen | None]
+
+
+def of_lock(plain: Base, lock: store.Lock) -> Base:
+    """What a base will be once this lock is installed on it. What its packages need, their index says."""
+    pins = [line.split(" ", 1)[0].split("==") for line in lock.lines]
+    pins += [[source.name, source.version] for source in lock.sources]
+    return replace(plain, packages=tuple(Package(normal(name), version) for name, version in sorted(pins)))
+
+
+def _named(base: Base) -> Base:
+    return replace(base, packages=tuple(Package(package.name, package.version) for package in base.packages))
 
 
 def _minor(libc: tuple[str, str]) -> int:

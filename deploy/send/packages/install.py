@@ -28,7 +28,7 @@ from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
 from . import addresses, base, resolve, store, uv
-from .base import Base
+from .base import Base, Foreseeing, Foreseen, NotYet, of_lock
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
 from .inside.tools import LOST
@@ -40,7 +40,7 @@ from .store import Content, Lock, Source
 Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
 OTHER_PYTHON = f"{resolve.HERE} with such a Python and torch; on hosts: {FLAG.image} NAME, or {FLAG.dockerfile} FILE"
-_SISTER_FOR_CPUS = re.compile(r"torch(?:vision|audio)==\S+\+cpu\b")
+_SISTER = re.compile(r"torch(?:vision|audio)==[^\s+]+\+(cpu|cu[0-9]+)\b")
 _BEFORE = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
@@ -62,7 +62,8 @@ class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
     `each` does one thing at all places at once: for hosts that is `door.session.on_all`. `source`: the folder that is
-    sent.
+    sent. `resolved` gets what the places will have, before they install it. `foreseen`: the lock for these places, if
+    they have the base that it was made for.
     """
 
     requirements: Requirements
@@ -70,6 +71,8 @@ class PackageRequest:
     tell: Tell
     each: Each
     source: Path
+    resolved: Callable[[Base], object] = lambda base: None
+    foreseen: Foreseeing | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,22 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
         work.clean()
 
 
+def foresee(
+    places: Sequence[Place], asked: PackageRequest, coming: Base | None, folder: Path | None = None
+) -> Foreseen | None:
+    """The lock for places as they are, or as they will be with a base that is `coming`, which the index has too.
+
+    None if builds must say what they need, or if it fails for that base. Raises DeployError for places as they are.
+    """
+    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
+    try:
+        return work.foresee(coming)
+    except DeployError as fault:
+        if not coming and not isinstance(fault, NotYet):
+            raise
+        return None
+
+
 class _Work:
     """One command's work on all places."""
 
@@ -112,16 +131,17 @@ class _Work:
         self._sent, self._mutex = 0, Mutex()
         self._fetched = dict[str, Content]()
         self._sdists: dict[str, mmap.mmap] = {}
+        self._foresees = False
 
     def bring(self) -> Installed:
         """Do all of it."""
         asked, folder = self._asked, self._folder
-        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
-        self._has: dict[str, Has] = asked.each(self._places, lambda place: place.look()).all()
-        self._base = self._described()
-        key = asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
-        known_lock = store.find(key, folder)
-        lock = known_lock or self._resolved()
+        foreseen = asked.foreseen.result() if asked.foreseen else None
+        self._look()
+        known_lock = store.find(key := self._key(), folder)
+        is_foreseen = foreseen and foreseen.is_for(self._base)
+        lock = known_lock or (foreseen.lock if foreseen and is_foreseen else self._resolved())
+        asked.resolved(of_lock(self._base, lock))
         if lock.count:
             try:
                 names, done = self._install(lock)
@@ -142,6 +162,22 @@ class _Work:
         without = {row["key"] for row in rows if row.get("empty")}
         empty = tuple(sources.shown(each) for each in lock.sources if each.key in without and each.kind != "index")
         return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
+
+    def foresee(self, coming: Base | None) -> Foreseen:
+        """The base and its lock: of the places as they are, if none is coming. Raises DeployError."""
+        self._foresees = True
+        self._look(coming)
+        return Foreseen(self._base, store.find(self._key(), self._folder) or self._resolved(coming is not None))
+
+    def _look(self, coming: Base | None = None) -> None:
+        folder, each = self._folder, self._asked.each
+        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
+        self._has: dict[str, Has] = each(self._places, lambda place: place.look()).all()
+        self._base = coming or self._described()
+
+    def _key(self) -> str:
+        asked = self._asked
+        return asked.requirements.key(store.FORMAT, uv.VERSION, self._base.digest, asked.settings.public)
 
     def clean(self) -> None:
         """Remove the built wheels that no install has removed."""
@@ -167,8 +203,8 @@ class _Work:
     def _describe(self, place: Place) -> Base:
         return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
 
-    def _resolved(self) -> Lock:
-        """A new lock. Raises DeployError with uv's words."""
+    def _resolved(self, of_index: bool = False) -> Lock:
+        """A new lock; `of_index`: the index has the base too. Raises DeployError with uv's words."""
         asked = self._asked
         tell = partial(asked.tell, HERE)
         needs = asked.requirements
@@ -183,7 +219,8 @@ class _Work:
         self._fetched |= {wheels[word].file: content for word, content in remote.items() if word in wheels}
         local = sources.of_folder(needs, asked.source)
         by_address = dict(zip(map(drop_logins, fetched), far, strict=True))
-        question = resolve.Question(needs, self._base, local, by_address, wheels, self._described_by_builds)
+        build = self._described_by_builds
+        question = resolve.Question(needs, self._base, local, by_address, wheels, build, of_index)
         with TemporaryDirectory(prefix="muster-packages-") as name:
             self._tool.result()
             try:
@@ -214,7 +251,7 @@ class _Work:
                 raise
             tell(f"{fault.words}: asking PyTorch's own index")
             try:
-                return once(_for_cpus(own), "pytorch")
+                return once(own.with_torch("cpu"), "pytorch")
             except uv.Failed as second:
                 raise resolve.OtherTorch(f"{fault.words}\n{second.words}") from second
 
@@ -227,6 +264,8 @@ class _Work:
 
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
         """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
+        if self._foresees:
+            raise NotYet("builds on all hosts say what it needs")
         self._build(self._places, wanted)
         return [
             sources.agree({p.name: self._built[p.name][source.key] for p in self._places}, _to_describe(source))
@@ -281,8 +320,9 @@ class _Work:
         """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
         names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
-        if not self._asked.settings.indexes and any(map(_SISTER_FOR_CPUS.match, lock.lines)):
-            self._asked = replace(self._asked, settings=_for_cpus(self._asked.settings))
+        sisters = [match[1] for line in lock.lines if (match := _SISTER.match(line))]
+        if sisters and not self._asked.settings.indexes:
+            self._asked = replace(self._asked, settings=self._asked.settings.with_torch(sisters[0]))
         self._fetched = {**self._fetched, **lock.fetched}
         if lacking and lock.sources:
             self._build(lacking, lock.sources)
@@ -381,11 +421,6 @@ class _Work:
             "from the same lock",
             "deploy again; if they still differ, the index serves different files under one name, or a host lies",
         )
-
-
-def _for_cpus(own: Settings) -> Settings:
-    """The settings with which uv asks PyTorch's own index for torch and its sisters, built without CUDA."""
-    return replace(own, variables={**own.variables, "UV_TORCH_BACKEND": "cpu"})
 
 
 def _to_describe(source: Source) -> Source:

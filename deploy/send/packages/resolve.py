@@ -51,7 +51,8 @@ _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 @dataclass(frozen=True)
 class Question:
     """What to resolve. `local`: the folder's own sources; `far`: those that were fetched, by address; `wheels`: of the
-    folder and fetched, by path or address. `build`: what builds on all hosts say."""
+    folder and fetched, by path or address. `build`: what builds on all hosts say. `of_index`: what the base has is of
+    this index too, which says what it needs."""
 
     needs: Requirements
     base: Base
@@ -59,6 +60,7 @@ class Question:
     far: Mapping[str, Source]
     wheels: Mapping[str, Wheel]
     build: Build
+    of_index: bool = False
 
 
 class OtherTorch(Failed):
@@ -77,7 +79,7 @@ class Resolving:
         self._source, self._stubs, self._made = (scratch / name for name in ("source", "stubs", "made"))
         for folder in (self._source, self._stubs, self._made):
             folder.mkdir()
-        if asked.needs.kind != TORCH:
+        if asked.needs.kind != TORCH and not asked.of_index:
             stubs.of_base(self._stubs, asked.base)
         self._texts = {
             path: content.decode(errors="replace")
@@ -94,10 +96,14 @@ class Resolving:
         """What comes from the base alone; nothing where torch itself is asked for."""
         return {} if self._asked.needs.kind == TORCH else self._base.torch
 
+    def _version(self, text: str) -> str:
+        """The version of a package of the base, as uv finds it."""
+        return text if self._asked.of_index else stubs.version(text)
+
     def lock(self) -> Lock:
         """The lock. Raises Failed with uv's words, or UsageError."""
         asked = self._asked
-        if not asked.local and not asked.far and not asked.wheels and self._has_all():
+        if not (asked.local or asked.far or asked.wheels or asked.of_index) and self._has_all():
             return Lock((), torch=self._of_base["torch"])
         own = self._known([*asked.local, *asked.far.values()])
         wanted = self._wanted(own)
@@ -201,7 +207,7 @@ class Resolving:
         """What every resolution has: the base's packages, at the base's versions."""
         of_base, base = self._of_base, self._base
         constraints = self._scratch / "base.txt"
-        rows = [*self._limits, *(f"{name}=={stubs.version(version)}" for name, version in of_base.items())]
+        rows = [*self._limits, *(f"{name}=={self._version(version)}" for name, version in of_base.items())]
         constraints.write_text("".join(f"{row}\n" for row in rows))
         own = ["--constraints", str(constraints), "--find-links", str(self._stubs)]
         return [*own, *_of_platform(self._uv, base)]
@@ -211,7 +217,7 @@ class Resolving:
         out, overrides = self._scratch / "lock.txt", self._scratch / "overrides.txt"
         # uv prefers the versions that its output file names.
         names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
-        out.write_text("".join(f"{name}=={stubs.version(version)}\n" for name, version in names.items()))
+        out.write_text("".join(f"{name}=={self._version(version)}\n" for name, version in names.items()))
         options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
         if any("--pre" in logical(text) for text in self._texts.values()):
             options += ["--prerelease", "allow"]
@@ -253,7 +259,7 @@ class Resolving:
         pins = {_pin(line) for line in lines}
         if of_base and (fault := other_torch(pins, dict(of_base))):
             raise OtherTorch(fault)
-        same = {p.name for p in self._base.packages if f"{p.name}=={stubs.version(p.version)}" in pins}
+        same = {p.name for p in self._base.packages if f"{p.name}=={self._version(p.version)}" in pins}
         # torch's libraries come from nowhere else; a sister that the base lacks is installed.
         left_out = sorted(
             name

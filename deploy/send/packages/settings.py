@@ -10,7 +10,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,10 @@ class Settings:
         """Whether the user's own index is in files of this machine."""
         links = self.variables.get("UV_FIND_LINKS", "").split(",")
         return any(re.match(r"file:|/|~", address) for address in (*self.indexes, *filter(None, links)))
+
+    def with_torch(self, build: str) -> Settings:
+        """These, with which uv asks PyTorch's own index for torch and its sisters of that build: cpu, cu126."""
+        return replace(self, variables={**self.variables, "UV_TORCH_BACKEND": build})
 
     def check_source(self, what: str, address: str) -> None:
         """Raise DeployError for a file of this machine that an index names, unless it is a local index of the user."""

@@ -70,7 +70,7 @@ class Uv:
         cache.mkdir(mode=0o700, exist_ok=True)
         self.python = scratch / "python"
         guard = scratch / "guard.py"
-        guard.write_text(_GUARD % (str(cache), str(self.python)))
+        guard.write_text(_GUARD % (_in_a_program(str(cache)), str(self.python)))
         # No shebang: it cannot hold a path with a blank.
         self.python.write_text(f'#!/bin/sh\nexec {_quoted(sys.executable)} -I -S {_quoted(str(guard))} "$@"\n')
         self.python.chmod(0o700)
@@ -177,6 +177,12 @@ def _fetch(target: Path, more: Sequence[str]) -> str:
         command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
         done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
     return last_line(done.stderr, "no output") if done.returncode else ""
+
+
+def _in_a_program(path: str) -> str:
+    """A path as uv writes it between quotes of a Python program: bytes that are no plain letters by their numbers."""
+    plain = repr(os.fsencode(path))[2:-1].replace("\\'", "'")
+    return plain.replace("'", "\\'").replace('"', '\\"')
 
 
 def _quoted(path: str) -> str:
