@@ -78,10 +78,10 @@ def serve(channel):
         asked = json.loads(data)
         if asked["do"] == "fork":
             os.chdir(asked["folder"])
+            command = [sys.executable, "-u", *asked["arguments"]]
             try:
-                torchrun = forks.start(
-                    [sys.executable, "-u", *asked["arguments"]], asked["environment"], asked["output"]
-                )
+                with open(asked["output"], "wb") as output:
+                    torchrun = forks.start(command, asked["environment"], output.fileno(), ())
             except forks.Forked:
                 channel.close()
                 raise
