@@ -73,7 +73,7 @@ _FACTS = shaped(
     },
 )
 # What a run's folder has of Muster's, whoever made it and however early it ended.
-_OF_A_RUN = ("record.json", "outcome.json", "nodes")
+_OF_A_RUN = ("record.json", "outcome.json", "nodes", ".fetched.json")
 # A record names the backend of real hosts so, and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
 # Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
