@@ -11,8 +11,6 @@ from deploy.report.console import Console
 from deploy.report.script_lines import shown_ranks
 from deploy.slurm import follow
 
-NOW = time.time()
-
 
 @pytest.mark.parametrize(
     ("job", "steps"),
@@ -26,11 +24,11 @@ def test_who_comes_to_a_requeued_job_is_shown_nothing_of_an_earlier_start_as_if_
     job, steps, tmp_path, monkeypatch
 ):
     """What is over is told whole: nobody knows then how long ago the last start began."""
-    run_dir = tmp_path / "r1"
+    run_dir, now = tmp_path / "r1", time.time()
     (run_dir / "ranks").mkdir(parents=True)
     lines = [
         {"kind": "step", "rank": 0, "node": "n1", "t": t, "step": step, "loss": 1.0}
-        for t, step in ((NOW - 2000, 90), (NOW - 100, 7))
+        for t, step in ((now - 2000, 90), (now - 100, 7))
     ]
     (run_dir / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ended = Job("COMPLETED", hosts=("n1",), restarts=job.restarts)
