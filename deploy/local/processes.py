@@ -28,6 +28,9 @@ Process = psutil.Process
 MOST_RESTARTS = 3
 # So long a run waits for processes that it has killed: of a hung driver or file server, one may never end.
 _KILLED_S = 10.0
+# A node that failed by another's fault may end before that one has told its verdict, with which nobody starts again.
+# Shorter than EXIT_SETTLES_S (run/outcome.py), after which the end of a node is the run's.
+_VERDICT_S = 1.0
 # A shell inside another run or torchrun has these variables; a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
@@ -39,6 +42,7 @@ class _Node:
     log: Path
     process: subprocess.Popen[bytes]
     restarts: int = 0
+    ended_at: float = 0.0  # as it was first seen, monotonic
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,17 @@ class LocalNodes:
         code = node.process.poll()
         if code is None:
             return NodeState(node.spec.name, "running", None, node.restarts)
+        node.ended_at = node.ended_at or time.monotonic()
         state = NodeState(node.spec.name, "exited", code, node.restarts)
-        if node.restarts >= (node.spec.restarts or self._most_restarts) or not may_restart(state):
+        is_awaited = code > 0 and time.monotonic() < node.ended_at + _VERDICT_S
+        if is_awaited or node.restarts >= (node.spec.restarts or self._most_restarts) or not may_restart(state):
             return state
         # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))
         if node.process.stdin:
             node.process.stdin.close()
         node.process = self._spawn(node.spec, node.log)
-        node.restarts += 1
+        node.restarts, node.ended_at = node.restarts + 1, 0.0
         return NodeState(node.spec.name, "running", code, node.restarts)
 
     def _with_agent(self, environment: dict[str, str]) -> dict[str, str]:

@@ -99,6 +99,19 @@ def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
     assert nodes.states(lambda _: True) == [NodeState("worker-1", "exited", -9, processes.MOST_RESTARTS)]
 
 
+def test_a_node_that_failed_waits_for_the_verdict_of_another_before_it_starts_again(tmp_path: Path) -> None:
+    """It failed by the other's fault, and ends a moment before that one says so: nobody may start again then."""
+    nodes = processes.LocalNodes(tmp_path / "run-1", (sys.executable, "-c", "import sys; sys.exit(1)"), tmp_path)
+    environment = {"MUSTER_RUN_ID": "run-1", "MUSTER_RUN_DIR": str(tmp_path / "run-1"), "MUSTER_NODE": "master"}
+    nodes.start(NodeSpec("master", 0, environment), tmp_path / "master.log")
+    verdicts = list[str]()
+    until(lambda: nodes.states(lambda _: not verdicts)[0].state == "exited", "its end", 20)
+    verdicts.append("worker-1 failed")
+    time.sleep(1.1)
+    (ended,) = nodes.states(lambda _: not verdicts)
+    assert (ended.state, ended.restarts) == ("exited", 0)
+
+
 def test_a_node_that_may_not_be_restarted_stays_ended(nodes: processes.LocalNodes, tmp_path: Path) -> None:
     start(nodes, "master", tmp_path)
     assert nodes.states(never) == [NodeState("master", "running")]
