@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -25,7 +25,7 @@ from .. import processes
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
 from .rank_lives import LIFE, Crash, Memory
-from .watch_below import Unseen
+from .watch_below import Unseen, has_torch
 
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
@@ -132,7 +132,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
             return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
         return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
-    # A script of Python's says itself how it ended, and nothing of what it leaves behind: a job that it has submitted.
+    # A script of Python's says itself how it ended, and nothing of a training that it leaves behind: a submitted job.
     last = _end(outcome / f"end-{life}") if program else None
     notes = training_alone.notes(outcome) if program else []
     lost = next((note for note in reversed(notes) if _is_lost(note, life, last)), None)
@@ -140,7 +140,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
         return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return Crash(f"nothing trained below it, and {last['script']} failed", fault)
-    if last is None and (left := _left_behind(life, pid)):
+    if last is None and (left := _left_behind(life, pid, program)):
         return Crash(f"{left}, which it started, has not ended", _NOBODY_WAITS)
     return None
 
@@ -229,24 +229,30 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _left_behind(life: str, pid: int) -> str:
-    """A program of Python's that this life of a rank has started, and that does not end with it; empty if none is."""
+def _left_behind(life: str, pid: int, program: bool) -> str:
+    """A program of Python's that this life of a rank has started, and that does not end with it; empty if none is.
+
+    Of a script of Python's only one that has torch by now: a server that it leaves behind keeps no work from it.
+    """
     until = time.monotonic() + _HELPERS_END_S
-    while (left := next(_below(life, pid), "")) and time.monotonic() < until:
+    while (left := _below(life, pid)) and time.monotonic() < until:
         time.sleep(0.1)
-    return left
+    with suppress(OSError):
+        return next((script for each, script in left.items() if program or has_torch(each)), "")
+    return ""
 
 
-def _below(life: str, pid: int) -> Iterator[str]:
-    """The scripts and modules that Pythons of this life run; a library's `-c` is a helper."""
-    mine = f"{LIFE}={life}"
+def _below(life: str, pid: int) -> dict[int, str]:
+    """The scripts and modules that Pythons of this life run, by process; a library's `-c` is a helper."""
+    mine, left = f"{LIFE}={life}", dict[int, str]()
     for each in processes.all_stats().keys() - {pid}:
         with suppress(OSError):
             if mine in processes.texts(each, "environ"):
                 words = processes.texts(each, "cmdline")
                 script = next((word for before, word in pairwise(words) if word.endswith(".py") or before == "-m"), "")
                 if script and "python" in Path(words[0]).name and processes.lives(each):
-                    yield Path(script).name
+                    left[each] = Path(script).name
+    return left
 
 
 class Judged:

@@ -81,7 +81,7 @@ class Unseen:
     def _look_at(self, pid: int, is_top: bool) -> list[bool]:
         """Note a process that is new. Gives whether those below it are the topmost ones; nothing: leave them."""
         words = processes.texts(pid, "cmdline")
-        if not _has_torch(pid, words):
+        if "python" not in os.path.basename(words[0]) or not has_torch(pid):
             return [is_top]
         variables = dict(each.partition("=")[::2] for each in processes.texts(pid, "environ"))
         seen = notes_itself(words, variables)
@@ -160,9 +160,9 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     return on_path and "MUSTER_OUTCOME_DIR" in variables and not switched_off
 
 
-def _has_torch(pid: int, words: Sequence[str]) -> bool:
-    is_python = "python" in os.path.basename(words[0])
-    return is_python and "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
+def has_torch(pid: int) -> bool:
+    """Whether a process has torch loaded. Raises OSError where it is gone."""
+    return "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
 
 
 def _name(number: int) -> str:
