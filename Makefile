@@ -133,9 +133,8 @@ rack: $(READY) ## hosts to rehearse on: containers with sshd and a Docker engine
 rack-down: ## remove the rack, all of it
 	@rack/down.sh
 
-map: ## where is it? each file of the code with what it decides; IN=deploy/send: those of a folder
-	@for folder in $(or $(IN),deploy trainer muster); do git grep -m1 -E '^(r?"""|# |// )' -- "$$folder/*.py" "$$folder/*.sh" "$$folder/*.js"; done \
-		| sed -E 's/:(r?"""|# |\/\/ )/  /; s/"""$$//'
+map: ## where is it? each file of the code with what it decides and defines; IN=deploy/send: those of a folder
+	@python3 tests/reference/map.py $(IN)
 
 reference: $(READY_DEV) ## docs/reference and the tables of figures, from the code and the data
 	@$(BIN)/python -m tests.reference
