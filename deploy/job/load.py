@@ -78,6 +78,8 @@ def refuse_unfit(cluster: Cluster) -> None:
     """Raise UsageError for what the file says that no run may start with."""
     if cluster.fault:
         raise cluster.fault
+    for path in cluster.job.env_file:
+        secrets.read_env_file(path)
     for variables in (cluster.job.environment, *(host.environment for host in cluster.hosts)):
         for name in variables:
             refuse_ours(name, "cluster.toml: environment:")

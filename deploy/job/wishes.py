@@ -156,7 +156,10 @@ def _mount(mount: Mount) -> str:
 
 def variables(path: Path) -> Wish:
     """What a file of variables asks for, with the names that it takes from this shell."""
-    names = names_of_shell(path)
+    try:
+        names = names_of_shell(path)
+    except UsageError:  # a start is refused for it; a run that is there can be stopped
+        return Wish("variables", f"of {path}, once it can be read")
     return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 
 

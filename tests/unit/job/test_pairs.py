@@ -97,18 +97,24 @@ def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allow
     assert {name, other} <= KEYS.keys()
 
 
+# What the user has written into cluster.toml, by the words that refuse a start.
+UNFIT = {
+    "environment: PET_NNODES": "environment = { PET_NNODES = 3 }",
+    "job.overlay: not with min_nodes": "min_nodes = 2\noverlay = true",
+    "job.folder: there is no folder": 'folder = "gone"',
+    ".env: line 1 is not NAME=VALUE": 'env_file = ".env"',
+}
+GO_ON = ("stop", "status", "logs", "fetch", "attach", "down", "leave", "exec")
+
+
+# `attach` hands the secrets of .env to nodes that wait for them.
 @pytest.mark.parametrize(
-    "fault", ["job.overlay: not with min_nodes", "job.folder: there is no folder", "environment: PET_NNODES"]
+    ("task", "fault"), [(task, fault) for task in GO_ON for fault in UNFIT if task != "attach" or ".env" not in fault]
 )
-@pytest.mark.parametrize("task", ["stop", "status", "logs", "fetch", "attach", "down", "leave", "exec"])
 def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fault, tmp_path, monkeypatch, capsys):
     """Somebody edits the file while the run lives: he has to be able to stop it."""
-    job = {
-        "environment: PET_NNODES": "environment = { PET_NNODES = 3 }",
-        "job.overlay: not with min_nodes": "min_nodes = 2\noverlay = true",
-        "job.folder: there is no folder": 'folder = "gone"',
-    }[fault]
-    (tmp_path / "cluster.toml").write_text(f'hosts = ["{NOWHERE}"]\n[job]\n{job}\n')
+    (tmp_path / ".env").write_text("TOKEN 'of mine\n")
+    (tmp_path / "cluster.toml").write_text(f'hosts = ["{NOWHERE}"]\n[job]\n{UNFIT[fault]}\n')
     monkeypatch.chdir(tmp_path)
     words = {"leave": ["-H", NOWHERE], "exec": ["true"]}.get(task, [])
     assert main.run([task, "--run", "r1", "--allow-folder", *words]) == FAILED
