@@ -181,4 +181,4 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 
 # The command of the checkout in which it is called. Several may share a .venv by a link, and it outlives each of them.
 $(BIN)/muster: requirements/muster.py | $(VENV)/.ready
-	@{ printf '#!%s -P\n' "$(realpath $(VENV))/bin/python"; cat $<; } >$@ && chmod +x $@
+	@cp $< $@ && chmod +x $@

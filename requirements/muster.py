@@ -1,4 +1,11 @@
-"""The command `muster` of a checkout: `make` copies this file to .venv/bin."""
+#!/bin/sh
+# fmt: off
+'''exec' "$(dirname "$(readlink -f "$0")")/python" -P "$0" "$@"
+' '''
+# fmt: on
+
+# The command `muster` of a checkout: `make` copies this file to .venv/bin. The shell starts the Python beside it, to
+# which the lines above are a text: a kernel takes no blank in the path behind #!, and no long one.
 
 import sys
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""What is given to `make` on its command line is used, or refused before anything runs."""
+"""What is given to `make` is used, or refused before anything runs; its command is there in every folder."""
 
 import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,24 @@ def test_what_the_help_and_the_pages_name_is_taken(words):
 def test_a_variable_of_the_shell_is_nobodys_mistake_and_a_wrong_target_is_named_first():
     assert make("up", HOSTS="a,b", NODES="3").returncode == 0
     assert "No rule to make target" in make("upp", "HOSTS=a").stderr
+
+
+@pytest.mark.parametrize("name", ["My Projects", "mü ster", 'it\'s $HOME "here"', "deep/" * 60])
+def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name(name, tmp_path):
+    """A kernel takes no blank in the path behind #!, and none that is long."""
+    home = tmp_path / name
+    (home / "requirements").mkdir(parents=True)
+    for file in ("Makefile", "requirements/muster.py"):
+        shutil.copy(HOME / file, home / file)
+    (home / "deploy").symlink_to(HOME / "deploy")
+    bin = home / ".venv/bin"
+    bin.mkdir(parents=True)
+    (bin / "python").symlink_to(sys.executable)
+    (home / ".venv/.ready").touch()
+    # `-o`: the environment itself is there.
+    done = subprocess.run(
+        ["make", "-o", ".venv/.ready", ".venv/bin/muster"], cwd=home, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    shown = subprocess.run([bin / "muster", "--version"], capture_output=True, text=True, check=False)
+    assert shown.stdout.startswith("muster "), shown.stderr

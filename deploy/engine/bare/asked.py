@@ -1,4 +1,4 @@
-"""The words of `docker run` and `docker create`, as the configuration of a container."""
+"""The words of `docker run` and `docker create`, as the configuration of a container; times, as options have them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import csv
 import os
 import re
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from . import store
@@ -18,6 +19,8 @@ _VALUES = (
     "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
 )
 _FLAGS = "detach d rm interactive i init no-healthcheck read-only"
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
+_AGO, _SECONDS = re.compile(r"(?:\d+(?:\.\d+)?[hms])+"), {"h": 3600, "m": 60, "s": 1}
 _RESTARTS = re.compile(r"on-failure:([0-9]{1,9})")
 
 
@@ -35,6 +38,22 @@ def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str
         else:
             options.setdefault(name, []).append("")
     return options, words[at:]
+
+
+def moment(text: str) -> str:
+    """A time, how long ago it was (1h30m) or seconds since 1970, as `store.now` writes times. Raises Refused."""
+    if not text:
+        return ""
+    if _AGO.fullmatch(text):
+        return store.now(sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text)))
+    if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
+        return store.written(int(float(text) * 10**9))
+    try:
+        day, fraction, zone = _TIME.fullmatch(text).groups()  # type: ignore[union-attr]
+        whole = datetime.fromisoformat(day + ("+00:00" if zone == "Z" else zone or "")).timestamp()
+    except (AttributeError, ValueError):
+        raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
+    return store.written(int(whole) * 10**9 + int((fraction or "0").ljust(9, "0")))
 
 
 def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:

@@ -59,9 +59,13 @@ def about_engine() -> dict[str, Any]:
     }
 
 
-def now(ago_s: int = 0) -> str:
+def now(ago_s: float = 0) -> str:
     """The time as engines write it: of two such texts the later one is the greater one."""
-    moment = time.time_ns() - ago_s * 10**9
+    return written(time.time_ns() - int(ago_s * 10**9))
+
+
+def written(moment: int) -> str:
+    """Nanoseconds since 1970 as such a text."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
 
 
