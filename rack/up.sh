@@ -42,7 +42,7 @@ check_machine() {
     [ -n "$(docker ps -q --filter "label=muster.rack=$name")" ] || RACK=$name ./down.sh >/dev/null
     there=$(docker ps -aq --filter "label=muster.rack=$name" | wc -l)
     [ "$there" -eq 0 ] || fail "a rack of $((there)) nodes is up" \
-        "use it (export MUSTER_SSH_CONFIG=$(state_of_rack)/ssh_config), or remove it: make rack-down$(rack_option)"
+        "use it (export MUSTER_SSH_CONFIG='$(state_of_rack)/ssh_config'), or remove it: make rack-down$(rack_option)"
 }
 
 state_of_rack() {
@@ -177,9 +177,9 @@ hosts=$(seq -f 'rack-%g' -s , "$nodes")
 say "$nodes nodes in $((SECONDS - started)) s: rack-1 $(address 1)$([ "$nodes" -eq 1 ] || echo " ... rack-$nodes $(address "$nodes")")$(
     ! is_behind "$nodes" || echo ", rack-$nodes only through rack-1")"
 cat <<USE
-export MUSTER_SSH_CONFIG=$config
+export MUSTER_SSH_CONFIG='$config'
 .venv/bin/muster preflight ${hosts%,}
 .venv/bin/muster deploy --hosts ${hosts%,} --args="--recipe digits"
-ssh -F $config rack-1
+ssh -F '$config' rack-1
 make rack-down$(rack_option)
 USE

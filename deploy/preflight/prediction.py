@@ -1,4 +1,4 @@
-"""Predict which addresses torch, gloo and NCCL will pick on these hosts, by their own rules. Pure.
+"""Predict which addresses torch, gloo and NCCL will pick, and which host takes itself for the endpoint's. Pure.
 
 Read in torch 2.13 (elastic/rendezvous: c10d_rendezvous_backend.py, utils.py, dynamic_rendezvous.py; c10d: TCPStore,
 ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7 (misc/socket.cc).

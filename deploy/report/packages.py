@@ -26,20 +26,13 @@ from ..send.packages.resolve import BESIDE_NONE
 from ..send.packages.settings import Settings
 from .console import Console
 
-# Files that name packages, and how a run gets those.
-_NOT_READ = {
-    "setup.py": "a requirements.txt with the line `-e .` installs what it names",
-    **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
-    "Pipfile": "pipenv requirements > requirements.txt",
-}
-
 
 def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
-        for name, way in _NOT_READ.items() if wanted != requirements.NO else ():
+        for name, way in requirements.NOT_READ.items() if wanted != requirements.NO else ():
             if name in sent:
                 console.note(f"packages: {name} is not read, none are installed: {way}")
         return None

@@ -1,4 +1,4 @@
-"""`muster leave` and `muster join`: hosts leave a run in order, and come back, while it goes on (`--min-nodes`).
+"""`muster leave` and `muster join`: a host's node is asked to leave a run in order, or to come back (`--min-nodes`).
 
 The node itself decides with the others whether it may go (node/membership/leave.py). Its container stays, stopped: it
 holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join starts it

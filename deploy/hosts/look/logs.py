@@ -1,4 +1,4 @@
-"""`muster logs`: print the output of all ranks of a run on real hosts as one stream, in the order of time.
+"""`muster logs`: print what all ranks of a run on real hosts printed, in the order of time; engines read `--since`.
 
 One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread while its lines are not
 taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps

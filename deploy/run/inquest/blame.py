@@ -1,4 +1,4 @@
-"""Name the rank that caused the end of a run, from how each rank ended. Pure.
+"""Name the rank that caused the end of a run, and the cause that the words of its error show. Pure.
 
 Only the first cause is named; its victims are listed by number. If that cause is unknown, the message says so and why.
 """

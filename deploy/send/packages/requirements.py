@@ -33,6 +33,12 @@ from .store import Content
 NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
 DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
+# Files that name packages and are not read, and how a run gets those.
+NOT_READ = {
+    "setup.py": "a requirements.txt with the line `-e .` installs what it names",
+    **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
+    "Pipfile": "pipenv requirements > requirements.txt",
+}
 _FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")

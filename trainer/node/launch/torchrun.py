@@ -1,4 +1,4 @@
-"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks; or torch's own, if asked for.
+"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks, and how long ranks have to end.
 
 It has torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files. What
 is between them is ours, of public names of torch alone: torchrun starts each rank as a new Python, meets at every

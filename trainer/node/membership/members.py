@@ -1,4 +1,4 @@
-"""Which nodes train in the next epoch (a majority), which counts as lost, or only some reach (--min-nodes). Pure.
+"""Which nodes train in the next epoch (a majority), which is lost or cut off, and which may not leave. Pure.
 
 An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
 (register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.
@@ -213,7 +213,7 @@ def may_repeat(repeats: int, restarts: int) -> bool:
     return repeats < restarts
 
 
-def refusal(
+def refusal_to_leave(
     name: str, able: Sequence[str], voters: Collection[str], least: int, views: Mapping[str, View], now: float
 ) -> str:
     """Why a node must not leave the others; empty if it may. `able`: all that may train, hosts and spares."""

@@ -1,4 +1,4 @@
-"""This node as one of those that may go on without each other (`--min-nodes`): whom it sees, and when it ends alone.
+"""This node as one of those that may go on without each other (`--min-nodes`): who votes, and when it ends alone.
 
 Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
 decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
@@ -25,7 +25,7 @@ from ..hang.mend import MOVES, STILL, joined
 from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
 from .leave import Leaving
-from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal
+from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal_to_leave
 from .newcomers import Newcomers
 from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
@@ -317,7 +317,7 @@ class Group:
         if not self._epoch.number:
             return "its ranks have not begun to train"
         able, views = (*self.planned, *self.spares), dict(self._views)
-        return refusal(self.name, able, self._voters, self.least, views, time.monotonic())
+        return refusal_to_leave(self.name, able, self._voters, self.least, views, time.monotonic())
 
     def _lead(self) -> None:
         now = time.monotonic()

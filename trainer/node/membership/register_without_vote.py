@@ -1,4 +1,4 @@
-"""The register's epochs as a spare knows them: it has no vote, and believes the newest that other nodes tell it.
+"""The register's epochs as a spare knows them, which does not vote: the newest that other nodes tell it.
 
 A node tells an epoch once a majority holds it, so a larger number is always the later truth.
 """

@@ -1,4 +1,4 @@
-"""When a role starts and stops, when the run is over, and the variables by which a program finds the others. Pure.
+"""When a role starts, stops or counts as lost, when the run is over, and how a program finds the others. Pure.
 
 The plan, what each node says, and the time in; a decision out. Each node decides for itself, so a run needs nobody who
 follows it. Nodes tell each other what they are at; once one has seen that the run is over, all of them learn that from

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.membership.members import ENDED_S, SILENT_S, Epoch, Leader, View, cut_off, refusal
+from trainer.node.membership.members import ENDED_S, SILENT_S, Epoch, Leader, View, cut_off, refusal_to_leave
 
 NAMES = ("a", "b", "c")
 ALL = frozenset(NAMES)
@@ -195,14 +195,14 @@ def test_a_leaver_stays_where_a_lost_node_leaves_too_few():
     ],
 )
 def test_a_node_may_leave_while_enough_are_left(name, least, changed, why):
-    said = refusal(name, NAMES, NAMES, least, views(**changed), 100.0)
+    said = refusal_to_leave(name, NAMES, NAMES, least, views(**changed), 100.0)
     assert said.startswith(why)
     assert bool(said) == bool(why)
 
 
 def test_a_spare_that_waits_may_leave():
     seen = {**views(), "d": View(answered=100.0, after=0)}
-    assert refusal("d", (*NAMES, "d"), NAMES, 3, seen, 100.0) == ""
+    assert refusal_to_leave("d", (*NAMES, "d"), NAMES, 3, seen, 100.0) == ""
 
 
 @pytest.mark.parametrize(
