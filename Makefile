@@ -14,6 +14,9 @@ READY_DEV := $(VENV)/.ready-dev $(BIN)/muster
 export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT IN
 # Some machines forbid Python to keep what it has compiled. Tests start Python hundreds of times: they keep it.
 unexport PYTHONDONTWRITEBYTECODE
+# Where a user has told pip to install for this login, it refuses to install into an environment. CDPATH makes cd print.
+export PIP_USER := 0
+unexport CDPATH
 
 ifeq ($(origin GROUND),command line)
 $(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)

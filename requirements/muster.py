@@ -1,11 +1,12 @@
 #!/bin/sh
 # fmt: off
-'''exec' "$(dirname "$(readlink -f "$0")")/python" -P "$0" "$@"
+'''exec' "$(dirname "$(readlink -f "$0")")/python" -PE "$0" "$@"
 ' '''
 # fmt: on
 
 # The command `muster` of a checkout: `make` copies this file to .venv/bin. The shell starts the Python beside it, to
-# which the lines above are a text: a kernel takes no blank in the path behind #!, and no long one.
+# which the lines above are a text: a kernel takes no blank in the path behind #!, and no long one. -E: the packages in
+# a PYTHONPATH are for the script, not for Muster.
 
 import sys
 from pathlib import Path

@@ -79,3 +79,13 @@ def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name(name, tmp_path
     assert done.returncode == 0, done.stderr
     shown = subprocess.run([bin / "muster", "--version"], capture_output=True, text=True, check=False)
     assert shown.stdout.startswith("muster "), shown.stderr
+
+
+def test_what_a_user_has_set_for_pip_and_cd_breaks_no_target(tmp_path):
+    """`PIP_USER=1` refuses each install into an environment; `CDPATH` makes `$(cd ... && pwd)` two lines."""
+    (tmp_path / "seen.mk").write_text("seen:\n\t@env\n")
+    variables = {**os.environ, "PIP_USER": "1", "CDPATH": "/tmp"}
+    line = ["make", "-f", HOME / "Makefile", "-f", tmp_path / "seen.mk", "seen"]
+    shown = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True).stdout
+    assert "\nPIP_USER=0\n" in f"\n{shown}"
+    assert "\nCDPATH=" not in f"\n{shown}"
