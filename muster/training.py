@@ -19,6 +19,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -282,6 +284,18 @@ def _check(parts: dict[str, Part]) -> None:
             )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         raise Refused("muster.Training before init_process_group", "build it after dist.init_process_group()")
+    if any(_is_tensor_parallel(part) for part in parts.values() if isinstance(part, torch.nn.Module)):
+        raise Refused(
+            "muster.Training: the model is tensor parallel, whose ranks need equal samples; each rank gets its own",
+            "share the samples yourself, and save with torch.distributed.checkpoint",
+        )
+
+
+def _is_tensor_parallel(model: torch.nn.Module) -> bool:
+    """Whether a weight is cut by more than FSDP2, which cuts it along one dimension of a mesh."""
+    cuts = 1 if any(isinstance(module, FSDPModule) for module in model.modules()) else 0
+    weights = (weight for weight in model.parameters() if isinstance(weight, DTensor))
+    return any(sum(not place.is_replicate() for place in weight.placements) > cuts for weight in weights)
 
 
 def _device(parts: dict[str, Part]) -> torch.device:

@@ -7,7 +7,11 @@ import threading
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import muster
@@ -289,3 +293,27 @@ def test_an_optimizers_copy_of_the_weights_comes_back_with_all_of_its_bits():
     saved = optimizer.state[model.weight]["master"]
     assert not torch.equal(saved, saved.bfloat16().float())
     assert torch.equal(loaded.state[model.weight]["master"], saved)
+
+
+PLAN = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+
+
+@pytest.mark.parametrize(("mesh", "refused"), [("fsdp", False), ("hsdp", False), ("tp", True), ("fsdp tp", True)])
+def test_a_tensor_parallel_model_is_refused_for_its_ranks_would_get_different_samples(mesh, refused, tmp_path):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        dims = {"fsdp": ("dp",), "hsdp": ("replicas", "shards"), "tp": ("tp",), "fsdp tp": ("dp", "tp")}[mesh]
+        all_dims = init_device_mesh("cpu", (1,) * len(dims), mesh_dim_names=dims)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4))
+        if "tp" in dims:
+            parallelize_module(model, all_dims["tp"], PLAN)
+        if mesh != "tp":
+            fully_shard(model, mesh=all_dims["dp"] if "dp" in dims else all_dims)
+        optimizer = torch.optim.SGD(model.parameters())
+        if refused:
+            with pytest.raises(Refused, match="tensor parallel"):
+                muster.Training(tmp_path, model=model, optimizer=optimizer)
+        else:
+            muster.Training(tmp_path, model=model, optimizer=optimizer)
+    finally:
+        dist.destroy_process_group()
