@@ -1,4 +1,4 @@
-"""One rank's run, from its checked arguments to its exit code: group, folder, data, training, verdict."""
+"""One rank's run, from its checked arguments to its exit code: seed, group, folder, data, training, verdict."""
 
 from __future__ import annotations
 

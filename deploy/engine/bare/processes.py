@@ -1,4 +1,4 @@
-"""The processes of a container: started with its variables, found again by a mark in them, and ended all together."""
+"""The processes of a container: their variables, its paths as they are here, a mark that finds them, their end."""
 
 from __future__ import annotations
 

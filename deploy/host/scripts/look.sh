@@ -1,7 +1,7 @@
 #!/bin/sh
-# look PATIENCE SILENT COLUMNS: everything that host/facts.py reads about a host. The engine has PATIENCE seconds for each answer,
-# because an engine that hangs would delay all hosts. If it gives none, the text SILENT stands for its answer. Each program and
-# each subshell takes a host a millisecond or two, so the shell does itself what it can.
+# look PATIENCE SILENT COLUMNS: what a host is, as host/facts.py reads it, and what of it (home, /var/tmp, engine) no run can use.
+# The engine has PATIENCE seconds for each answer, because an engine that hangs would delay all hosts. If it gives none, the text
+# SILENT stands for its answer. Each program and each subshell takes a host a millisecond or two: the shell does what it can.
 patience=$1 silent=$2 columns=$3 limit= id=
 . ./gpus_function.sh
 newline='
@@ -34,7 +34,7 @@ for folder in "$HOME/.muster/runs" "$HOME/.muster"; do
     }
 done
 # Where users' claims on GPUs are (claims_function.sh): each may write there, and only root may change what is another's.
-case $(stat -c '%u %a' /var/tmp/ 2>/dev/null) in '0 1777') ;; *) echo "claims-closed $(LC_ALL=C ls -ld /var/tmp/ 2>&1)" ;; esac
+[ -n "$(find /var/tmp/ -maxdepth 0 -user 0 -perm -1003 2>/dev/null)" ] || echo "claims-closed $(LC_ALL=C ls -ld /var/tmp/ 2>&1)"
 case $(df -Pk /var/tmp/ 2>/dev/null | awk 'NR == 2 && $2 > 0 {print $4}') in
 0) echo "claims-full /var/tmp" ;;
 esac

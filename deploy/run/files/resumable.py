@@ -1,4 +1,4 @@
-"""Which run `--resume` means, by the records of this machine.
+"""Which run `--resume` or `--run` means, by the records of this machine; an id that nobody knows is refused.
 
 `latest` is the newest run of what the command names: this script in this folder, or Muster's own trainer. An id that no
 run has is refused, with those that may be meant.

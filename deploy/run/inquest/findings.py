@@ -1,4 +1,4 @@
-"""Who broke a run first, and why: one decision from the records of all ranks and nodes (state/). Pure.
+"""Who broke a run first, or left it early, and why: one decision from the records of all (state/). Pure.
 
 Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
 acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are

@@ -1,4 +1,4 @@
-"""Which disk a process waits for, in a call that no signal ends: the file, and the file system it lies on.
+"""Which disk a process waits for, in a call that no signal ends; and whether its cgroup is frozen.
 
 A dead NFS server, a FUSE program that does not answer, a broken disk: the kernel keeps the thread until they answer.
 The names come from /proc alone; a look at the file itself would wait as well. Standard library only.

@@ -1,4 +1,4 @@
-"""Which ranks of this node stand still or poll, and where; findings.py of the control side says if that is a fault.
+"""Which ranks of this node stand still, poll, are stopped or frozen, and where; findings.py says if that is a fault.
 
 A rank is stuck when it has made no step for three times as long as usual and 5 s more, and in three looks its main
 thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does

@@ -1,4 +1,4 @@
-"""The ranks of all nodes begin together: world = nodes x ranks, as the agents agreed; on which address the store is.
+"""When the ranks of all nodes begin together, with which world, and when a node whose ranks ended well may go.
 
 The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
 (membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with itself. The

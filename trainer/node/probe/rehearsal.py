@@ -1,4 +1,4 @@
-"""Rehearse a run where it will run: start threads, write where checkpoints go, load data, meet and sum with the others.
+"""Rehearse a run where it will run: threads, the folders it writes to, the loader, a meeting and a sum with the others.
 
 `python -m muster.trainer.node rehearsal` does it in a node, before the node starts, by the variables of
 docs/develop/contract.md. It prints a JSON line for each phase, and exits with 0 if all went well, else with 1. All

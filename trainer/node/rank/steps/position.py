@@ -1,4 +1,4 @@
-"""At which step of its training a start of a script begins: what its checkpoint says, or its optimizer's own count.
+"""At which step of its training a start of a script begins: its checkpoint's, its optimizer's count, or 0.
 
 Adam and its relatives have the number of their steps in their state, and a script that continues loads that state. It
 is believed as long as it grows with the steps that are counted here, and there is one optimizer.
