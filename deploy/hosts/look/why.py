@@ -64,7 +64,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
     run_dir, code = record.find(folders.RUNS, run or "latest"), DONE
     if end := ends.end_of(run_dir):  # ranks that were killed left what they did last
         words = str(end.get("message") or end.get("verdict", ""))
-        _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"why: muster explain {run_dir.name}", console)
+        _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)
         return DONE
     ranks: list[RankDoing] = []
     for node in record.facts(run_dir).get("nodes", ()):
