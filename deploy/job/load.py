@@ -183,6 +183,9 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
     if folder and not os.path.isdir(folder):
         script_file.refuse_no_folder(options.folder or folder)
+    if folder and folder.resolve() == Path("/"):
+        where = os.path.dirname(first or "") or "PATH"
+        raise UsageError("/: the whole machine would be sent", f"go to your project first: cd {shlex.quote(where)}")
     if folder and first == "-m":
         _refuse_module(words[1], folder)
     elif folder and first:

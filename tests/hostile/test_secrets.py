@@ -95,6 +95,7 @@ def test_what_stays_is_named_once_with_the_way_to_send_it(folder):
     assert {".git", "sub/.git", ".aws"} <= set(listed)
     sentence = left_out.describe([listed[".env"], listed["server.pem"]])
     assert sentence.startswith("not sent: .env, server.pem (a private key); --include .env ")
+    assert "--include 'my keys/a.pem' " in left_out.describe([left_out.LeftOut("my keys/a.pem")])
 
 
 def test_what_is_included_by_name_goes_along_alone(folder):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -151,13 +152,12 @@ def refuse_unsent(look: Look, folder: Path, script: str) -> None:
     """Raise UsageError if `script` is in the folder, and Muster would not send it."""
     names = {entry.path for entry in look.entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+        include = f"--include {shlex.quote(script)}"
         if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
-            raise UsageError(
-                f"{script}: Muster does not send it: {why}", f"remove the credential; or --include {script}"
-            )
+            raise UsageError(f"{script}: Muster does not send it: {why}", f"remove the credential; or {include}")
         raise UsageError(
             f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
-            f"--include {script}",
+            include,
         )
 
 

@@ -103,7 +103,7 @@ class Origins:
             if path not in self.sent:
                 raise UsageError(
                     f"{where}: no such file in {self.folder.resolve()}, or it is not sent",
-                    f"if a .gitignore names it: --include {path}",
+                    f"if a .gitignore names it: --include {shlex.quote(path)}",
                 )
             self.archives[path] = None
         elif not self._has(path):

@@ -229,6 +229,9 @@ def test_the_script_must_be_in_the_folder(tmp_path):
         folder_to_send(asked(script="train.py", folder=str(tmp_path / "none")), load_cluster(asked()))
     with pytest.raises(UsageError, match="no such folder"):
         folder_to_send(asked(script="train.py", folder="x" * 300), load_cluster(asked()))
+    with pytest.raises(UsageError, match="the whole machine") as refused:
+        folder_to_send(asked(script="'home/my self/train.py'", folder="/"), load_cluster(asked()))
+    assert refused.value.hint.endswith("cd 'home/my self'")
 
 
 @pytest.mark.parametrize("name", ["pkg.train", "pkg", "alone", "of_the_image.train"])
