@@ -26,7 +26,7 @@ end() {
     [ -z "$made" ] || rm -rf -- "$made"
 }
 trap end EXIT; trap 'exit 1' HUP INT TERM PIPE
-(umask 077 && mkdir -p -- "${folder%/*}") && chmod 700 -- "${folder%/*}" || exit
+(umask 077 && mkdir -p -- "${folder%/*}") && chmod -- 700 "${folder%/*}" || exit
 [ ! -L "$folder" ] || { echo "$folder is a link: a run's folder must not be one" >&2; exit 1; }
 if mkdir -- "$folder" 2>/dev/null; then made=$folder
 elif [ -n "$new" ]; then echo "$folder exists already: another start has that name" >&2; exit 1; fi
