@@ -29,6 +29,7 @@ from .wire import CALL_S, Connection, Excess, Wire
 
 LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
 _LAST_WORDS_S, _LOST_S, _UNIX = 1.0, 0.3, "unix://"
+_NAME_IT = ("DOCKER_HOST", "DOCKER_CONTEXT")  # the first one counts
 _DIAL = ("docker", "system", "dial-stdio")
 GO_ON = f"{{}}; then `muster up {FLAG.resume} latest`"
 _SCRIPT = Scripts(__file__)
@@ -135,7 +136,8 @@ def _why_silent(failed: BaseException, waited_s: float) -> str:
         return f"{cause.what}: {cause.row.hint_here()}"
     if isinstance(failed, TimeoutError):
         return f"the Docker engine did not answer within {in_seconds(waited_s)}"
-    return "no Docker engine answers"
+    named = next((f" at {name}={os.environ[name]}" for name in _NAME_IT if name in os.environ), "")
+    return f"no Docker engine answers{named}"
 
 
 def _dial() -> Connection:
@@ -158,4 +160,4 @@ def _place_of_context() -> str:
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True)
         return done.stdout.strip()
-    return f"{_UNIX}/var/run/docker.sock"
+    return "" if "DOCKER_CONTEXT" in os.environ else f"{_UNIX}/var/run/docker.sock"

@@ -61,11 +61,17 @@ def test_a_hanging_engine_is_noticed_in_time(silent_engine):
 
 def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
-    assert client.find_engine().reason == "no Docker engine answers"
+    assert client.find_engine().reason == f"no Docker engine answers at DOCKER_HOST=unix://{tmp_path}/nothing.sock"
     with pytest.raises(EngineLost):
         client.states("any")
     with pytest.raises(EngineLost):
         client.up("any", {}, 1, FILES)
+
+
+def test_a_context_that_there_is_not_is_named_and_no_other_engine_asked(docker, monkeypatch):
+    monkeypatch.setenv("DOCKER_CONTEXT", "nope")
+    monkeypatch.setattr(reach, "_place_of_context", reach._place_of_context.__wrapped__)  # it is asked once a program
+    assert client.find_engine().reason == "no Docker engine answers at DOCKER_CONTEXT=nope"
 
 
 def test_an_image_is_there_or_not(image):
