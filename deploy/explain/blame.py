@@ -17,7 +17,8 @@ _SCRIPTS = compiled(
 _SHAPES = compiled(
     r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
     r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
-    r"element 0 of tensors|mixed torch\.Tensor|process group (?:has not been initialized|twice)|bootstrapping phase)"
+    r"element 0 of tensors|DistributedDataParallel is not needed|mixed torch\.Tensor|"
+    r"process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
 # Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
 SURROUNDINGS = compiled(

@@ -19,7 +19,8 @@ from .lines import YEAR, in_order
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs.general import kind_by
-from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNALS, SIGNS, Sign, Weight
+from .signs.kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+from .signs.table import SIGNALS, SIGNS
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
 from .words import BADLY, WRONG, compiled
 

@@ -18,19 +18,9 @@ from .launchers import Report, ended
 from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .refine import refined
-from .signs.table import (
-    LAST_ERROR,
-    NO_FAMILY,
-    NO_PROGRAM,
-    NOT_REACHED,
-    REASON,
-    RENDEZVOUS_FAILED,
-    SIGNS,
-    STORE,
-    UNKNOWN_NAME,
-    Sign,
-    Weight,
-)
+from .signs.kinds import Sign, Weight
+from .signs.network_and_host import NO_PROGRAM
+from .signs.table import LAST_ERROR, NO_FAMILY, NOT_REACHED, REASON, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME
 from .victims import wait_of
 from .words import (
     ANY_CLASS,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .kinds import Sign, ended, general, hint, several, sign
+from .kinds import ended, general, hint, several, sign
 
 # What a shell says in the languages of glibc, where the word is no other one.
 _KILLED = (
     "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
     "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
 )
-KILLED: tuple[Sign, ...] = (
+KILLED = (
     # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
     several(r"Cannot allocate memory",
             "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",

@@ -10,12 +10,6 @@ from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several,
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 _NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
 
-# Of a host in the internet: a server of the run itself has an address, or a name without a domain.
-_RETRIED = (
-    r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
-    r"(?<!\): )Max retries exceeded with url"
-)
-
 # Not in the tables: of these words only those of Python's subprocess mean a program; others mean a file.
 NO_PROGRAM = sign(
     "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
@@ -109,6 +103,9 @@ NETWORK = (
     several(r"connect\(\) timed out\. Original timeout",
             "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
             "rendezvous-dropped", "node-missing", "data-ports-dropped"),
+    several(r"(?<!connection: \[)Errno 99\]|[Bb]ind(?: failed)? ?: Cannot assign requested address",
+            "an address is none of this host's, or no port of it is free", "ip -br addr; getent hosts $MASTER_ADDR",
+            "endpoint-foreign", "link-local", "few-ports"),
     general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
     general("node-missing",
@@ -116,8 +113,11 @@ NETWORK = (
             "not all nodes joined the rendezvous in time ({0}): the others never started, or cannot reach it",
             PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
     sign("nccl-differs", r"Mismatched NCCL version detected", "the nodes have different NCCL versions"),
-    sign("memlock", r"ibv_reg_mr.{0,20} failed.{0,60}Cannot allocate memory|"
-         r"ibv_create_\w+ failed.{0,60}Cannot allocate memory", "locked memory is limited", "ulimit -l"),
+    sign("python-differs", r"Version mismatch: The cluster was started with",
+         "this process has another Python, Ray or pickle library than the head of the Ray cluster",
+         "python --version; pip show ray"),
+    sign("memlock", r"\b(?:ibv|mlx5dv)_\w+(?:\(.{0,80}\))?.{0,20} failed.{0,60}Cannot allocate memory|"
+         r"set max locked memory", "locked memory is limited", "ulimit -l"),
     general("nccl-cuda", r"[Cc]uda failure (?:\d+ )?'(?!out of memory|(?:an )?(?:illegal memory|uncorrectable|"
             r"unspecified launch)|device-side|CUDA driver version|system not yet)([^']{1,80})'",
             "a CUDA call of NCCL failed: {0}", NCCL_DEBUG, "gpu-faulty"),
@@ -163,6 +163,8 @@ NETWORK = (
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
             "a host's SSH server closed the connection before it said its name", "nc -w 3 HOST 22", "ssh"),
+    sign("arguments", r"(?:mpirun|mpiexec|prterun) has detected an attempt to run as root",
+         "Open MPI starts nothing as root unless it is allowed to", "mpirun --allow-run-as-root ..."),
     several(r"(?:mpirun|prterun|ORTE|PRTE) was unable to reliably start one or more daemons",
             "the launcher's daemons did not start on a host: SSH, a library or a folder there", "ssh HOST true",
             "ssh", "ssh-key", "command-missing", "library-mismatch"),
@@ -179,7 +181,9 @@ NETWORK = (
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
          r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
          r"LocalEntryNotFoundError|OfflineModeIsEnabled|"
-         rf"{_RETRIED}|Could not resolve host: (\S+)|SSLCertVerificationError|"
+         # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
+         r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
+         r"(?<!\): )Max retries exceeded with url|Could not resolve host: (\S+)|SSLCertVerificationError|"
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
          r"Couldn't reach https?://|"
          r"requests\.exceptions\.(?:SSL|Proxy)Error|"
@@ -197,7 +201,8 @@ HOST = (
     general("open-files", r"unable to open shared memory object <\S{1,80}> in read-write mode$",
             "a process could not open the memory that it shares: the limit of open files is too low, or /dev/shm is "
             "not usable", "ulimit -n", "shm-small"),
-    sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
+    sign("disk-quota", r"(?i:disk quota (?:\w+ )?exceeded|errno 122\b)", "the user's disk quota is used up",
+         "quota -s", "disk-full"),
     sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
          "a disk is full", "df -h; df -i",
          "inodes-full"),
@@ -237,6 +242,9 @@ HOST = (
     sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
          r"could not open image /\S{1,200}: failed to retrieve path|"
          r"/manifests/\S{1,200} returned error code: 404", "the image is not there", "muster push --hosts ..."),
+    several(r"database (?:table )?is locked",
+            "several processes write to one SQLite file, or it lies on a network file system",
+            "fuser -v FILE.db; findmnt -T FILE.db", "exception", "disk-faulty"),
     # A registry says the same of an image that is not there and of one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
             "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",
