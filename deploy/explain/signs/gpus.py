@@ -41,8 +41,6 @@ GPU = (
          "nvidia-smi -q -d ECC",
          "gpu-xid"),
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
-    hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
-         "the bus of a GPU or a network card has errors", KERNEL),
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
          "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
@@ -99,9 +97,9 @@ GPU = (
     sign("gpu-peer", r"peer access is not supported|peer mapping resources exhausted|"
          r"P2P is disabled between connected GPUs", "the GPUs of a host cannot reach each other's memory",
          "NCCL_P2P_DISABLE=1 torchrun ..."),
-    general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
-            "another process holds the GPU, or its compute mode takes only one process", "nvidia-smi", "gpu-prohibited",
-            "gpu-faulty"),
+    general("gpu-busy", r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable",
+            "another process holds the GPU, its compute mode takes only one process, or a virtual GPU has no licence",
+            "nvidia-smi -q | grep -iE 'compute mode|licen|process id'", "gpu-prohibited", "gpu-driver", "gpu-faulty"),
     several(r"CUDA driver initialization failed|NVML Shared Library Not Found|Invalid CUDA '(?:--)?device|"
             r"deserialize object on a CUDA device but",
             "the process has no GPU that it can use, and the words do not say why", "nvidia-smi -L", "gpu-missing",
@@ -133,9 +131,10 @@ GPU = (
          "pip list | grep -iE 'mkl|numpy|openmp|torch'"),
     hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
          "a compiled library was built for an older NumPy", "pip list | grep -i numpy"),
-    several(r"(\bCU[A-Z]{2,9}_STATUS_\w+|\bCUFFT_\w*(?:ERROR|FAILED))",
-            "a CUDA library failed: {0}; GPU memory is full, an earlier kernel failed, or it does not fit the GPU or "
-            "its driver", BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
+    several(r"(\b(?:CU|HIP)[A-Z]{2,9}_STATUS_\w+|\bCUFFT_\w*(?:ERROR|FAILED)|\bmiopenStatus\w+|"
+            r"\brocBLAS error: .{1,60})",
+            "a library of the GPU failed: {0}; GPU memory is full, an earlier kernel failed, or it does not fit the GPU"
+            " or its driver", BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),

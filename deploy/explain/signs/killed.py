@@ -32,7 +32,7 @@ KILLED = (
          "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
          "docker version", "process-limits"),
     sign("process-limits", r"can't start new thread|pthread_create failed(?!.{0,60}not permitted)|"
-         r"fork.{0,40}Resource temporarily unavailable|File size limit exceeded|"
+         r"(?:fork|[Tt]hread).{0,40}Resource temporarily unavailable|fork rejected by pids|File size limit exceeded|"
          r"Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",

@@ -127,8 +127,9 @@ NETWORK = (
         absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
     ),
     # NCCL may do without it.
-    hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider",
-         "the RDMA plugin found no card: the container has no /dev/infiniband, or its libfabric does not know the card",
+    hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider|"
+         r"ibv_open_device failed|NET/IB : Unable to open device",
+         "NCCL can open no RDMA card: the container has no /dev/infiniband, or its libfabric does not know the card",
          "ls /dev/infiniband; fi_info", "rdma", "library-mismatch"),
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
          "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
@@ -220,7 +221,8 @@ HOST = (
     sign("disk-faulty", r"No locks available",
          "a network file system gives no locks: its lock server does not run, or it is mounted without them",
          "findmnt -T FOLDER"),
-    sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '",
+    sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '|"
+         r"/\S{1,200}: Transport endpoint is not connected$",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     general("download", r"Temporary failure resolving '([\w.-]+)'",
             "{0} cannot be resolved there: the containers of a build have no name server, or the host has none",
@@ -236,6 +238,9 @@ HOST = (
          r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
+    sign("command-missing", r"Run 'conda init' before 'conda|not been properly configured to use 'conda",
+         "the shell does not know `conda activate`, so that the next commands run in another environment",
+         "source $(conda info --base)/etc/profile.d/conda.sh"),
     DENIED,
     sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),

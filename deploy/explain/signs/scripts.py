@@ -86,6 +86,8 @@ SCRIPT = (
     general("exception", r"Weights only load failed",
             "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
             "library-mismatch", "checkpoint-broken"),
+    sign("exception", r"AF_UNIX path too long",
+         "the path of a socket is too long: that of the folder for temporary files is", "TMPDIR=/tmp torchrun ..."),
     script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
            "something that is handed to another process cannot be pickled", ALONE),
     script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"

@@ -236,6 +236,7 @@ def test_the_next_step_is_a_command_everywhere():
         "apt-get",
         "mpirun",
         "fuser",
+        "source",
     }
     for sign in SIGNS:
         words = [word for word in sign.next.split() if "=" not in word]
