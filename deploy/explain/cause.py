@@ -308,7 +308,8 @@ def _errors(reading: Reading) -> list[Line]:
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
     """The explanation without any sign, with the last line that looks like an error."""
-    errors = _errors_of(readings)
+    # NCCL may say why it failed where no line says that it did.
+    errors = _errors_of(readings) or [hit.line for r in readings for hit in r.hits if hit.weight == Weight.REASON]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
         what = _UNKNOWN_ERRORS

@@ -291,7 +291,8 @@ class _Reader:
         """
         after = [self._at(lines, index + place) for place in (1, 2)]
         announced = error.endswith(":") and any(TRACEBACK.match(part.text) for part in after)
-        return announced or bool(INNER.search(after[0].whole))
+        # torch before 1.2 begins the words of a data loader's error with the traceback itself.
+        return announced or error.endswith("last):") or bool(INNER.search(after[0].whole))
 
     def _last_error(self, lines: list[bytes], index: int, number: int) -> None:
         """Note the line behind `Last error:`, which gives the reason of another one."""
