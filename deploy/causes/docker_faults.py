@@ -116,8 +116,7 @@ CAUSES = (
         "architecture-differs",
         r"exec format error|does not match the detected host platform|no matching manifest for",
         in_logs=True,
-        only=r"does not match the detected host platform|no matching manifest for|"
-        r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error",
+        only=r"does not match the detected host platform|no matching manifest for",
     ),
     _sign(
         "image-without-python",

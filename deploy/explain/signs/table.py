@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...causes import docker_faults
 from ..words import compiled
 from .gpus import GPU
-from .kinds import Sign, Weight, several
+from .kinds import Sign, Weight, several, sign
 from .network_and_host import HOST, NETWORK
 from .scripts import SCRIPT, VICTIM
 
@@ -20,6 +20,13 @@ _DOCKER = tuple(
     Sign(cause.name, cause.only or cause.words, cause.what, cause.row.plain_command)
     for cause in docker_faults.CAUSES
     if cause.in_logs
+)
+# Of a program by its name. In a log alone: where an engine says these words to a preflight, they prove nothing.
+_BINARY = sign(
+    "architecture-differs",
+    r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error",
+    "the image is for another kind of processor",
+    "uname -m (build the image for that processor)",
 )
 _SCRIPT_OR_BINARY = several(
     r"exec format error",
@@ -30,7 +37,7 @@ _SCRIPT_OR_BINARY = several(
 # Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
-SIGNS = (*NETWORK, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
+SIGNS = (*NETWORK, *_DOCKER, _BINARY, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
 
 def shows(cause: str, text: str) -> bool:
