@@ -15,9 +15,10 @@ _SCRIPTS = compiled(
     r"^\S{0,80}(?:MisconfigurationException|Config\w*Error|InstantiationException|HydraException|ValidationError)\b"
 )
 _SHAPES = compiled(
-    r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|dtype|"
-    r"does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
-    r"element 0 of tensors|mixed torch\.Tensor|process group (?:has not been initialized|twice)|bootstrapping phase)"
+    r"(?i)RuntimeError: .{0,200}?(?:[Ss]izes? |shapes? |mat1|dimension|expected (?:scalar|all tensors|object)|"
+    r"d(?:ata )?type|does not require grad|a second time|inplace operation|[Ii]nput type|must match|invalid for input|"
+    r"element 0 of tensors|DistributedDataParallel is not needed|mixed torch\.Tensor|"
+    r"process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
 # Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
 SURROUNDINGS = compiled(

@@ -19,7 +19,8 @@ from .lines import YEAR, in_order
 from .read import read
 from .reading import Hit, Line, Reading, Root
 from .signs.general import kind_by
-from .signs.table import ALONE, KERNEL, PREFLIGHT, SIGNALS, SIGNS, Sign, Weight
+from .signs.kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
+from .signs.table import SIGNALS, SIGNS
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
 from .words import BADLY, WRONG, compiled
 
@@ -307,7 +308,8 @@ def _errors(reading: Reading) -> list[Line]:
 
 def _of_nothing(readings: Sequence[Reading]) -> Explanation:
     """The explanation without any sign, with the last line that looks like an error."""
-    errors = _errors_of(readings)
+    # NCCL may say why it failed where no line says that it did.
+    errors = _errors_of(readings) or [hit.line for r in readings for hit in r.hits if hit.weight == Weight.REASON]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
         what = _UNKNOWN_ERRORS

@@ -18,19 +18,9 @@ from .launchers import Report, ended
 from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
 from .reading import Hit, Line, Reading
 from .refine import refined
-from .signs.table import (
-    LAST_ERROR,
-    NO_FAMILY,
-    NO_PROGRAM,
-    NOT_REACHED,
-    REASON,
-    RENDEZVOUS_FAILED,
-    SIGNS,
-    STORE,
-    UNKNOWN_NAME,
-    Sign,
-    Weight,
-)
+from .signs.kinds import Sign, Weight
+from .signs.network_and_host import NO_PROGRAM
+from .signs.table import LAST_ERROR, NO_FAMILY, NOT_REACHED, REASON, RENDEZVOUS_FAILED, SIGNS, STORE, UNKNOWN_NAME
 from .victims import wait_of
 from .words import (
     ANY_CLASS,
@@ -301,7 +291,8 @@ class _Reader:
         """
         after = [self._at(lines, index + place) for place in (1, 2)]
         announced = error.endswith(":") and any(TRACEBACK.match(part.text) for part in after)
-        return announced or bool(INNER.search(after[0].whole))
+        # torch before 1.2 begins the words of a data loader's error with the traceback itself.
+        return announced or error.endswith("last):") or bool(INNER.search(after[0].whole))
 
     def _last_error(self, lines: list[bytes], index: int, number: int) -> None:
         """Note the line behind `Last error:`, which gives the reason of another one."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .reading import Line, Reading
-from .signs.table import NO_FAMILY, NOT_REACHED, PREFLIGHT, STORE, UNKNOWN_NAME
+from .signs.kinds import PREFLIGHT
+from .signs.table import NO_FAMILY, NOT_REACHED, STORE, UNKNOWN_NAME
 from .words import compiled
 
 _LITERAL = compiled(r"[\d.]+|.*:.*")

@@ -10,10 +10,7 @@ from ..words import ELSEWHERE, WRAPPERS, facts
 from .kinds import ALONE, GPUS, Sign, general, several
 
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
-# At the start of a text: what follows names no address of this host.
-_ELSEWHERE = r"^(?!.{0,2000}(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]))"
 _ACCELERATOR = r"(?:cuda|gpus?|hip|npus?|xpus?|hbm|vram|accelerators?)"
-_COMPILER = r"(?:gcc|g\+\+|nvcc|clang|ninja|cmake)"
 
 # Faults of the world outside: whatever class raises them, the script is not at fault.
 _OUTSIDE = (
@@ -26,9 +23,11 @@ _OUTSIDE = (
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
             r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
             "an internet service refuses the login, or there is no token", "hf auth whoami"),
-    general("download", _ELSEWHERE
-            + r"(?i:.{0,2000}?\b(?:429|50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
-            r"rate limit|(?:gateway|service) (?:time-?out|unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"
+    # It names no address of this host.
+    general("download", r"^(?!.{0,2000}(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]))(?i:.{0,2000}?\b(?:429|"
+            r"50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
+            r"rate limit|consistency check failed: file should be of size|(?:gateway|service) (?:time-?out|"
+            r"unavailable)|\bhttp\w*error(?!.{0,20}4(?:00|09|13|22)\b)|"
             r"urlerror|incompleteread|chunkedencodingerror|entrynotfound|"
             r"download\w* .{0,60}(?:fail|error|interrupt|incomplete)|(?:fail\w*|"
             r"error|unable|can ?not|could not) .{0,40}download|(?:https?://[^/\s]{1,200}\.[a-z]{2,9}(?<!local)[/:]|"
@@ -45,16 +44,10 @@ _OUTSIDE = (
             r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
             "truncated|incomplete|invalid header|malformed|not a valid)",
             "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
-    general("arguments", "(?i)unrecogni[sz]ed (?:argument|option)|specified arguments are not used|no such "
-            "option|(?:missing|unknown) (?:command[- ]line )?(?:option|flag)|invalid choice",
-            "the script was given wrong arguments", "python SCRIPT --help"),
     # A service in the internet says the same of a login.
     general("file-permission", "(?i)^(?!.{0,2000}(?:wandb|https?:)).{0,2000}?(?:permissionerror|permission denied|"
             "operation not permitted|not write?able)",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
-    general("disk-quota", r"(?i)(?:disk|storage|file|inode|errno 122).{0,40}quota|quota.{0,40}(?:disk|"
-            "storage|file)",
-            "the user's disk quota is used up", "quota -s", "disk-full"),
     general("disk-full", r"(?i)\bno (?:free |more |disk )?space (?:left|on|in /|available)|disk (?:is )?full|"
             r"(?:not enough|insufficient) (?:free )?(?:disk|storage) space",
             "a disk is full", "df -h; df -i", "disk-quota"),
@@ -68,7 +61,8 @@ _OUTSIDE = (
             "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
     # Scripts assert it. What is said of a kernel, an operator or the like says nothing of a GPU.
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
-            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|" + _ACCELERATOR
+            + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|\brequires? an? (?:cuda |nvidia )?gpu\b"
+            r"(?! with)|" + _ACCELERATOR
             + r" (?:(?!kernel|op|ext|impl|mem|graph|back)\w+ ){0,2}"
             r"(?:(?:is|was|are|were) not (?:available|found|detected|visible)|not (?:available|visible)|unavailable)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden", "torch-without-cuda"),
@@ -90,8 +84,8 @@ _HOST = (
             r"(?:requires?|only supports?|needs?) .{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
             "this build was not made for that GPU, or the compiler does not know it",
             "python -c 'import torch; print(torch.cuda.get_arch_list())'", "compiler-missing"),
-    several(r"(?i)\b" + _COMPILER
-            + r"\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
+    several(r"(?i)\b(?:gcc|g\+\+|nvcc|clang|ninja|cmake)\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|"
+            r"(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
             "exception", "compiler-missing", "gpu-arch", "library-mismatch"),
@@ -115,16 +109,6 @@ _HOST = (
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",
             "a port is in use on the host that should listen on it", "ss -ltnp"),
-    general("loss-nan", r"(?i)\b(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)\b|\b(?:nan|"
-            r"inf|non-?finite)\b.{0,30}\b(?:loss|grad\w*)\b",
-            "the loss is no longer a number", ALONE),
-    general("cuda-fork", r"(?i)(?:fork\w*|new process\w*|subprocess\w*) "
-            r".{0,60}\bcuda\b.{0,40}initiali[sz]ed|\bcuda\b.{0,60}initiali[sz]ed.{0,60}(?:fork|spawn|new process)",
-            "a forked process uses CUDA, which its parent has started already", ALONE),
-    general("collective-timeout", "(?i)(?:all_?reduce|all_?gather|reduce_?scatter|broadcast|barrier|"
-            r"all_?to_?all|collective)(?![^\n]{0,300}connect).{0,120}tim(?:ed|e)[- ]?out|remote rank did not send",
-            "a rank waited in a collective for another that did not come, or is stuck",
-            "TORCH_DISTRIBUTED_DEBUG=DETAIL torchrun ...", "collectives-differ"),
     general("command-missing", "(?i)(?:failed to execute|cannot run|could not (?:run|start|execute)|"
             r"exec(?:vp?e?|ute)?)\b(?!.{0,200}slurm_script).{0,60}(?:no such file|not found)|"
             r"executable .{0,60}not found|command not found",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ...causes import docker_faults
 from .. import libraries
 from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 
@@ -42,14 +41,13 @@ GPU = (
          "nvidia-smi -q -d ECC",
          "gpu-xid"),
     sign("gpu-xid", r"Xid \(?[^)]{0,40}\)?: (\d+)", "the driver reports Xid {0}", KERNEL, "gpu-faulty"),
-    hint("gpu-faulty", r"PCIe Bus Error|AER: (?:Unc|C)orrect",
-         "the bus of a GPU or a network card has errors", KERNEL),
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
          "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
-         docker_faults.named("gpu-runtime").what, docker_faults.named("gpu-runtime").row.plain_command, "gpu-driver"),
+         "the container did not get the driver's libraries of its host", "nvidia-smi && nvidia-container-cli info",
+         "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
          "the container asks for a GPU, or a part of one, that the host does not have: {0}", "nvidia-smi -L",
          "gpu-runtime"),
@@ -81,9 +79,6 @@ GPU = (
          r"OutOfMemoryError: (?:CUDA|HIP)|Failed to bind NVLink SHARP.{0,200}out of memory|"
          r"out of memory at |RESOURCE_EXHAUSTED: Out of memory|OutOfMemoryError: Alloc|No available memory for the "
          r"cache blocks", "a GPU's memory is full", GPUS),
-    several(r"CUBLAS_STATUS_(?:NOT_INITIALIZED|ALLOC_FAILED)",
-            "cuBLAS could not start: GPU memory is full, an earlier kernel failed, or it does not fit the driver",
-            BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
     script("device-assert", r"device-side assert triggered|Assertion `.{1,200}` failed",
            "an index is out of range on the GPU: a label or a token outside its table, most often", BLOCKING),
     script("illegal-memory", r"an illegal memory access was encountered|unspecified launch failure|misaligned address|"
@@ -93,19 +88,24 @@ GPU = (
     # A failed assertion of a kernel ends so too.
     several(r"HSA_STATUS_ERROR_EXCEPTION", "a kernel on an AMD GPU failed", "AMD_SERIALIZE_KERNEL=3 torchrun ...",
             "illegal-memory", "device-assert", "gpu-faulty"),
-    script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess",
+    script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess|"
+           r"(?i:(?:fork\w*|new process\w*|subprocess\w*) .{0,60}\bcuda\b.{0,40}initiali[sz]ed)",
            "a forked process uses CUDA, which its parent has started already", ALONE),
+    several(r"CUDA_ERROR_NOT_PERMITTED|\bcuMem\w+\b.{0,200}operation not permitted",
+            "the GPUs may not share their memory between hosts: no IMEX channel is there, or none for this user",
+            "ls -l /dev/nvidia-caps-imex-channels", "fabric-manager", "gpu-runtime"),
     sign("gpu-peer", r"peer access is not supported|peer mapping resources exhausted|"
          r"P2P is disabled between connected GPUs", "the GPUs of a host cannot reach each other's memory",
          "NCCL_P2P_DISABLE=1 torchrun ..."),
-    general("gpu-busy", r"all CUDA-capable devices are busy or unavailable",
-            "another process holds the GPU, or its compute mode takes only one process", "nvidia-smi", "gpu-prohibited",
-            "gpu-faulty"),
+    general("gpu-busy", r"CUDA-capable device(?:s are|\(s\) is/are) busy or unavailable",
+            "another process holds the GPU, its compute mode takes only one process, or a virtual GPU has no licence",
+            "nvidia-smi -q | grep -iE 'compute mode|licen|process id'", "gpu-prohibited", "gpu-driver", "gpu-faulty"),
     several(r"CUDA driver initialization failed|NVML Shared Library Not Found|Invalid CUDA '(?:--)?device|"
             r"deserialize object on a CUDA device but",
             "the process has no GPU that it can use, and the words do not say why", "nvidia-smi -L", "gpu-missing",
             "gpu-driver", "gpu-runtime", "torch-without-cuda"),
     several(r"(?i:CUDA(?: runtime)?(?: driver)? error).{0,24}(?:unknown|initialization) error|CUDA unknown error|"
+            r"THCudaCheck FAIL .{0,120}(?:unknown|initialization) error|"
             r"Error 999\b|CUDA error: the launch timed out",
             "CUDA does not work there, and does not say why: its driver, a GPU, or a process that was forked",
             "nvidia-smi; dmesg -T | tail -50", "gpu-driver", "gpu-faulty", "cuda-fork", "gpu-prohibited"),
@@ -126,10 +126,15 @@ GPU = (
          r"module compiled against A[BP]I version|GLIBCXX_\S+' not found",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
+    sign("library-mismatch", r"OMP: Error #15|MKL_THREADING_LAYER=\w+ is incompatible with",
+         "two OpenMP libraries are in one process: numpy, torch or MKL bring different ones",
+         "pip list | grep -iE 'mkl|numpy|openmp|torch'"),
     hint("library-mismatch", r"compiled using NumPy 1\.x cannot be run",
          "a compiled library was built for an older NumPy", "pip list | grep -i numpy"),
-    several(r"(CUDNN_STATUS_\w+|CUBLAS_STATUS_\w+|CUSOLVER_STATUS_\w+)",
-            "a CUDA library failed: {0}; its memory, its version, or a fault of an earlier kernel", BLOCKING),
+    several(r"(\b(?:CU|HIP)[A-Z]{2,9}_STATUS_\w+|\bCUFFT_\w*(?:ERROR|FAILED)|\bmiopenStatus\w+|"
+            r"\brocBLAS error: .{1,60})",
+            "a library of the GPU failed: {0}; GPU memory is full, an earlier kernel failed, or it does not fit the GPU"
+            " or its driver", BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from .kinds import Sign, ended, general, hint, several, sign
+from .kinds import ended, general, hint, several, sign
 
 # What a shell says in the languages of glibc, where the word is no other one.
 _KILLED = (
     "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
     "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
 )
-KILLED: tuple[Sign, ...] = (
+KILLED = (
     # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
     several(r"Cannot allocate memory",
             "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
@@ -32,7 +32,7 @@ KILLED: tuple[Sign, ...] = (
          "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
          "docker version", "process-limits"),
     sign("process-limits", r"can't start new thread|pthread_create failed(?!.{0,60}not permitted)|"
-         r"fork.{0,40}Resource temporarily unavailable|File size limit exceeded|"
+         r"(?:fork|[Tt]hread).{0,40}Resource temporarily unavailable|fork rejected by pids|File size limit exceeded|"
          r"Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",

@@ -10,12 +10,6 @@ from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several,
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 _NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
 
-# Of a host in the internet: a server of the run itself has an address, or a name without a domain.
-_RETRIED = (
-    r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
-    r"(?<!\): )Max retries exceeded with url"
-)
-
 # Not in the tables: of these words only those of Python's subprocess mean a program; others mean a file.
 NO_PROGRAM = sign(
     "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
@@ -109,6 +103,9 @@ NETWORK = (
     several(r"connect\(\) timed out\. Original timeout",
             "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
             "rendezvous-dropped", "node-missing", "data-ports-dropped"),
+    several(r"(?<!connection: \[)Errno 99\]|[Bb]ind(?: failed)? ?: Cannot assign requested address",
+            "an address is none of this host's, or no port of it is free", "ip -br addr; getent hosts $MASTER_ADDR",
+            "endpoint-foreign", "link-local", "few-ports"),
     general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
     general("node-missing",
@@ -116,8 +113,11 @@ NETWORK = (
             "not all nodes joined the rendezvous in time ({0}): the others never started, or cannot reach it",
             PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
     sign("nccl-differs", r"Mismatched NCCL version detected", "the nodes have different NCCL versions"),
-    sign("memlock", r"ibv_reg_mr.{0,20} failed.{0,60}Cannot allocate memory|"
-         r"ibv_create_\w+ failed.{0,60}Cannot allocate memory", "locked memory is limited", "ulimit -l"),
+    sign("python-differs", r"Version mismatch: The cluster was started with",
+         "this process has another Python, Ray or pickle library than the head of the Ray cluster",
+         "python --version; pip show ray"),
+    sign("memlock", r"\b(?:ibv|mlx5dv)_\w+(?:\(.{0,80}\))?.{0,20} failed.{0,60}Cannot allocate memory|"
+         r"set max locked memory", "locked memory is limited", "ulimit -l"),
     general("nccl-cuda", r"[Cc]uda failure (?:\d+ )?'(?!out of memory|(?:an )?(?:illegal memory|uncorrectable|"
             r"unspecified launch)|device-side|CUDA driver version|system not yet)([^']{1,80})'",
             "a CUDA call of NCCL failed: {0}", NCCL_DEBUG, "gpu-faulty"),
@@ -127,8 +127,9 @@ NETWORK = (
         absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
     ),
     # NCCL may do without it.
-    hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider",
-         "the RDMA plugin found no card: the container has no /dev/infiniband, or its libfabric does not know the card",
+    hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider|"
+         r"ibv_open_device failed|NET/IB : Unable to open device",
+         "NCCL can open no RDMA card: the container has no /dev/infiniband, or its libfabric does not know the card",
          "ls /dev/infiniband; fi_info", "rdma", "library-mismatch"),
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
          "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
@@ -163,6 +164,8 @@ NETWORK = (
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
             "a host's SSH server closed the connection before it said its name", "nc -w 3 HOST 22", "ssh"),
+    sign("arguments", r"(?:mpirun|mpiexec|prterun) has detected an attempt to run as root",
+         "Open MPI starts nothing as root unless it is allowed to", "mpirun --allow-run-as-root ..."),
     several(r"(?:mpirun|prterun|ORTE|PRTE) was unable to reliably start one or more daemons",
             "the launcher's daemons did not start on a host: SSH, a library or a folder there", "ssh HOST true",
             "ssh", "ssh-key", "command-missing", "library-mismatch"),
@@ -179,7 +182,9 @@ NETWORK = (
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
          r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
          r"LocalEntryNotFoundError|OfflineModeIsEnabled|"
-         rf"{_RETRIED}|Could not resolve host: (\S+)|SSLCertVerificationError|"
+         # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
+         r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
+         r"(?<!\): )Max retries exceeded with url|Could not resolve host: (\S+)|SSLCertVerificationError|"
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
          r"Couldn't reach https?://|"
          r"requests\.exceptions\.(?:SSL|Proxy)Error|"
@@ -197,7 +202,8 @@ HOST = (
     general("open-files", r"unable to open shared memory object <\S{1,80}> in read-write mode$",
             "a process could not open the memory that it shares: the limit of open files is too low, or /dev/shm is "
             "not usable", "ulimit -n", "shm-small"),
-    sign("disk-quota", r"Disk quota exceeded", "the user's disk quota is used up", "quota -s", "disk-full"),
+    sign("disk-quota", r"(?i:disk quota (?:\w+ )?exceeded|errno 122\b)", "the user's disk quota is used up",
+         "quota -s", "disk-full"),
     sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
          "a disk is full", "df -h; df -i",
          "inodes-full"),
@@ -215,7 +221,8 @@ HOST = (
     sign("disk-faulty", r"No locks available",
          "a network file system gives no locks: its lock server does not run, or it is mounted without them",
          "findmnt -T FOLDER"),
-    sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '",
+    sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '|"
+         r"/\S{1,200}: Transport endpoint is not connected$",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     general("download", r"Temporary failure resolving '([\w.-]+)'",
             "{0} cannot be resolved there: the containers of a build have no name server, or the host has none",
@@ -231,12 +238,18 @@ HOST = (
          r"No such file or directory: '(numactl|nvidia-smi|pdsh|mpirun|mpiexec|srun|scontrol|ssh|"
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
+    sign("command-missing", r"Run 'conda init' before 'conda|not been properly configured to use 'conda",
+         "the shell does not know `conda activate`, so that the next commands run in another environment",
+         "source $(conda info --base)/etc/profile.d/conda.sh"),
     DENIED,
     sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
          "the run's user may not read or write a file", "ls -ld FOLDER; id"),
     sign("container-missing", r"manifest unknown|manifest for \S+ not found|repository does not exist(?! or)|"
          r"could not open image /\S{1,200}: failed to retrieve path|"
          r"/manifests/\S{1,200} returned error code: 404", "the image is not there", "muster push --hosts ..."),
+    several(r"database (?:table )?is locked",
+            "several processes write to one SQLite file, or it lies on a network file system",
+            "fuser -v FILE.db; findmnt -T FILE.db", "exception", "disk-faulty"),
     # A registry says the same of an image that is not there and of one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
             "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",

@@ -34,14 +34,13 @@ SCRIPT = (
            "torchrun SCRIPT"),
     script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
            "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
-    script("script-error", r"Mesh should not be bigger than default world size,? .{0,40}found (\d+) ranks",
-           "the script's mesh needs {0} ranks, more than there are", ALONE, "arguments"),
     script("group-small", r"gloo/context\.cc:\d+\] rank < size\. (\d+) vs (\d+)",
            "the script formed a process group of {1}, and the launcher started a rank {0}: it knows of too few hosts "
            "(Lightning: Trainer(num_nodes=...))", "env | grep -E 'WORLD_SIZE|NNODES'"),
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
-           r"argument .{0,120}|ambiguous option.{0,80})", "the script was given wrong arguments: {0}",
-           "python SCRIPT --help"),
+           r"argument .{0,120}|ambiguous option.{0,80})|"
+           r"Error: ((?:No such|Missing) option.{0,120}|Some specified arguments are not used.{0,120})",
+           "the script was given wrong arguments: {0}", "python SCRIPT --help"),
     # In the words of getopt, of Docker and of a schema, as Compose has for its file.
     sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})|"
          r"(Additional propert\w+ (?:\w+ )?(?:is|are) not allowed.{0,80}|"
@@ -76,6 +75,8 @@ SCRIPT = (
          r":? .{0,300}(?:/\.triton/cache/|/torchinductor_\w{1,60}/|/triton_cache/)",
          "processes write one cache of compiled code at once: the ranks of a host, or hosts with one home",
          "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
+    general("exception", r"Device or resource busy: '[^']{0,300}\.nfs",
+            "a network file system keeps a file that is removed while a process has it open", "fuser -v FOLDER/.nfs*"),
     sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image|"
          r"Parquet magic bytes not found|Corrupt snappy compressed data",
@@ -85,11 +86,15 @@ SCRIPT = (
     general("exception", r"Weights only load failed",
             "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
             "library-mismatch", "checkpoint-broken"),
+    sign("exception", r"AF_UNIX path too long",
+         "the path of a socket is too long: that of the folder for temporary files is", "TMPDIR=/tmp torchrun ..."),
     script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
            "something that is handed to another process cannot be pickled", ALONE),
     script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
            r"detected)|"
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
+           r"Error: (?i:.{0,80}\b(?:(?:loss|grad\w*)\b.{0,60}\b(?:nan|inf|non-?finite|not finite)|"
+           r"(?:nan|inf|non-?finite)\b.{0,30}\b(?:loss|grad\w*)))\b|"
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
     general("collective-timeout", r"\bEI000[26]\b.{0,200}times out",
@@ -106,7 +111,8 @@ SCRIPT = (
 
 VICTIM = (
     victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective\b|"
-           r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work",
+           r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work|"
+           r"(?i:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier)(?!.{0,300}connect).{0,120}timed[- ]out",
            "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"

@@ -11,28 +11,9 @@ from __future__ import annotations
 from ...causes import docker_faults
 from ..words import compiled
 from .gpus import GPU
-from .kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight, several
-from .network_and_host import HOST, NETWORK, NO_PROGRAM
+from .kinds import Sign, Weight, several, sign
+from .network_and_host import HOST, NETWORK
 from .scripts import SCRIPT, VICTIM
-
-__all__ = [
-    "ALONE",
-    "KERNEL",
-    "LAST_ERROR",
-    "NOT_REACHED",
-    "NO_FAMILY",
-    "NO_PROGRAM",
-    "PREFLIGHT",
-    "REASON",
-    "RENDEZVOUS_FAILED",
-    "SIGNALS",
-    "SIGNS",
-    "STORE",
-    "UNKNOWN_NAME",
-    "Sign",
-    "Weight",
-    "shows",
-]
 
 # causes/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
 _DOCKER = tuple(
@@ -40,21 +21,23 @@ _DOCKER = tuple(
     for cause in docker_faults.CAUSES
     if cause.in_logs
 )
-# For a script the same words mean that its first line is not `#!`.
-_ARCHITECTURE = docker_faults.named("architecture-differs")
-_BINARY = Sign(
-    _ARCHITECTURE.name,
-    compiled(r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error"),
-    _ARCHITECTURE.what,
-    _ARCHITECTURE.row.plain_command,
+# Of a program by its name. In a log alone: where an engine says these words to a preflight, they prove nothing.
+_BINARY = sign(
+    "architecture-differs",
+    r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error",
+    "the image is for another kind of processor",
+    "uname -m (build the image for that processor)",
 )
 _SCRIPT_OR_BINARY = several(
-    r"exec format error", _ARCHITECTURE.what, _ARCHITECTURE.row.plain_command, _ARCHITECTURE.name
+    r"exec format error",
+    "a program is for another kind of processor, or it is a script whose first line is not `#!`",
+    "uname -m; head -c 20 PROGRAM",
+    "architecture-differs",
 )
 # Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
-SIGNS = (*NETWORK, _BINARY, *_DOCKER, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
+SIGNS = (*NETWORK, *_DOCKER, _BINARY, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
 
 
 def shows(cause: str, text: str) -> bool:

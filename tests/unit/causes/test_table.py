@@ -25,7 +25,7 @@ from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
 # What a check of several kinds makes of parts, so that no file has it whole.
-COMPOSED = {"torch-differs", "cuda-differs", "python-differs", "all-ports-rejected"}
+COMPOSED = {"torch-differs", "cuda-differs", "all-ports-rejected"}
 
 
 def test_a_slug_stands_once_and_each_row_has_its_meaning() -> None:

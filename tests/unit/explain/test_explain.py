@@ -234,6 +234,9 @@ def test_the_next_step_is_a_command_everywhere():
         "enroot",
         "nvcc",
         "apt-get",
+        "mpirun",
+        "fuser",
+        "source",
     }
     for sign in SIGNS:
         words = [word for word in sign.next.split() if "=" not in word]

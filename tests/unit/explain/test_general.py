@@ -20,9 +20,7 @@ KINDS = [
     ("download", "OSError: Failed to download the shard odd-3"),
     ("checkpoint-mismatch", "odd.LoadException: the checkpoint has a different number of heads"),
     ("checkpoint-broken", "OSError: Unable to load weights from odd checkpoint file for './m.bin'"),
-    ("arguments", "ValueError: Some specified arguments are not used by the OddParser: ['--x']"),
     ("file-permission", "odd.OpenException: open /data/x: Operation not permitted"),
-    ("disk-quota", "odd.IoException: quota of the file system is used up"),
     ("disk-full", "odd.IoException: the disk is full"),
     ("peer-name-unresolvable", "odd.ConnException: getaddrinfo of node-3 gave nothing"),
     ("scheduler", "odd.JobException: There are not enough slots in the system"),
@@ -39,9 +37,6 @@ KINDS = [
     ("gpu-missing", "AssertionError: odd wants CUDA, but CUDA is not available"),
     ("gpu-missing", "AssertionError: CUDA unavailable, invalid device 0 requested"),
     ("port-busy", "odd.BindException: port 8000 is already in use"),
-    ("loss-nan", "FloatingPointError: Loss became infinite or NaN at iteration=0!"),
-    ("cuda-fork", "RuntimeError: Odd can't create new processes if CUDA is already initialized."),
-    ("collective-timeout", "RuntimeError: HcclAllreduce timed out"),
     ("command-missing", "odd-switchroot: failed to execute: /bin/bash: No such file or directory"),
 ]  # fmt: skip
 

@@ -34,6 +34,14 @@ def test_a_reason_that_is_not_in_the_log_is_said_to_be_missing_with_the_way_to_i
     assert ABSENT in explain({"a": f"{NCCL}Last error:\n\n"}).what
 
 
+def test_a_reason_is_shown_where_no_line_says_that_nccl_failed():
+    seen = explain(
+        {"a": f"gpu03:7:8 [5] shmutils.cc:129 NCCL WARN {REASON}\ngpu03:7:8 [5] NCCL INFO init.cc:581 -> 2\n"}
+    )
+    assert REASON in seen.evidence[0].text
+    assert not seen.cause
+
+
 def test_the_reason_is_that_of_the_rank_which_failed():
     other = "gpu01:1:1 [0] NCCL WARN an odd file of another host\n"
     seen = explain({"a": other, "b": f"[rank5]: {NCCL}[rank5]: Last error:\n[rank5]: {REASON}\n"})
@@ -46,6 +54,7 @@ def test_the_reason_is_that_of_the_rank_which_failed():
     "RuntimeError: Caught Odd in replica 1 on device 1.\nOriginal Traceback (most recent call last):",
     "RuntimeError: On WorkerInfo(id=1, name=w1):\nOdd('a stack')\nTraceback (most recent call last):",
     "my.RemoteError: worker 3 raised:\nTraceback (most recent call last):",
+    "RuntimeError: Traceback (most recent call last):",
 ])  # fmt: skip
 def test_the_error_inside_an_exception_is_quoted_not_the_words_around_it(wrapper):
     frame = '  File "/app/read.py", line 9, in read\n    y\n'
