@@ -262,7 +262,11 @@ def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, lett
 def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
     """`muster export train.py >job.sbatch` left half a file, and exit code 0; the help ended with a traceback."""
     done = subprocess.run(
-        f"{sys.executable} -m muster {words} >/dev/full", shell=True, cwd=REPO, capture_output=True, text=True
+        f"{shlex.quote(sys.executable)} -m muster {words} >/dev/full",
+        shell=True,
+        cwd=REPO,
+        capture_output=True,
+        text=True,
     )
     assert done.stderr == "error: standard output: No space left on device\nhint: free some space: df -h\n"
     assert done.returncode == 1
@@ -272,7 +276,7 @@ def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
 def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, first, tmp_path):
     """As cron and service managers start it: it ended with a traceback."""
     done = subprocess.run(
-        f"{sys.executable} -m muster {words} <&- >&-",
+        f"{shlex.quote(sys.executable)} -m muster {words} <&- >&-",
         shell=True,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(REPO)},

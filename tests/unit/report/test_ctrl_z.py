@@ -3,6 +3,7 @@
 import os
 import pty
 import select
+import shlex
 import subprocess
 import sys
 import time
@@ -60,7 +61,8 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_draws_below_what_was_typ
     (tmp_path / "program.py").write_text(PROGRAM)
     shell = Shell(tmp_path)
     try:
-        shell.type(f"PYTHONPATH={Path(__file__).resolve().parents[3]} {sys.executable} program.py\n")
+        home = Path(__file__).resolve().parents[3]
+        shell.type(f"PYTHONPATH={shlex.quote(str(home))} {shlex.quote(sys.executable)} program.py\n")
         shell.until("starting")
         shell.type("")
         shell.until("starting")  # the view is drawn again and again

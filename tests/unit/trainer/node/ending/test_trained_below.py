@@ -15,7 +15,7 @@ TRAINS = (
 # A shell stands between the program and what trains, in a group of its own.
 PROGRAM = """
 import os, signal, subprocess, sys
-line = ["sh", "-c", f'{{sys.executable}} -c "$0"; true', {trains!r}]
+line = ["sh", "-c", f'"{{sys.executable}}" -c "$0"; true', {trains!r}]
 child = subprocess.Popen(line, start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()
 {ends}
