@@ -90,7 +90,6 @@ def measure(quick: bool) -> dict[str, Any]:
             folder.mkdir()
         (project / "train.py").write_text(SCRIPT)
         hosts = ("--hosts", ",".join(rack.hosts))
-        _muster("push", *hosts, "--image", BASE)
         _muster(
             "deploy", *hosts, "--image", BASE, "--run", project.name, "--detach", "--folder", project, "--", "train.py"
         )

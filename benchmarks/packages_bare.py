@@ -26,11 +26,15 @@ from typing import Any
 
 from benchmarks import first_step, nodes
 from benchmarks.figure import Row, alone, result, say, spread
-from benchmarks.packages import NODES, _write
 from benchmarks.venv import HOME
 from deploy.send.packages import uv
 
-TORCH, MOST_RATIO, MOST_AGAIN_S = "2.13.0", 1.0, 5.0
+NODES, TORCH, MOST_RATIO, MOST_AGAIN_S = 3, "2.13.0", 1.0, 5.0
+NEEDS = (
+    "numpy pandas pyarrow scipy scikit-learn matplotlib transformers tokenizers datasets accelerate "
+    "safetensors huggingface-hub sentencepiece hydra-core omegaconf wandb tensorboard tqdm pyyaml rich "
+    "einops regex requests tiktoken evaluate peft torchmetrics fire jsonlines absl-py "
+)
 
 
 @dataclass(frozen=True)
@@ -110,6 +114,12 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
         ),
     ]
     return result(rows, [f"{len(ours) - 1} repetitions of the second time; all boxes share this machine's cores"])
+
+
+def _write(folder: Path, change: int) -> None:
+    """A clone: what it needs, and a script that uses some of it where it is there."""
+    (folder / "requirements.txt").write_text("\n".join(NEEDS.split()) + "\n")
+    (folder / "train.py").write_text(f"# change {change}\n{first_step.SCRIPT}")
 
 
 def _by_hand(up: Boxes, folder: Path) -> float:

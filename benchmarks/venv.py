@@ -38,7 +38,8 @@ def _make() -> None:
         venv.create(VENV, with_pip=True)
     # One after the other: torch has no hash (requirements/lock.sh), and what needs torch takes the one that is there.
     for lock in _LOCKS:
-        torch = lock.name == "torch.txt"
-        pip = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
-        subprocess.run([_REQUIREMENTS / "torch.sh", _PYTHON] if torch else pip, check=True)
+        line: list[str | Path] = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
+        if lock.name == "torch.txt":
+            line = [_REQUIREMENTS / "torch.sh", _PYTHON]
+        subprocess.run(line, check=True)
     _STAMP.touch()
