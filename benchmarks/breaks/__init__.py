@@ -111,6 +111,11 @@ def break_rank(name: str, causes: str, inside: str, **more: Any) -> None:
     FAULTS[name] = Fault(name, "rank", tuple(causes.split(", ")), inside.strip("\n"), **more)
 
 
+def break_script(name: str, causes: str, inside: str, **more: Any) -> None:
+    """The same of a script alone: Muster's own trainer has no place for it."""
+    break_rank(name, causes, inside, kinds=SCRIPT, **more)
+
+
 def break_host(name: str, causes: str, outside: Act | None, culprit: str = "host", **more: Any) -> None:
     """Add a fault of a host of a rack, or of a pair of them."""
     FAULTS[name] = Fault(name, culprit, tuple(causes.split(", ")), outside=outside, **more)

@@ -47,7 +47,7 @@ class Cast:
     @property
     def run(self) -> Fault:
         """How the run is started, for lab/job.py and lab/trial.py."""
-        return Fault("drawn", "", lambda lab, host: None, style=self.style, endpoint=self.endpoint)
+        return Fault("drawn", style=self.style, endpoint=self.endpoint)
 
     def any(self, but: Iterable[str] = ()) -> str:
         """A host."""
