@@ -31,7 +31,7 @@ import psutil
 
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE
 from deploy.local.machine import machine
 from lab.rack import Rack, forget
 
@@ -82,15 +82,7 @@ class Field:
 
     def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
         """A command on the first hosts."""
-        line = [
-            str(FAB),
-            "--search-root",
-            str(HOME),
-            words[0],
-            "--hosts",
-            ",".join(self.rack.hosts[:hosts]),
-            *words[1:],
-        ]
+        line = [*FAB_THERE, words[0], "--hosts", ",".join(self.rack.hosts[:hosts]), *words[1:]]
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(line, cwd=folder, text=True, **out)
 

@@ -33,7 +33,7 @@ from benchmarks.breaks import CAUSES, FAULTS, Act
 from benchmarks.breaks.hosts import as_root
 from benchmarks.breaks.trial import Rack, first_words
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE
 from muster.checkpoint import store
 from muster.data import StreamSampler
 
@@ -166,14 +166,14 @@ class Long:
 
     def follow(self, *words: str) -> None:
         """`fab deploy`, or `fab attach` after its death."""
-        line = [FAB, "--search-root", str(HOME), *words]
+        line = [*FAB_THERE, *words]
         with self.output.open("ab") as out:
             environment = self.rack.environment
             self.follower = subprocess.Popen(line, cwd=self.folder, env=environment, stdout=out, stderr=out)
 
     def fab(self, task: str, *words: str) -> subprocess.CompletedProcess[str]:
         """A command beside the follower."""
-        line = [FAB, "--search-root", str(HOME), task, *self.hosts, *words]
+        line = [*FAB_THERE, task, *self.hosts, *words]
         return subprocess.run(
             line, cwd=self.folder, env=self.rack.environment, capture_output=True, text=True, timeout=300
         )

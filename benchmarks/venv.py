@@ -12,6 +12,8 @@ HOME = Path(__file__).resolve().parents[1]
 VENV = HOME / ".venv-bench"
 # The command of the checkout, as a user has it.
 FAB = HOME / ".venv" / "bin" / "fab"
+# The same in another folder, whose settings count.
+FAB_THERE = [str(FAB), "--search-root", str(HOME)]
 _PYTHON = VENV / "bin" / "python"
 # Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
 _STAMP = VENV / ".ready"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE, HOME
 from lab import rack
 
 HOSTS = ("rack-1", "rack-2", "rack-3")
@@ -54,14 +54,13 @@ class Rack(rack.Rack):
         what = ["--script", "train.py", "--folder", str(folder)]
         if kind == "trainer":
             what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
-        fab = [str(FAB), "--search-root", str(HOME)]
         if not self.name:
-            return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
+            return [*FAB_THERE, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
         (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
         where = ["--cluster", str(folder / "cluster.toml"), "--allow-folder", "--image", self.image]
         own = ["--folder", str(folder)] if kind == "trainer" else []
-        return [*fab, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
+        return [*FAB_THERE, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
 
     def plant(self, run: str, rank: int, folder: Path) -> None:
         """Tell the rank that now is the time."""
@@ -243,7 +242,7 @@ class Trial:
             end = time.time() + 60
             while not self.rack.up() and time.time() < end:
                 time.sleep(1.0)
-            down = [str(FAB), "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            down = [*FAB_THERE, "down", "--hosts", ",".join(HOSTS), "--run", self.run]
             subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
         keep = os.environ.get("KEEP")
         for path in (folder / "runs" / self.run, HOME / "runs" / self.run):
