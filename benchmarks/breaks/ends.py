@@ -1,11 +1,11 @@
 """A rank that ends: by a signal, or with a code."""
 
-from benchmarks.breaks import SCRIPT, break_rank, break_script
+from benchmarks.breaks import break_rank, break_script
 
-break_rank("kill -9", "killed", "os.kill(os.getpid(), 9)", ends=SCRIPT)
+break_rank("kill -9", "killed", "os.kill(os.getpid(), 9)")
 break_rank("segmentation fault", "killed", "ctypes.string_at(0)")
 break_rank("abort", "killed", "os.abort()")
-break_rank("sys.exit(0) early", "left", "sys.exit(0)", ends=SCRIPT)
+break_rank("sys.exit(0) early", "left", "sys.exit(0)")
 break_rank("os._exit(0) early", "left", "os._exit(0)")
 break_rank("os._exit(3)", "left", "os._exit(3)")
 break_rank("SIGTERM to one rank", "killed", "os.kill(os.getpid(), signal.SIGTERM); time.sleep(600)")

@@ -1,8 +1,8 @@
 """A rank that raises."""
 
-from benchmarks.breaks import SCRIPT, TRAINER, break_rank, break_script
+from benchmarks.breaks import TRAINER, break_rank, break_script
 
-break_rank("exception", "exception", "raise ValueError('bad sample 7')", ends=SCRIPT)
+break_rank("exception", "exception", "raise ValueError('bad sample 7')")
 break_rank("no permission", "exception", "raise PermissionError(13, 'Permission denied', '/data/x')")
 break_rank(
     "too many open files",

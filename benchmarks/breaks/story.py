@@ -49,9 +49,9 @@ class Story(Trial):
     """A trial whose places are compared."""
 
     def __init__(self, rack: Rack, fault: Fault, kind: str, culprit: int, as_json: bool) -> None:
-        super().__init__(rack, fault, kind, culprit, to_end=True, as_json=as_json)
+        super().__init__(rack, fault, kind, culprit, as_json=as_json)
 
-    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
+    def _read_end(self, fab: subprocess.Popen[bytes], output: Path, folder: Path, since: float) -> str:
         differ = []
         try:
             fab.wait((WAIT_LOST_S if self.fault.needs_hosts else 0) + _ENDS_S)

@@ -22,9 +22,8 @@ from benchmarks.venv import FAB_THERE, HOME
 from lab import rack
 
 HOSTS = ("rack-1", "rack-2", "rack-3")
-WAIT_LOST_S, END_S, MENDED_S = 20, 60, 180
+WAIT_LOST_S, MENDED_S = 20, 180
 _MENDS = "and its node ended it"
-_ON_END = 'echo "$MUSTER_END" >>ended'
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|"
@@ -79,7 +78,7 @@ class Rack(rack.Rack):
 
 @dataclass(frozen=True)
 class Told:
-    """The judgement of the first words, and with --to-end of the end: what outcome.json says, and how late it came."""
+    """The judgement of the first words, and what came of the run where that is asked for."""
 
     verdict: str
     after_s: float = 0.0
@@ -96,11 +95,10 @@ class Trial:
         fault: Fault,
         kind: str,
         culprit: int,
-        to_end: bool = False,
         mended: bool = False,
         as_json: bool = False,
     ) -> None:
-        self.rack, self.fault, self.kind, self.to_end, self.mended = rack, fault, kind, to_end, mended
+        self.rack, self.fault, self.kind, self.mended = rack, fault, kind, mended
         self.as_json = as_json
         self.culprit = 0 if fault.first else culprit
         self.other = (self.culprit + 1) % 3
@@ -117,7 +115,6 @@ class Trial:
             output = folder / "output"
             with output.open("wb") as out:
                 more = [*["--restarts", "1"] * self.mended, *["--json"] * self.as_json]
-                more += ["--on-end", _ON_END] if self.to_end and self.rack.name else []
                 line = self.rack.command(self.fault, self.kind, self.run, folder, *more)
                 fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
             try:
@@ -127,8 +124,7 @@ class Trial:
                 since = self._break(folder, host)
                 words = self._first_words(output, fab, before, since + self.fault.limit_s)
                 took = time.time() - since
-                end = self._read_end(fab, folder, since + took) if self.to_end else ""
-                end = self._read_mend(output, folder, since) if self.mended else end
+                end = self._read_end(fab, output, folder, since)
             finally:
                 self._end(fab, folder, host)
         return Told(self._judged(words), took, words, end)
@@ -139,26 +135,9 @@ class Trial:
             return judgement(self.fault.then, self.other, words)
         return first
 
-    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
-        """How the run ended, if it did so in time after its first words."""
-        try:
-            fab.wait(WAIT_LOST_S + END_S)
-        except subprocess.TimeoutExpired:
-            return f"STILL RUNS after {time.time() - since:.0f} s"
-        took = time.time() - since
-        outcome = json.loads((self._home(folder) / "runs" / self.run / "outcome.json").read_text())
-        message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
-        message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
-        judged = judgement(self.fault, self.culprit, f"error: {message}")
-        ends = self._ends_told() if self.rack.name and self.kind == "script" else []
-        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}{f' [on-end: {ends}]' if ends else ''}"
-
-    def _ends_told(self) -> list[str]:
-        """What --on-end's command wrote on the hosts that are up."""
-        show = f"cd /home/*/.muster/runs/{self.run}/work && cat ended"
-        lines = [["docker", "exec", self.rack.container(host), "sh", "-c", show] for host in HOSTS]
-        shown = [subprocess.run(line, capture_output=True, text=True, timeout=60).stdout for line in lines]
-        return [line for text in shown for line in text.splitlines()]
+    def _read_end(self, fab: subprocess.Popen[bytes], output: Path, folder: Path, since: float) -> str:
+        """What came of the run after its first words, where that is asked for."""
+        return self._read_mend(output, folder, since) if self.mended else ""
 
     def _read_mend(self, output: Path, folder: Path, since: float) -> str:
         """Whether the node ended a rank that stood still, and all ranks made steps again; no harmless one is ended."""
@@ -179,7 +158,7 @@ class Trial:
 
     def again(self) -> Trial:
         """The same in a run of another name."""
-        return Trial(self.rack, self.fault, self.kind, self.culprit, self.to_end, self.mended)
+        return Trial(self.rack, self.fault, self.kind, self.culprit, self.mended)
 
     def _write(self, folder: Path) -> None:
         inside = self.fault.inside
