@@ -45,7 +45,8 @@ def figures_page() -> str:
 
 def is_there(benchmark: str) -> bool:
     """Whether the program that measured a figure is in this checkout."""
-    return (HOME / "benchmarks" / f"{benchmark.partition(' ')[0].replace('.', '/')}.py").exists()
+    path = HOME / "benchmarks" / benchmark.partition(" ")[0].replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def _line(row: dict[str, str]) -> str:
