@@ -18,6 +18,7 @@ import random
 import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from benchmarks.figure import Row, alone, result, say
 from benchmarks.venv import HOME
 from gpu_check.nodes import Run
 from gpu_check.turns import Contender, in_turns
+from muster.files import read_lines
 
 ENDLESS = 10**9
 WATCHED, NOT = "1", "0"
@@ -84,7 +86,8 @@ def _pairs(folder: Path, observe: str, pairs: int, last: bool) -> Pairs:
         both = {}
         for name, how in sides[:: -1 if last else 1]:
             run = stack.enter_context(_run(folder / name, how, ENDLESS))
-            both[name] = Contender(run, run.console_lines)
+            # Of two ranks a node's own log says in each line which rank wrote it.
+            both[name] = Contender(run, partial(read_lines, run.folder / "logs" / "rank-0.log"))
         taken = in_turns(both, pairs + 1)
     return list(zip(taken["1"], taken["2"], strict=True))[1:]  # the first is to warm up
 
