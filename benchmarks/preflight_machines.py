@@ -114,7 +114,7 @@ def attempts(rack: Rack, rows: list[Row], image: str, into: Path) -> list[dict[s
         pair = free.get()
         try:
             return pair.attempt(row)
-        except (subprocess.SubprocessError, AssertionError, OSError) as failed:
+        except (subprocess.SubprocessError, AssertionError, OSError, ValueError) as failed:
             print(f"  .. could not be made: {row.name}: {failed!r}", flush=True)
             return None
         finally:
