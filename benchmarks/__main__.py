@@ -1,6 +1,7 @@
-"""`python -m benchmarks [hosts] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
+"""`python -m benchmarks [hosts|growth] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
 
-Without a word the figures of this machine; with `hosts` those of real hosts, which the rack stands for.
+Without a word the figures of this machine; with `hosts` those of real hosts, which the rack stands for; with `growth`
+those of 2 to 16 hosts.
 """
 
 from __future__ import annotations
@@ -25,25 +26,23 @@ FIGURES = {
         "startup",
         "drills all",
         "drills rank",
-        "drills node",
         "drills cut",
-        "drills disk",
-        "exactly_once",
         "corruption",
         "checkpoint_stall",
         "watch_cost",
     ),
-    "bench-hosts": ("push", "folder", "first_step", "packages", "packages_bare", "board", "drills host"),
+    "bench-hosts": ("push", "folder", "first_step", "packages_bare", "board", "drills host"),
+    "bench-growth": ("growth",),
 }
 FILE = venv.HOME / "docs/evidence/benchmarks.csv"
 COLUMNS = ["place", "date", "figure", "Muster", "rival", "ratio", "goal", "met", "benchmark", "note"]
-PLACES = {"bench": "One machine", "bench-hosts": "Real hosts"}
+PLACES = {"bench": "One machine", "bench-hosts": "Real hosts", "bench-growth": "Growth"}
 
 
 def main() -> int:
     """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    command.add_argument("what", nargs="?", choices=["hosts"], help="the figures of real hosts")
+    command.add_argument("what", nargs="?", choices=["hosts", "growth"], help="the figures of real hosts, of many")
     command.add_argument("--quick", action="store_true", help="fewer repetitions; the file stays as it is")
     options = command.parse_args()
     target = f"bench-{options.what}" if options.what else "bench"
@@ -97,14 +96,14 @@ def _machine() -> str:
     import psutil
     import torch
 
-    from benchmarks.nodes import cores
+    from deploy.local.machine import machine
 
     memory = psutil.virtual_memory().total / 2**30
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"], cwd=venv.HOME, text=True, capture_output=True, check=False
     ).stdout.strip()
     return (
-        f"{cores()} cores ({platform.machine()}), {memory:.0f} GiB of memory, "
+        f"{machine().cores} cores ({platform.machine()}), {memory:.0f} GiB of memory, "
         f"Python {platform.python_version()}, torch {torch.__version__}, commit {commit or 'unknown'}"
     )
 

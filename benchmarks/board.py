@@ -20,10 +20,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
+from benchmarks.growth import of_tree
 from benchmarks.venv import HOME
 
 BASE, HOSTS, MOST_S, MOST_SHARE = "muster-trainer:cpu", 3, 1.0, 0.02
@@ -90,7 +89,6 @@ def measure(quick: bool) -> dict[str, Any]:
             folder.mkdir()
         (project / "train.py").write_text(SCRIPT)
         hosts = ("--hosts", ",".join(rack.hosts))
-        _muster("push", *hosts, "--image", BASE)
         _muster(
             "deploy", *hosts, "--image", BASE, "--run", project.name, "--detach", "--folder", project, "--", "train.py"
         )
@@ -112,16 +110,16 @@ def _watch(run: str, folder: Path, hosts: tuple[str, str], seconds: float) -> tu
     line = [str(MUSTER), "board", "--no-open", *hosts]
     with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as started:
         try:
-            url, board = (started.stdout or sys.stdin).readline().strip(), psutil.Process(started.pid)
+            url = (started.stdout or sys.stdin).readline().strip()
             # The browser's library is one of the tests'.
             browse = [HOME / ".venv/bin/python", "-c", BROWSE, url, run, str(seconds), WATCH]
             with subprocess.Popen(browse, cwd=HOME, stdout=subprocess.PIPE, text=True) as browser:
                 lines = browser.stdout or sys.stdin
                 lines.readline()  # the page is being watched
-                began, used = time.monotonic(), _used(board)
+                began, used = time.monotonic(), of_tree(started.pid)
                 say(f"watches for {seconds:.0f} s")
                 seen = json.loads(lines.readline())
-                share = (_used(board) - used) / (time.monotonic() - began)
+                share = (of_tree(started.pid) - used) / (time.monotonic() - began)
         finally:
             started.send_signal(signal.SIGINT)
     log = folder / f"runs/{run}/logs/rack-1.log"
@@ -134,11 +132,6 @@ def _late(made: dict[int, float], seen: dict[str, float]) -> list[float]:
     shown = sorted((at, int(number)) for number, at in seen.items())[1:]
     first, last = shown[0][1], max(number for _, number in shown)
     return [min(at for at, number in shown if number >= step) - made[step] for step in range(first, last + 1)]
-
-
-def _used(process: psutil.Process) -> float:
-    """Seconds of a processor of this process and those it started."""
-    return sum(sum(each.cpu_times()[:2]) for each in [process, *process.children(recursive=True)])
 
 
 def _muster(*words: object) -> None:

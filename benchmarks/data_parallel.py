@@ -10,7 +10,6 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
-from muster.files import read_lines
 
 LIMIT, STEPS = 1e-5, 50
 ARGUMENTS = ["--steps", str(STEPS), "--log-every", "1", "--eval-every", "0", "--checkpoint-every", "0"]
@@ -21,8 +20,8 @@ def measure(quick: bool) -> dict[str, Any]:
     rows, notes = [], []
     with nodes.scratch() as scratch:
         for recipe in ("digits",) if quick else ("digits", "text"):
-            alone_losses = _losses(nodes.run_folder(scratch, f"{recipe}-1"), recipe, 0)
-            together = _losses(nodes.run_folder(scratch, f"{recipe}-3"), recipe, 2)
+            alone_losses = _losses(scratch / f"{recipe}-1", recipe, 1)
+            together = _losses(scratch / f"{recipe}-3", recipe, 3)
             apart = [abs(a - b) / abs(a) for a, b in zip(alone_losses, together, strict=True)]
             worst = max(apart)
             say(f"{recipe}: {' '.join(f'{value:.0e}' for value in apart)}")
@@ -34,10 +33,10 @@ def measure(quick: bool) -> dict[str, Any]:
     return result(rows, notes)
 
 
-def _losses(folder: Path, recipe: str, workers: int) -> list[float]:
-    with nodes.ours(folder, workers, ["--recipe", recipe, *ARGUMENTS]) as run:
-        run.finish()
-    by_step = {line["step"]: line["loss"] for line in read_lines(folder / "metrics.jsonl") if "loss" in line}
+def _losses(folder: Path, recipe: str, count: int) -> list[float]:
+    with nodes.ours(folder, count, ["--recipe", recipe, *ARGUMENTS]) as run:
+        run.finish(120.0)
+        by_step = {line["step"]: line["loss"] for line in run.metrics()}
     assert sorted(by_step) == list(range(1, STEPS + 1)), f"metrics.jsonl has the steps {sorted(by_step)}"
     return [by_step[step] for step in sorted(by_step)]
 

@@ -27,13 +27,9 @@ import docker
 
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
-from deploy.door import session
+from benchmarks.push import OURS, push
 from deploy.send.folder.credentials import Choice
-from deploy.send.folder.folder_look import FolderLook
-from deploy.send.image import push as transfer
-from deploy.send.image.layer_cache import LayerCache
 
-BASE, OURS = "muster-trainer:cpu", "muster-bench:folder"
 FILES, BYTES = 50_000, 2_000_000_000
 MOST_RATIO = 1.2
 
@@ -145,10 +141,7 @@ def _write(folder: Path, files: int, size: int, seed: int) -> None:
 
 
 def _push(rack: racks.Rack, folder: Path, layers: Path) -> None:
-    # As `fab push` does it.
-    code = FolderLook(folder, Choice(most=4 * BYTES), layers.parent)
-    with session.open_all(racks.inventory(rack)) as opened:
-        transfer.push(opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)).all()
+    push(rack, folder, layers, Choice(most=4 * BYTES))
 
 
 def _rsync(rack: racks.Rack, folder: Path) -> None:

@@ -1,10 +1,10 @@
 """How preflight, deploy, status and following grow with the hosts: measured on 2 to 16, and a model that goes to 128.
 
-    python -m benchmarks.growth [--quick] [--up NAME] [--csv]
+    python -m benchmarks.growth [--quick]
 
-Hosts are those of a rack that have the image (`--up`: of one of 16 nodes that is up, `make rack RACK=NAME NODES=16`).
-All of them and the control side share this machine's cores, so seconds of CPU are counted apart: the command's own, and
-those of all hosts together. What others use meanwhile is shown: on a busy machine the seconds mean little.
+Hosts are those of a rack that have the image. All of them and the control side share this machine's cores, so seconds
+of CPU are counted apart: the command's own, and those of all hosts together. What others use meanwhile is shown: on a
+busy machine the seconds mean little.
 
 The model is fitted to 2, 4 and 8 hosts and held against 16. Each count of CPU seconds is `a + b n`; the time of a
 command here is `c + CPU / cores`. On hosts of their own the last part is the command's own CPU, and one host's share.
@@ -12,30 +12,28 @@ command here is `c + CPU / cores`. On hosts of their own the last part is the co
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import re
 import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import docker
 import numpy
 import psutil
 
-from benchmarks import nodes
-from benchmarks.figure import Row, cells, result, say, stop_like_ctrl_c, table
-from benchmarks.venv import FAB, HOME
-from lab import rack as racks
+from benchmarks import nodes, racks
+from benchmarks.figure import Row, alone, result, say
+from benchmarks.venv import FAB_THERE
+from deploy.local.machine import machine
+from lab.rack import Rack, forget
 
 BASE, COPIES = "muster-trainer:cpu", "muster-growth"
 SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
@@ -73,11 +71,10 @@ class Cost:
 class Field:
     """The hosts of a rack that are up, and the CPU seconds that they have had."""
 
-    def __init__(self, rack: racks.Rack) -> None:
+    def __init__(self, rack: Rack) -> None:
         self.rack, engine = rack, docker.from_env()
         containers = [engine.containers.get(rack.container(host)) for host in rack.hosts]
         self._counters = [_counter(str(each.id)) for each in containers]
-        self._environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
 
     def theirs(self, hosts: int) -> float:
         """CPU seconds of the first hosts so far, and of all that runs in them."""
@@ -85,17 +82,9 @@ class Field:
 
     def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
         """A command on the first hosts."""
-        line = [
-            str(FAB),
-            "--search-root",
-            str(HOME),
-            words[0],
-            "--hosts",
-            ",".join(self.rack.hosts[:hosts]),
-            *words[1:],
-        ]
+        line = [*FAB_THERE, words[0], "--hosts", ",".join(self.rack.hosts[:hosts]), *words[1:]]
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(line, cwd=folder, env=self._environment, text=True, **out)
+        return subprocess.Popen(line, cwd=folder, text=True, **out)
 
     def cost(self, words: Sequence[str], hosts: int, folder: Path) -> Cost:
         """What a whole command costs. Raises RuntimeError where it fails."""
@@ -109,6 +98,21 @@ class Field:
             raise RuntimeError(f"{' '.join(words)} on {hosts} hosts: code {process.returncode}\n{text}")
         theirs = self.theirs(hosts) - before
         return Cost(seconds, own, theirs, busy_seconds() - busy - own - theirs)
+
+
+def measure(quick: bool) -> dict[str, Any]:
+    """CPU and seconds of each command on few hosts, and the model of many."""
+    with racks.rack(max(SIZES), "classic") as rack:
+        try:
+            rack.load(BASE, COPIES)
+            found = _measured(Field(rack), 1 if quick else 2)
+        finally:
+            forget(COPIES)
+    cores = machine().cores
+    every = [cost for sizes in found.values() for cost in sizes.values()]
+    others = statistics.median(cost.others / (cost.others + cost.own + cost.theirs) for cost in every)
+    note = f"hosts of a rack, all on {cores} cores; others had {100 * others:.0f} % of what was used"
+    return result(rows_of(found, cores), [note])
 
 
 def _counter(container: str) -> Path:
@@ -187,7 +191,7 @@ def followed(field: Field, run: str, hosts: int, folder: Path) -> Cost:
 Found = dict[str, dict[int, Cost]]
 
 
-def measure(field: Field, repetitions: int) -> Found:
+def _measured(field: Field, repetitions: int) -> Found:
     """By command and number of hosts: the repetition that took the least, since others may use this machine too."""
     found = dict[str, dict[int, list[Cost]]]()
     with nodes.scratch() as folder:
@@ -278,47 +282,5 @@ def _shown(values: Iterable[float]) -> str:
     return ", ".join(f"{value:.3g}" for value in values)
 
 
-@contextmanager
-def rack(name: str, size: int = max(SIZES)) -> Iterator[Field]:
-    """The rack of this name, or one that is made and goes."""
-    made = racks.Rack(name or "growth", size)
-    try:
-        if not name:
-            subprocess.run(
-                [HOME / "rack/up.sh"], env={**os.environ, "RACK": made.name, "NODES": str(made.size)}, check=True
-            )
-            made.load(BASE, COPIES)
-        yield Field(made)
-    finally:
-        if not name:
-            racks.forget(COPIES)
-            subprocess.run([HOME / "rack/down.sh"], env={**os.environ, "RACK": made.name}, check=True)
-
-
-def main() -> None:
-    """Measure and print."""
-    command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--quick", action="store_true", help="one repetition")
-    command.add_argument("--up", default="", help="a rack that is up, and has the image")
-    command.add_argument("--csv", action="store_true", help="the rows of docs/evidence/benchmarks.csv as well")
-    options = command.parse_args()
-    stop_like_ctrl_c()
-    with rack(options.up) as field:
-        found = measure(field, 1 if options.quick else 2)
-    cores = nodes.cores()
-    others = [
-        cost.others / (cost.others + cost.own + cost.theirs) for sizes in found.values() for cost in sizes.values()
-    ]
-    notes = [
-        f"hosts of a rack, all on {cores} cores; others had {100 * statistics.median(others):.0f} % of what was used"
-    ]
-    figures = result(rows_of(found, cores), notes)
-    print(table(figures))
-    if options.csv:
-        for place, row in enumerate(figures["rows"]):
-            values = ["Growth", time.strftime("%Y-%m-%d"), *cells(row), "growth", "" if place else notes[0]]
-            csv.writer(sys.stdout, lineterminator="\n").writerow(values)
-
-
 if __name__ == "__main__":
-    main()
+    alone(measure, __doc__)

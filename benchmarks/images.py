@@ -1,6 +1,6 @@
 """A hand-written DDP loop over images, as they are written: a small convolutional network, AdamW, a progress line.
 
-It knows of its speed: every ten steps it notes the time. At its end it notes what its weights and generators are.
+It knows of its speed: every ten steps it prints the time. At its end it notes what its weights and generators are.
 """
 
 import hashlib
@@ -36,22 +36,21 @@ optimizer, criterion = torch.optim.AdamW(model.parameters()), nn.CrossEntropyLos
 sampler = DistributedSampler(images)
 loader = DataLoader(images, batch_size=32, sampler=sampler)
 step = epoch = 0
-with open(os.path.join(os.environ["OWN"], f"times-{rank}"), "w", buffering=1) as times:
-    while step < steps:
-        sampler.set_epoch(epoch)
-        epoch += 1
-        for x, y in loader:
-            optimizer.zero_grad()
-            loss = criterion(model(x), y)
-            loss.backward()
-            optimizer.step()
-            step += 1
-            if step % 10 == 0:
-                print(f"{step} {time.perf_counter()}", file=times)
-            if step == steps:
-                break
+while step < steps:
+    sampler.set_epoch(epoch)
+    epoch += 1
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        loss.backward()
+        optimizer.step()
+        step += 1
+        if rank == 0 and step % 10 == 0:
+            print(json.dumps({"t": time.time(), "step": step}), flush=True)
+        if step == steps:
+            break
 state = [parameter.detach().numpy().tobytes() for parameter in model.parameters()]
 state += [torch.get_rng_state().numpy().tobytes(), repr(random.getstate()).encode(), json.dumps(loss.item()).encode()]
-with open(os.path.join(os.environ["OWN"], f"weights-{rank}"), "w") as file:
-    file.write(hashlib.sha256(b"".join(state)).hexdigest())
+with open(os.path.join(os.environ["MUSTER_RUN_DIR"], f"seen-{rank}.json"), "w") as file:
+    json.dump(hashlib.sha256(b"".join(state)).hexdigest(), file)
 dist.destroy_process_group()

@@ -25,7 +25,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import nodes
@@ -33,7 +33,7 @@ from benchmarks.breaks import CAUSES, FAULTS, Act
 from benchmarks.breaks.hosts import as_root
 from benchmarks.breaks.trial import Rack, first_words
 from benchmarks.figure import Row, result, say, spread, stop_like_ctrl_c, table
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE
 from muster.checkpoint import store
 from muster.data import StreamSampler
 
@@ -166,14 +166,14 @@ class Long:
 
     def follow(self, *words: str) -> None:
         """`fab deploy`, or `fab attach` after its death."""
-        line = [FAB, "--search-root", str(HOME), *words]
+        line = [*FAB_THERE, *words]
         with self.output.open("ab") as out:
             environment = self.rack.environment
             self.follower = subprocess.Popen(line, cwd=self.folder, env=environment, stdout=out, stderr=out)
 
     def fab(self, task: str, *words: str) -> subprocess.CompletedProcess[str]:
         """A command beside the follower."""
-        line = [FAB, "--search-root", str(HOME), task, *self.hosts, *words]
+        line = [*FAB_THERE, task, *self.hosts, *words]
         return subprocess.run(
             line, cwd=self.folder, env=self.rack.environment, capture_output=True, text=True, timeout=300
         )
@@ -294,15 +294,13 @@ def _weights(long: Long) -> list[Row]:
     sampler = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
     due = Counter(sampler.indices(0, BATCH * last))
     repeated, missed = (taken - due).total(), (due - taken).total()
-    calm = nodes.run_folder(long.folder, "calm")
-    recipe = calm / "long.py"
+    calm = long.folder / "calm"
+    recipe = long.folder / "calm.py"
     recipe.write_text(RECIPE.replace("PACE", "0.0"))
     options = TRAIN.replace("long.py", str(recipe)).replace("every 60", f"every {last}").split()
-    run = nodes.ours(calm, 0, options)
     one = {"OMP_NUM_THREADS": "1"}  # threads of a model this small wait for each other
-    run.specs = [replace(each, environment={**each.environment, **one}) for each in run.specs]
-    with run:
-        run.wait(lambda: any(event["kind"] == "checkpoint" for event in run.events()), 900.0, 0.5)
+    with nodes.ours(calm, 1, options, variables=one) as run:
+        run.wait(lambda: run.events(0, "checkpoint"), "a checkpoint", 900.0)
     other = store.load(calm / f"checkpoints/step-{last:08d}")[0]["model"]
     largest = max(float(tensor.abs().max()) for name, tensor in other.items() if name != "counts")
     far = max(float((model[name] - other[name]).abs().max()) for name in other if name != "counts") / largest

@@ -20,34 +20,21 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import first_step, nodes
+from benchmarks.breaks.boxes import Boxes, boxes
 from benchmarks.figure import Row, alone, result, say, spread
-from benchmarks.packages import NODES, _write
 from benchmarks.venv import HOME
 from deploy.send.packages import uv
 
-TORCH, MOST_RATIO, MOST_AGAIN_S = "2.13.0", 1.0, 5.0
-
-
-@dataclass(frozen=True)
-class Boxes:
-    """Boxes that are up, as `python -m tests.cluster.boxes` says it."""
-
-    config: str
-    index: str
-    names: tuple[str, ...] = tuple(f"box-{number}" for number in range(1, NODES + 1))
-
-    def ssh(self, name: str) -> list[str]:
-        """The command that runs another one on a box."""
-        return ["ssh", "-F", self.config, "-o", "BatchMode=yes", name]
-
-    def on(self, name: str, script: str) -> str:
-        """What a script prints there; raises when it fails."""
-        return subprocess.run([*self.ssh(name), script], check=True, capture_output=True, text=True).stdout
+NODES, TORCH, MOST_RATIO, MOST_AGAIN_S = 3, "2.13.0", 1.0, 5.0
+NEEDS = (
+    "numpy pandas pyarrow scipy scikit-learn matplotlib transformers tokenizers datasets accelerate "
+    "safetensors huggingface-hub sentencepiece hydra-core omegaconf wandb tensorboard tqdm pyyaml rich "
+    "einops regex requests tiktoken evaluate peft torchmetrics fire jsonlines absl-py "
+)
 
 
 @contextmanager
@@ -58,8 +45,7 @@ def started(wheels: Path) -> Iterator[Boxes]:
     line, pipe = [first_step.FAB.with_name("python"), "-m", "tests.cluster.boxes", str(NODES)], subprocess.PIPE
     with subprocess.Popen(line, cwd=HOME, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout
-        folder, _, index = process.stdout.readline().split()
-        yield Boxes(f"{folder}/config", index)
+        yield boxes(process.stdout.readline())
         process.communicate("\n")
 
 
@@ -76,7 +62,11 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, Any]:
-    own = {"MUSTER_SSH_CONFIG": up.config, "UV_DEFAULT_INDEX": up.index, "XDG_CACHE_HOME": str(scratch / "cache")}
+    own = {
+        "MUSTER_SSH_CONFIG": str(up.ssh_config),
+        "UV_DEFAULT_INDEX": up.index,
+        "XDG_CACHE_HOME": str(scratch / "cache"),
+    }
     kept = scratch / "cache" / "muster" / "packages"
     kept.mkdir(parents=True)
     shutil.copy(uv.program(kept), scratch / "uv")
@@ -87,7 +77,7 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
     ours, theirs = [], []
     for change in range(1, 4 if quick else 7):
         _write(folder, change)
-        ours.append(first_step.deploy(up.names, folder, **own))
+        ours.append(first_step.deploy(up.hosts, folder, **own))
         theirs.append(_by_hand(up, folder))
         say(f"{change}: muster deploy {ours[-1]:.1f} s, by hand {theirs[-1]:.1f} s")
     first, again = ours[0] / theirs[0], statistics.median(ours[1:])
@@ -112,13 +102,19 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
     return result(rows, [f"{len(ours) - 1} repetitions of the second time; all boxes share this machine's cores"])
 
 
+def _write(folder: Path, change: int) -> None:
+    """A clone: what it needs, and a script that uses some of it where it is there."""
+    (folder / "requirements.txt").write_text("\n".join(NEEDS.split()) + "\n")
+    (folder / "train.py").write_text(f"# change {change}\n{first_step.SCRIPT}")
+
+
 def _by_hand(up: Boxes, folder: Path) -> float:
     """What is typed for each box: clone and uv are copied, uv installs what is not there, torchrun waits for all."""
-    address = up.on(up.names[0], "hostname -i").split()[0]
+    address = up.on(up.hosts[0], "hostname -i").split()[0]
     began = time.time()
     running = []
-    for rank, host in enumerate(up.names):
-        ssh = shlex.join(up.ssh(host))
+    for rank, host in enumerate(up.hosts):
+        ssh = shlex.join(up.line(host))
         script = (
             "mkdir -p by-hand && cd by-hand && tar -x && [ -d .venv ] || ./uv venv -q && "
             f"UV_DEFAULT_INDEX={up.index} ./uv pip install -q torch=={TORCH} -r {folder.name}/requirements.txt && "

@@ -116,7 +116,7 @@ def seconds_of(count: int, dropped: bool = False) -> float:
     with network.Lab(count) as lab:
         if dropped:
             lab.hosts[-1].firewall("INPUT -i eth0 -p tcp -j DROP")
-        return trial.preflight(lab, fault.Fault("timed", "", lambda lab, host: None))[1]
+        return trial.preflight(lab, fault.Fault("timed"))[1]
 
 
 def tried(some: Iterable[Callable[[], Trial]], at_once: int = AT_ONCE) -> list[Trial]:

@@ -165,8 +165,7 @@ def show(identity: str) -> None:
     """One draw, whole."""
     drawn = draw(*map(int, identity.split(".")))
     with drawn.lab() as lab:
-        for part in drawn.parts:
-            part.do(lab)
+        drawn.break_hosts(lab)
         verdict = judge(trial.answers(lab, drawn.cast.run))
     print(drawn.words, *preflight_text.lines_of(verdict, "gloo"), sep="\n")
     print(f"torchrun: {truth(drawn)}; mark: {score.mark(drawn.parts, truth(drawn), verdict).word}")

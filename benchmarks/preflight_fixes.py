@@ -52,7 +52,7 @@ def of_case(case):
 
 def of_draw(drawn):
     """A draw of lab/drawn, as `follow` takes it."""
-    return drawn.id, drawn.lab, lambda lab: [part.do(lab) for part in drawn.parts], drawn.cast.run
+    return drawn.id, drawn.lab, drawn.break_hosts, drawn.cast.run
 
 
 def follow(identity, laboratory, inject, run):

@@ -19,11 +19,11 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, Queue
+from queue import Queue
 from typing import Any
 
 from deploy.causes.finding import FAULT, UNKNOWN
@@ -105,40 +105,32 @@ class Pair:
 
 
 def attempts(rack: Rack, rows: list[Row], image: str, into: Path) -> list[dict[str, Any]]:
-    """All rows, each pair of hosts with the next one."""
-    waiting: Queue[Row] = Queue()
-    for row in rows:
-        waiting.put(row)
-    done, lock = [], threading.Lock()
+    """All rows, each on the next pair of hosts that is free. A host that cannot be mended ends the trial."""
+    free = Queue[Pair]()
+    for place in range(0, rack.size, 2):
+        free.put(Pair(rack, rack.hosts[place : place + 2], image))
 
-    def work(pair: Pair) -> None:
-        while True:
-            try:
-                row = waiting.get_nowait()
-            except Empty:
-                return
-            try:
-                one = pair.attempt(row)
-            except Exception as failed:
-                print(f"  .. could not be made: {row.name}: {failed!r}", flush=True)
-                if "is not mended" in str(failed):
-                    return
-                continue
-            with lock, into.open("a") as file:
-                done.append(one)
-                file.write(json.dumps(one) + "\n")
-                ran = "trains" if one["trains"] else "fails"
-                print(
-                    f"{one['mark']:8} {ran:6} {one['row']}: {one['cause']} {one['hosts']} {one['text'][:150]}",
-                    flush=True,
-                )
+    def one(row: Row) -> dict[str, Any] | None:
+        pair = free.get()
+        try:
+            return pair.attempt(row)
+        except (subprocess.SubprocessError, AssertionError, OSError, ValueError) as failed:
+            print(f"  .. could not be made: {row.name}: {failed!r}", flush=True)
+            return None
+        finally:
+            free.put(pair)
 
-    pairs = [Pair(rack, rack.hosts[place : place + 2], image) for place in range(0, rack.size, 2)]
-    threads = [threading.Thread(target=work, args=(pair,)) for pair in pairs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    done = []
+    with ThreadPoolExecutor(rack.size // 2) as pool:
+        for each in filter(None, pool.map(one, rows)):
+            done.append(each)
+            with into.open("a") as file:
+                file.write(json.dumps(each) + "\n")
+            ran = "trains" if each["trains"] else "fails"
+            print(
+                f"{each['mark']:8} {ran:6} {each['row']}: {each['cause']} {each['hosts']} {each['text'][:150]}",
+                flush=True,
+            )
     return done
 
 

@@ -23,7 +23,7 @@ from deploy.preflight import PreflightRequest, judge, networks, prediction
 from deploy.preflight.answers import Answers
 from lab import network as lab_network
 from lab import trial
-from lab.fault import MUSTER, Fault
+from lab.fault import Fault
 from lab.network import Lab, must
 
 PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-networks.md"
@@ -124,7 +124,7 @@ def theirs(answers: Answers, backend: str) -> str:
 
 def tried(layout: Layout) -> tuple[str, str, str, str, float]:
     """Ours, torch's, NCCL's choice; what ours says; its seconds."""
-    run = Fault("networks", "", lambda lab, host: None, style=MUSTER)
+    run = Fault("networks")
     with Lab(layout.count, "4", NETS[0]) as lab:
         build(lab, layout)
         began = time.monotonic()

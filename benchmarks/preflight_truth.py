@@ -21,7 +21,7 @@ from lab import fault, job, network, recordings
 
 HERE = Path(__file__).resolve().parents[1]
 COUNTS, AT_ONCE, MOST_KEPT = (2, 3, 4, 5), 2, 12_000
-HEALTHY = fault.Fault("healthy", "", lambda lab, host: None, on="first")
+HEALTHY = fault.Fault("healthy", on="first")
 _writing = threading.Lock()
 
 

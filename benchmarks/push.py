@@ -19,6 +19,7 @@ from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.rivals.save_load import save_load
 from deploy.door import session
+from deploy.send.folder.credentials import NO_CHOICE, Choice
 from deploy.send.folder.folder_look import FolderLook
 from deploy.send.image import push as transfer
 from deploy.send.image.layer_cache import LayerCache
@@ -58,10 +59,10 @@ def change(folder: Path) -> None:
     (folder / "code.bin").write_bytes(random.randbytes(CODE_BYTES))
 
 
-def push(rack: racks.Rack, folder: Path, layers: Path) -> float:
-    """Seconds of one push to all hosts, connecting included. Raises when a host failed."""
+def push(rack: racks.Rack, folder: Path, layers: Path, choice: Choice = NO_CHOICE) -> float:
+    """Seconds of one push to all hosts, connecting included, as `muster push` does it. Raises when a host failed."""
     began = time.monotonic()
-    code = FolderLook(folder, cache=layers.parent)
+    code = FolderLook(folder, choice, layers.parent)
     with session.open_all(racks.inventory(rack)) as opened:
         pushed = transfer.push(
             opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)

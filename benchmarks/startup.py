@@ -37,7 +37,7 @@ def measure(quick: bool) -> dict[str, Any]:
                 if turn % 2:
                     ours.append(_make_up())
                 else:
-                    bare.append(_bare(nodes.run_folder(scratch, str(repetition))))
+                    bare.append(_bare(scratch / str(repetition)))
             say(f"startup {repetition + 1}/{repetitions}: {ours[-1]:.2f} s, torchrun {bare[-1]:.2f} s")
     ratio = statistics.median(ours) / statistics.median(bare)
     row = Row(
@@ -85,8 +85,9 @@ def _forget(folder: Path, latest: Path | None) -> None:
 
 
 def _bare(folder: Path) -> float:
-    with nodes.rival(folder, 2, "benchmarks.rivals.bare", ["--steps", "1"]) as run:
-        return float(run.wait(run.console_lines)[0]["t"]) - run.began
+    began = time.time()
+    with nodes.rival(folder, 3, "benchmarks.rivals.bare", ["--steps", "1"]) as run:
+        return float(run.wait(run.console_lines, "the first step", 60.0)[0]["t"]) - began
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ HOME = Path(__file__).resolve().parents[1]
 VENV = HOME / ".venv-bench"
 # The command of the checkout, as a user has it.
 FAB = HOME / ".venv" / "bin" / "fab"
+# The same in another folder, whose settings count.
+FAB_THERE = [str(FAB), "--search-root", str(HOME)]
 _PYTHON = VENV / "bin" / "python"
 # Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
 _STAMP = VENV / ".ready"
@@ -38,7 +40,8 @@ def _make() -> None:
         venv.create(VENV, with_pip=True)
     # One after the other: torch has no hash (requirements/lock.sh), and what needs torch takes the one that is there.
     for lock in _LOCKS:
-        torch = lock.name == "torch.txt"
-        pip = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
-        subprocess.run([_REQUIREMENTS / "torch.sh", _PYTHON] if torch else pip, check=True)
+        line: list[str | Path] = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
+        if lock.name == "torch.txt":
+            line = [_REQUIREMENTS / "torch.sh", _PYTHON]
+        subprocess.run(line, check=True)
     _STAMP.touch()

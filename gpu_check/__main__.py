@@ -17,9 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .checks import ORDER, module
-from .finding import NOT_MET, Done, as_json, counts, exit_code, summary
+from .finding import NOT_MET, Done, as_json, counts, exit_code, summary, table
 from .schedule import Schedule
-from .table import show
 
 SECONDS = 460.0
 # The agent starts torchrun with `-P`, an option of Python 3.11.
@@ -89,7 +88,7 @@ def _impossible() -> str:
 
 def _report(done: Sequence[Done], machine: dict[str, object], seconds: float, path: Path) -> None:
     path.write_text(json.dumps(as_json(done, machine, seconds), indent=1) + "\n")
-    show(done)
+    print(table(done))
     missing = [name for name in ORDER if name not in {check.check for check in done}]
     if missing:
         print("left out: " + ", ".join(f"{name} ({module(name).TITLE})" for name in missing))

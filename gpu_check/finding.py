@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -91,13 +92,9 @@ def rows(checks: Iterable[Done]) -> list[tuple[str, str, str, str, str]]:
 
 def table(checks: Iterable[Done]) -> str:
     """The findings as plain text in columns; long cells are continued below themselves."""
-    lines = []
-    for row in [("check", "what", "measured", "expected", ""), *rows(checks)]:
-        cells = [textwrap.wrap(text, width) or [""] for text, width in zip(row[:4], _WIDTHS.values(), strict=True)] + [
-            [row[4]]
-        ]
-        for number in range(max(map(len, cells))):
-            parts = [cell[number] if number < len(cell) else "" for cell in cells]
-            widths = [*_WIDTHS.values(), 0]
+    widths, lines = [*_WIDTHS.values(), len(NOT_TRIED)], []
+    for row in [(*_WIDTHS, ""), *rows(checks)]:
+        cells = [textwrap.wrap(text, width) for text, width in zip(row, widths, strict=True)]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
             lines.append("  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip())
     return "\n".join(lines)

@@ -16,7 +16,6 @@ from typing import Any
 PACKAGES = {  # by the name that is imported: the name that is installed
     "numpy": "numpy",
     "tensorboardX": "tensorboardX",
-    "rich": "rich",
     "psutil": "psutil",
     "lightning": "lightning",
     "accelerate": "accelerate",

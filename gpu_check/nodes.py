@@ -30,6 +30,8 @@ FINAL = (0, 2, 75)
 _POLL_S = 0.05
 # Variables of an outer run: a node must get only its own.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_", "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_")
+# What an agent gets beyond what torchrun cannot do without.
+_OURS_ALONE = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 Variables = Mapping[str, str]
@@ -41,6 +43,7 @@ class Run:
     `arguments` are the agent's; with `module` they are that module's, under torch's own torchrun. `places` has each
     node's host, `variables` what each node gets beside its own, `own` what node i alone gets. `restarts`: so often
     the nodes may start their ranks again; None: never for a script, as everywhere, and RANK_RESTARTS for the trainer.
+    torch's own torchrun gets none of the settings that Muster gives its agents.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Run:
         for number, place in enumerate(places):
             placement = Placement(self.names[number], number, len(places), ranks, place.interface, threads)
             made = node_environment(placement, meeting, folder.name, str(folder), restarts)
+            made = {name: value for name, value in made.items() if not (module and name in _OURS_ALONE)}
             self._environments.append({**made, STOP_ON_EOF: "1", **(variables or {}), **own(number)})
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.restarts = 0
@@ -148,17 +152,19 @@ class Run:
         if any(self.codes()):
             raise Late(f"exit codes {self.codes()}", self.last_words())
 
-    def events(self, rank: int, kind: str) -> list[dict[str, Any]]:
-        """Events of one kind that one rank wrote."""
-        return [line for line in read_lines(self.folder / "ranks" / f"rank-{rank}.jsonl") if line.get("kind") == kind]
+    def events(self, rank: int, kind: str = "") -> list[dict[str, Any]]:
+        """Events that one rank wrote, of one kind or all."""
+        written = read_lines(self.folder / "ranks" / f"rank-{rank}.jsonl")
+        return [line for line in written if line.get("kind") == kind or not kind]
 
     def metrics(self) -> list[dict[str, Any]]:
         """The trainer's metrics, without evaluations."""
         return [line for line in read_lines(self.folder / "metrics.jsonl") if "loss" in line]
 
     def console_lines(self) -> list[dict[str, Any]]:
-        """The JSON lines that the first node has printed so far."""
-        return read_lines(self.folder / "logs" / "master.log")
+        """The JSON lines that the nodes have printed so far, by time: rank 0 of a rival may be on any of them."""
+        printed = [line for name in self.names for line in read_lines(self.folder / "logs" / f"{name}.log")]
+        return sorted(printed, key=lambda line: float(line["t"]))
 
     def seen(self) -> list[dict[str, Any]]:
         """What each rank of our scripts wrote to the run folder, by rank."""

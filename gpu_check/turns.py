@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .nodes import Run
 from .processes import send
 
 TURN_S, LONGEST_TURN_S = 0.8, 6.0
@@ -19,15 +20,11 @@ _START_S, _POLL_S = 90.0, 0.05
 
 @dataclass
 class Contender:
-    """A run that lasts until its time is over; `lines`: the time and step of every ten steps.
+    """A run of one node that lasts until its time is over; `lines`: the time and step of every ten steps."""
 
-    `pids`: what is stopped. `seconds`: of a turn.
-    """
-
-    run: Any
+    run: Run
     lines: Callable[[], list[dict[str, Any]]]
     pids: Sequence[int] = ()
-    seconds: float = TURN_S
 
     def ready(self) -> None:
         """Wait until it is well under way, and stop it there for now."""
@@ -40,7 +37,7 @@ class Contender:
         """Let it train for a while; milliseconds a step, None if it made too few steps."""
         known, began = len(self.lines()), time.monotonic()
         send(self.pids, signal.SIGCONT)
-        time.sleep(self.seconds)
+        time.sleep(TURN_S)
         # The first line after the pause ends an interval that began before it.
         while len(inside := self.lines()[known:]) < 3 and time.monotonic() - began < LONGEST_TURN_S:
             time.sleep(_POLL_S)
@@ -67,8 +64,3 @@ def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[
 def clearly_below(ratios: Sequence[float], limit: float) -> bool:
     """Whether three of four ratios are below `limit`: if others use the cores, a median may be so by chance."""
     return statistics.quantiles(ratios, n=4)[2] < limit
-
-
-def spread(values: Sequence[float]) -> str:
-    """The median, and in brackets the least and the most, in milliseconds."""
-    return f"{statistics.median(values):.2f} ms ({min(values):.2f}-{max(values):.2f})"

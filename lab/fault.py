@@ -45,8 +45,8 @@ class Fault:
     """
 
     name: str
-    cause: str
-    inject: Callable
+    cause: str = ""
+    inject: Callable = lambda lab, host: None
     on: str = "any"
     style: str = MUSTER
     endpoint: str = "address"

@@ -83,11 +83,7 @@ class FaultyHosts:
 
     def root(self, host, *argv):
         """Run a command on a host as root, past SSH."""
-        done = subprocess.run(
-            ["docker", "exec", self.rack.container(host), *argv], capture_output=True, text=True, timeout=60
-        )
-        assert done.returncode == 0, f"{host}: {' '.join(argv)}: {done.stderr}"
-        return done.stdout.strip()
+        return self.rack.root(host, *argv, timeout=60)
 
     def start(self, host, *argv):
         """Start a daemon there."""
@@ -100,7 +96,7 @@ class FaultyHosts:
 
     def address(self, host):
         """Its IP address."""
-        return re.search(rf"Host {host}\n(?:    .*\n)*?    HostName (\S+)", self.rack.ssh_config.read_text())[1]
+        return self.rack.address(host)
 
     def preflight(self, *words):
         """`fab preflight --json --quick` on all of them: its exit code and the verdict."""
@@ -194,12 +190,7 @@ def engine_is_stopped(cluster, host):
     cluster.root(host, "sh", "-c", "pkill -x dockerd; while pgrep -x dockerd >/dev/null; do sleep 0.1; done")
     yield
     cluster.start(host, "dockerd")
-    until(lambda: _answers(cluster, host), "the engine")
-
-
-def _answers(cluster, host):
-    line = ["docker", "exec", cluster.rack.container(host), "docker", "version"]
-    return subprocess.run(line, capture_output=True, timeout=20).returncode == 0
+    until(lambda: cluster.rack.is_up(host), "the engine")
 
 
 @trouble("image-without-python", on="all")

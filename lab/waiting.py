@@ -1,10 +1,11 @@
 """Waiting for a condition, with a deadline that says what was awaited."""
 
-import json
 import signal
 import time
 from contextlib import contextmanager
 from pathlib import Path
+
+from muster.files import read_lines
 
 # Of a processor. What takes a second alone takes five on a busy machine; what nothing limits takes minutes.
 _MUCH_S = 30
@@ -43,13 +44,7 @@ def spending_little():
 
 def lines(path):
     """Whole JSON lines of a file that may not be there yet, and whose last line may be torn."""
-    objects = []
-    for line in Path(path).read_text().splitlines() if Path(path).exists() else []:
-        try:
-            objects.append(json.loads(line))
-        except ValueError:
-            continue
-    return objects
+    return read_lines(Path(path))
 
 
 def events(run_dir, rank, kind):

@@ -68,7 +68,6 @@ CAUSES = {
 
 
 SCRIPT, TRAINER = ("script",), ("trainer",)
-BOTH = (*SCRIPT, *TRAINER)
 Act = Callable[[Rack, str, str], object]
 
 
@@ -76,9 +75,8 @@ Act = Callable[[Rack, str, str], object]
 class Fault:
     """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: of CAUSES.
 
-    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `ends`: the kinds whose run cannot go on, even after a wait
-    for the host or the link. `big`: the model has 8 MB. `mend` undoes what `outside` did. An act gets the hosts, the
-    run and the culprit's host. `then` is another rank's fault, `gap_s` later.
+    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `big`: the model has 8 MB. `mend` undoes what `outside`
+    did. An act gets the hosts, the run and the culprit's host. `then` is another rank's fault, `gap_s` later.
     """
 
     name: str
@@ -88,8 +86,7 @@ class Fault:
     outside: Act | None = None
     mend: Act | None = None
     before: Act | None = None
-    kinds: tuple[str, ...] = ("script", "trainer")
-    ends: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = (*SCRIPT, *TRAINER)
     job: str = ""
     big: bool = False
     first: bool = False
@@ -109,6 +106,11 @@ FAULTS: dict[str, Fault] = {}
 def break_rank(name: str, causes: str, inside: str, **more: Any) -> None:
     """Add a fault of one rank: the code that it runs, and the causes that name it."""
     FAULTS[name] = Fault(name, "rank", tuple(causes.split(", ")), inside.strip("\n"), **more)
+
+
+def break_script(name: str, causes: str, inside: str, **more: Any) -> None:
+    """The same of a script alone: Muster's own trainer has no place for it."""
+    break_rank(name, causes, inside, kinds=SCRIPT, **more)
 
 
 def break_host(name: str, causes: str, outside: Act | None, culprit: str = "host", **more: Any) -> None:

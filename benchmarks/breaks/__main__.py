@@ -10,8 +10,7 @@ line that speaks of the fault counts: right, silent (nothing in time), unsure ("
 --image: what the hosts run (muster-trainer:cpu).
 --boxes: hosts without an engine, by the line that `python -m tests.cluster.boxes` prints.
 --mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
---to-end: if no run survives the fault: does it end within 60 s after --wait-lost 20s, with which words and cause; and
-on hosts, what `--on-end` was told. `python -m benchmarks.breaks.story` compares all places that tell of a run.
+`python -m benchmarks.breaks.story` compares all places that tell of a run, and of its end.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ def main() -> None:
     asked.add_argument("--kind", choices=("script", "trainer"), action="append")
     asked.add_argument("--only", action="append", default=[])
     asked.add_argument("--mended", action="store_true")
-    asked.add_argument("--to-end", action="store_true")
     given = asked.parse_args()
     names: dict[str, list[str]] = {}
     for file in FILES:
@@ -53,10 +51,13 @@ def main() -> None:
     for kind in given.kind or ("script", "trainer"):
         for name in (name for file in given.of or FILES for name in names[file]):
             fault = FAULTS[name]
-            kinds = fault.ends if given.to_end else fault.kinds
-            if kind not in kinds or (given.only and name not in given.only) or (fault.needs_hosts and not rack.name):
+            if (
+                kind not in fault.kinds
+                or (given.only and name not in given.only)
+                or (fault.needs_hosts and not rack.name)
+            ):
                 continue
-            trial = Trial(rack, fault, kind, draw.randrange(3), given.to_end, given.mended)
+            trial = Trial(rack, fault, kind, draw.randrange(3), given.mended)
             told = attempt(trial)
             if told.verdict == "NOT STARTED":  # it says nothing of the fault: try once more
                 told = attempt(trial.again())

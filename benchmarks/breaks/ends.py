@@ -1,11 +1,11 @@
 """A rank that ends: by a signal, or with a code."""
 
-from benchmarks.breaks import SCRIPT, break_rank
+from benchmarks.breaks import break_rank, break_script
 
-break_rank("kill -9", "killed", "os.kill(os.getpid(), 9)", ends=SCRIPT)
+break_rank("kill -9", "killed", "os.kill(os.getpid(), 9)")
 break_rank("segmentation fault", "killed", "ctypes.string_at(0)")
 break_rank("abort", "killed", "os.abort()")
-break_rank("sys.exit(0) early", "left", "sys.exit(0)", ends=SCRIPT)
+break_rank("sys.exit(0) early", "left", "sys.exit(0)")
 break_rank("os._exit(0) early", "left", "os._exit(0)")
 break_rank("os._exit(3)", "left", "os._exit(3)")
 break_rank("SIGTERM to one rank", "killed", "os.kill(os.getpid(), signal.SIGTERM); time.sleep(600)")
@@ -30,7 +30,7 @@ break_rank("SIGINT to one rank", "interrupt", "os.kill(os.getpid(), signal.SIGIN
 break_rank("replaced by true", "left", "os.execv('/bin/true', ['true'])")
 break_rank("makes itself a daemon", "left", "os.fork() and os._exit(0)")
 break_rank("a thread leaves with 0", "left", "threading.Thread(target=lambda: os._exit(0)).start(); time.sleep(600)")
-break_rank("data ends early", "left", "break", kinds=SCRIPT)
+break_script("data ends early", "left", "break")
 break_rank(
     "returns from an exception with 0",
     "left, exception",
@@ -50,7 +50,7 @@ break_rank(
         "ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda a, b: 1))"
     ),
 )
-break_rank("sys.exit with a message", "its-words", "sys.exit('ERROR: no licence for this host')", kinds=SCRIPT)
+break_script("sys.exit with a message", "its-words", "sys.exit('ERROR: no licence for this host')")
 break_rank("a signal without a name", "unnamed signal", "os.kill(os.getpid(), 40); time.sleep(600)")
 break_rank(
     "an instruction that the processor lacks",
@@ -79,11 +79,10 @@ import faulthandler
 faulthandler.dump_traceback_later(2, exit=True); time.sleep(600)
 """,
 )
-break_rank(
+break_script(
     "starts itself again",
     "left, locked, other program, reset, exception, again",
     "os.execv(sys.executable, sys.orig_argv)",
-    kinds=SCRIPT,
 )
 break_rank("its main thread ends, its process stays", "left, locked, half gone", "ctypes.CDLL(None).syscall(60, 0)")
 break_rank("a library calls Python without the GIL", "killed, fatal", "ctypes.CDLL(None).PyThreadState_Get()")
@@ -116,11 +115,10 @@ os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(9)
 """,
 )
-break_rank(
+break_script(
     "its loop ends, a thread keeps it alive",
     "left, locked, half gone",
     "threading.Thread(target=time.sleep, args=[10_000]).start(); break",
-    kinds=SCRIPT,
 )
 break_rank("C++ terminates it", "killed", "ctypes.CDLL('libstdc++.so.6')._ZSt9terminatev()")
 break_rank("a profiler's timer without its handler", "killed", "signal.setitimer(signal.ITIMER_PROF, 0.3); spin()")

@@ -1,6 +1,6 @@
 """What looks like a fault and is none: right is silence."""
 
-from benchmarks.breaks import SCRIPT, break_rank
+from benchmarks.breaks import break_rank, break_script
 
 break_rank("prints 50 MB", "harmless", "for _ in range(50): print('x' * (1 << 20), flush=True)", limit_s=25)
 break_rank(
@@ -80,14 +80,13 @@ break_rank(
     ("subprocess.run(['sh', '-c', 'end=$(($(date +%s) + 15)); while [ $(date +%s) -lt $end ]; do :; done'])"),
     limit_s=30,
 )
-break_rank(
+break_script(
     "two thousand warnings",
     "harmless",
     """
 import warnings
 for n in range(2000): warnings.warn(f'option {n} is deprecated', FutureWarning)
 """,
-    kinds=SCRIPT,
     limit_s=20,
 )
 break_rank(
@@ -96,18 +95,16 @@ break_rank(
     "threading.Thread(target=sys.exit, args=(1,)).start()",
     limit_s=20,
 )
-break_rank(
+break_script(
     "its memory grows by 400 MB",
     "harmless",
     "globals().setdefault('KEPT', []).extend(bytearray(b'x' * (1 << 24)) for _ in range(25))",
-    kinds=SCRIPT,
     limit_s=20,
 )
-break_rank(
+break_script(
     "a forked child raises",
     "harmless",
     "if os.fork() == 0: raise ConnectionError('the upload is refused')",
-    kinds=SCRIPT,
     limit_s=20,
 )
 break_rank(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.breaks import BOTH, SCRIPT, TRAINER, Act, break_host, break_rank, break_two, ends, stalls
+from benchmarks.breaks import SCRIPT, TRAINER, Act, break_host, break_rank, break_two, ends, stalls
 from lab.rack import Rack, docker
 
 _KNOWN = (ends, stalls)
@@ -62,9 +62,9 @@ MEMORY = "hog = [bytearray(1 << 24) for _ in range(400)]"
 
 # The node: its container, and what starts it.
 break_host("docker pause", "stopped", node_act("pause"), mend=node_act("unpause"))
-break_host("docker kill", "killed, node lost", node_act("kill"), ends=BOTH)
-break_host("docker rm -f", "node lost", node_act("rm -f"), ends=BOTH)
-break_host("docker stop", "killed, node lost, ended, left", node_act("stop -t 3"), ends=BOTH)
+break_host("docker kill", "killed, node lost", node_act("kill"))
+break_host("docker rm -f", "node lost", node_act("rm -f"))
+break_host("docker stop", "killed, node lost, ended, left", node_act("stop -t 3"))
 break_host("docker restart", "killed, node lost, ended, left", node_act("restart -t 3"))
 break_host("SIGINT to its container", "killed, node lost, left, exception", node_act("kill -s INT"))
 break_host("the shim dies", "killed, node lost, left", as_root(_SHIM))
@@ -73,19 +73,19 @@ break_host("the engine dies", "node lost", as_root("kill -9 $(pidof dockerd)"), 
 break_host("its engine hangs", "engine hangs", as_root("kill -STOP $(pidof dockerd)"),
            mend=as_root("kill -CONT $(pidof dockerd)"))  # fmt: skip
 # The host.
-break_host("power cut", "node lost", power("kill"), **START, ends=BOTH)
-break_host("power cut of the first host", "node lost", power("kill"), **START, first=True, ends=BOTH)
+break_host("power cut", "node lost", power("kill"), **START)
+break_host("power cut of the first host", "node lost", power("kill"), **START, first=True)
 break_host("shutdown in order", "node lost, killed, ended", power("stop"), **START)
 break_host("the host freezes", "node lost, out of reach, stopped", power("pause"), mend=power("unpause"))
 break_host("sshd dies", "out of reach", as_root("kill -9 $(pidof sshd sshd-session)"), **AGAIN)
 # Links.
-break_host("two hosts cut off", "cut off", filtered("-I"), "pair", mend=filtered("-D"), ends=BOTH)
-break_host("one direction cut", "cut off", filtered("-I", False), "pair", mend=filtered("-D", False), ends=BOTH)
+break_host("two hosts cut off", "cut off", filtered("-I"), "pair", mend=filtered("-D"))
+break_host("one direction cut", "cut off", filtered("-I", False), "pair", mend=filtered("-D", False))
 break_host("connections reset", "cut off, reset", filtered("-I", target=_RESET), "pair",
            mend=filtered("-D", target=_RESET))  # fmt: skip
 ALONE, BACK = filtered("-I", peers=None), filtered("-D", peers=None)
-break_host("a host cut off from both", "cut off, node lost", ALONE, mend=BACK, ends=BOTH)
-break_host("the first host cut off", "cut off, node lost", ALONE, mend=BACK, first=True, ends=BOTH)
+break_host("a host cut off from both", "cut off, node lost", ALONE, mend=BACK)
+break_host("the first host cut off", "cut off, node lost", ALONE, mend=BACK, first=True)
 break_host("the interface goes down", "node lost, cut off, out of reach", as_root("ip link set eth0 down"), **AGAIN)
 break_host("another address", "node lost, cut off, out of reach", as_root(_AWAY), **AGAIN)
 break_host("logged out: SSH ends for a while", "node lost", as_root("iptables -I INPUT -p tcp --dport 22 -j DROP"),
@@ -124,4 +124,4 @@ rows = iter(DataLoader([torch.ones(1 << 22)] * 9, num_workers=1))
 """)  # fmt: skip
 # With a fault of another rank.
 break_two("docker pause", "kill -9", 0.0)
-break_two("power cut", "SIGSTOP", 1.0, ends=())
+break_two("power cut", "SIGSTOP", 1.0)

@@ -1,8 +1,8 @@
 """A rank that raises."""
 
-from benchmarks.breaks import SCRIPT, TRAINER, break_rank
+from benchmarks.breaks import TRAINER, break_rank, break_script
 
-break_rank("exception", "exception", "raise ValueError('bad sample 7')", ends=SCRIPT)
+break_rank("exception", "exception", "raise ValueError('bad sample 7')")
 break_rank("no permission", "exception", "raise PermissionError(13, 'Permission denied', '/data/x')")
 break_rank(
     "too many open files",
@@ -36,7 +36,7 @@ BAD.touch()
 """,
 )
 break_rank("reads the keyboard", "exception, locked", "input('Continue? [y/N] ')")
-break_rank("a group with a rank too many", "exception", "dist.new_group([RANK, 7])", kinds=SCRIPT)
+break_script("a group with a rank too many", "exception", "dist.new_group([RANK, 7])")
 break_rank("a message of 300 kB", "exception", "raise ValueError('\\u00fc\\n\\u4f8b' * 60_000)")
 break_rank("a message that lies", "exception", "raise ValueError('rack-9 (rank 7) was killed by SIGKILL')")
 break_rank("a class of its own", "exception", "raise type('Bad', (Exception,), {})()")
@@ -76,14 +76,13 @@ torch.load(f.name)
 """,
 )
 break_rank("a loss that is not scalar", "exception", "return torch.ones(3, requires_grad=True)", kinds=TRAINER)
-break_rank(
+break_script(
     "half of the model is not used",
     "exception, mismatch, locked",
     """
 model.module[0](batch).sum().backward()
 continue
 """,
-    kinds=SCRIPT,
 )
 break_rank(
     "a handler of a signal raises",
@@ -128,31 +127,28 @@ class Odd(Dataset):
 list(DataLoader(Odd(), num_workers=2))
 """,
 )
-break_rank(
+break_script(
     "a limit of memory",
     "exception",
     """
 resource.setrlimit(resource.RLIMIT_AS, (1 << 33, 1 << 33))
 bytearray(1 << 34)
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "a limit of file size",
     "exception, disk",
     """
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 open('big', 'wb').write(bytes(9999))
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "a message that is no UTF-8",
     "exception",
     "sys.stderr.buffer.write(bytes([255, 254, 10]))\nraise ValueError('caf\\udce9')",
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "an error from an error",
     "exception",
     """
@@ -161,21 +157,19 @@ try:
 except KeyError as gone:
     raise RuntimeError('the config is incomplete') from gone
 """,
-    kinds=SCRIPT,
 )
-break_rank("a module that is missing", "exception", "import not_there_at_all", kinds=SCRIPT)
-break_rank("a program that fails", "exception", "subprocess.check_call(['false'])", kinds=SCRIPT)
-break_rank("closes all its sockets", "exception, left, killed, locked", "os.closerange(3, 4096)", kinds=SCRIPT)
-break_rank(
+break_script("a module that is missing", "exception", "import not_there_at_all")
+break_script("a program that fails", "exception", "subprocess.check_call(['false'])")
+break_script("closes all its sockets", "exception, left, killed, locked", "os.closerange(3, 4096)")
+break_script(
     "an error, while a thread goes on",
     "exception, locked",
     """
 threading.Thread(target=time.sleep, args=[10_000]).start()
 raise ValueError('bad sample')
 """,
-    kinds=SCRIPT,
 )
-break_rank("leaves the process group", "exception", "dist.destroy_process_group()", kinds=SCRIPT)
+break_script("leaves the process group", "exception", "dist.destroy_process_group()")
 break_rank(
     "a warning that is an error",
     "warning",
@@ -185,7 +179,7 @@ warnings.simplefilter('error')
 warnings.warn('`lr_scheduler.step()` before `optimizer.step()`')
 """,
 )
-break_rank(
+break_script(
     "its working folder is deleted",
     "exception, gone",
     """
@@ -193,7 +187,6 @@ import shutil
 assert '/runs/' in os.getcwd() or os.getcwd().startswith('/muster')
 shutil.rmtree(os.getcwd(), ignore_errors=True); open('notes.txt', 'w')
 """,
-    kinds=SCRIPT,
 )
 break_rank(
     "its loader has a timeout, and its data hangs",
@@ -221,14 +214,13 @@ rows = iter(DataLoader(Odd(), num_workers=1))
 next(rows)
 """,
 )
-break_rank(
+break_script(
     "keeps every batch of its loader's workers",
     "exception",
     """
 most = len(os.listdir('/proc/self/fd')) + 60; resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 kept = list(DataLoader(Rows(), batch_size=1, num_workers=1))
 """,
-    kinds=SCRIPT,
 )
 break_rank(
     "the search for anomalies finds NaN in backward",
@@ -238,11 +230,10 @@ with torch.autograd.detect_anomaly():
     (torch.zeros(3, requires_grad=True).sqrt() * 0).sum().backward()
 """,
 )
-break_rank(
+break_script(
     "gathers an object that cannot be pickled",
     "exception",
     "dist.gather_object(threading.Lock(), None, dst=(RANK + 1) % 3)",
-    kinds=SCRIPT,
 )
 break_rank(
     "logs into a program that has ended",
@@ -325,7 +316,7 @@ break_rank(
 )
 break_rank("a loader without a batch", "exception, no batch left", "next(iter(DataLoader([])))")
 break_rank("a last batch of one row", "exception", "nn.BatchNorm1d(4)(torch.ones(1, 4))")
-break_rank(
+break_script(
     "a worker's exception that cannot be made again",
     "exception",
     """
@@ -338,7 +329,6 @@ class Odd(Dataset):
         raise ShardError(3, place)
 next(iter(DataLoader(Odd(), num_workers=1)))
 """,
-    kinds=SCRIPT,
 )
 break_rank(
     "a loader's worker starts a process",

@@ -1,25 +1,23 @@
 """A rank that is slow, or whose numbers are wrong."""
 
-from benchmarks.breaks import SCRIPT, TRAINER, break_rank
+from benchmarks.breaks import TRAINER, break_rank, break_script
 
 break_rank("slow in its own code", "slow", "SLOW = 0.4")
-break_rank("slow data", "slow", "DATA = 0.4", kinds=SCRIPT)
+break_script("slow data", "slow", "DATA = 0.4")
 break_rank("weights changed", "weights", "next(model.parameters()).data.view(-1)[0] += 1e-3", kinds=TRAINER)
 break_rank("NaN", "nan", "NAN = math.nan", kinds=TRAINER)
-break_rank(
+break_script(
     "a slow step now and then",
     "slow",
     """
 nap = time.sleep
 time.sleep = lambda s: nap(s + 1.5 * (random.random() < 0.25))
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "a thread takes the interpreter",
     "slow",
     "[threading.Thread(target=spin, daemon=True).start() for _ in range(8)]",
-    kinds=SCRIPT,
 )
 break_rank(
     "stopped every other second",
@@ -31,7 +29,7 @@ break_rank(
     limit_s=75,
 )
 break_rank("an own check finds NaN", "nan, exception", "assert not math.isnan(math.nan), 'loss is nan'")
-break_rank(
+break_script(
     "collects garbage all the time",
     "slow",
     """
@@ -40,16 +38,14 @@ kept = [[n] for n in range(3_000_000)]
 gc.set_threshold(1)
 SLOW = 0.3
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "a timer interrupts it all the time",
     "slow",
     """
 signal.signal(signal.SIGALRM, lambda *_: hashlib.pbkdf2_hmac('sha256', b'x', b'y', 60_000))
 signal.setitimer(signal.ITIMER_REAL, 0.03, 0.03)
 """,
-    kinds=SCRIPT,
 )
 break_rank("a profiler that was left on", "slow", "nap = time.sleep; sys.setprofile(lambda *_: nap(0.0004))")
 break_rank(

@@ -1,6 +1,6 @@
 """A rank that stands still."""
 
-from benchmarks.breaks import SCRIPT, break_rank
+from benchmarks.breaks import break_rank, break_script
 
 break_rank("SIGSTOP", "stopped", "os.kill(os.getpid(), signal.SIGSTOP)")
 break_rank("deadlock", "locked", "l = threading.Lock(); l.acquire(); l.acquire()")
@@ -105,7 +105,7 @@ break_rank(
         "fcntl.flock(open('lock'), 2)"
     ),
 )
-break_rank("a key that nobody sets", "locked", "dist.distributed_c10d._get_default_store().get('never')", kinds=SCRIPT)
+break_script("a key that nobody sets", "locked", "dist.distributed_c10d._get_default_store().get('never')")
 break_rank(
     "a loader's process never comes back",
     "locked",
@@ -118,16 +118,15 @@ class Odd(Dataset):
 list(DataLoader(Odd(), num_workers=2))
 """,
 )
-break_rank(
+break_script(
     "a breakpoint that was left in",
     "quit, locked",
     """
 breakpoint()
 pass
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "hangs while an error is cleaned up",
     "locked, exception",
     """
@@ -136,9 +135,8 @@ try:
 finally:
     time.sleep(10_000)
 """,
-    kinds=SCRIPT,
 )
-break_rank(
+break_script(
     "hangs at its exit",
     "locked, left, exception",
     """
@@ -146,7 +144,6 @@ import atexit
 atexit.register(time.sleep, 10_000)
 sys.exit(1)
 """,
-    kinds=SCRIPT,
 )
 break_rank(
     "its cgroup is frozen",
@@ -266,11 +263,10 @@ while not abs(x - 2) < 1e-6: x = x - 0.1 * (x * x - 4)
 """,
     limit_s=75,
 )
-break_rank(
+break_script(
     "a spawned loader runs the script again",
     "locked, exception",
     "next(iter(DataLoader(Rows(), num_workers=1, multiprocessing_context='spawn')))",
-    kinds=SCRIPT,
 )
 break_rank(
     "a loader's worker waits for a file's lock",

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.breaks import FAULTS, Fault
 from benchmarks.breaks.trial import HOSTS, WAIT_LOST_S, Rack, Trial, attempt, printed
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE
 
 FILES = ("ends", "raises", "stalls", "collectives", "together", "hosts")
 _ENDS_S, _SETTLES_S = 14.0, 3.0
@@ -49,9 +49,9 @@ class Story(Trial):
     """A trial whose places are compared."""
 
     def __init__(self, rack: Rack, fault: Fault, kind: str, culprit: int, as_json: bool) -> None:
-        super().__init__(rack, fault, kind, culprit, to_end=True, as_json=as_json)
+        super().__init__(rack, fault, kind, culprit, as_json=as_json)
 
-    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
+    def _read_end(self, fab: subprocess.Popen[bytes], output: Path, folder: Path, since: float) -> str:
         differ = []
         try:
             fab.wait((WAIT_LOST_S if self.fault.needs_hosts else 0) + _ENDS_S)
@@ -111,14 +111,14 @@ class Story(Trial):
         return place, text
 
     def _explain(self, folder: Path) -> Row:
-        line = [FAB, "--search-root", str(HOME), "explain", self.run, "--json"]
+        line = [*FAB_THERE, "explain", self.run, "--json"]
         ran = subprocess.run(
             line, cwd=folder, env=self.rack.environment, capture_output=True, text=True, timeout=120, check=False
         )
         return json.loads(ran.stdout or "{}")
 
     def _page(self, folder: Path) -> str:
-        line = [FAB, "--search-root", str(HOME), "report", "--run", self.run]
+        line = [*FAB_THERE, "report", "--run", self.run]
         subprocess.run(line, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120, check=False)
         return html.unescape((self._home(folder) / "runs" / self.run / "report.html").read_text())
 

@@ -18,13 +18,12 @@ from pathlib import Path
 
 from benchmarks.breaks import CAUSES, Fault
 from benchmarks.breaks.scripts import source
-from benchmarks.venv import FAB, HOME
+from benchmarks.venv import FAB_THERE, HOME
 from lab import rack
 
 HOSTS = ("rack-1", "rack-2", "rack-3")
-WAIT_LOST_S, END_S, MENDED_S = 20, 60, 180
+WAIT_LOST_S, MENDED_S = 20, 180
 _MENDS = "and its node ended it"
-_ON_END = 'echo "$MUSTER_END" >>ended'
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
 _SPEAKS = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|"
@@ -54,14 +53,13 @@ class Rack(rack.Rack):
         what = ["--script", "train.py", "--folder", str(folder)]
         if kind == "trainer":
             what = ["--args", _TRAINER.replace("mine.py", "mine.py" if self.name else str(folder / "mine.py"))]
-        fab = [str(FAB), "--search-root", str(HOME)]
         if not self.name:
-            return [*fab, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
+            return [*FAB_THERE, "up", *what, "--backend", "processes", "--workers", "2", "--run", run, *more]
         rows = "".join(f'[[hosts]]\nname = "{host}"\n' for host in HOSTS)
         (folder / "cluster.toml").write_text(f"[job]\n{fault.job}\n{rows}")
         where = ["--cluster", str(folder / "cluster.toml"), "--allow-folder", "--image", self.image]
         own = ["--folder", str(folder)] if kind == "trainer" else []
-        return [*fab, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
+        return [*FAB_THERE, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
 
     def plant(self, run: str, rank: int, folder: Path) -> None:
         """Tell the rank that now is the time."""
@@ -80,7 +78,7 @@ class Rack(rack.Rack):
 
 @dataclass(frozen=True)
 class Told:
-    """The judgement of the first words, and with --to-end of the end: what outcome.json says, and how late it came."""
+    """The judgement of the first words, and what came of the run where that is asked for."""
 
     verdict: str
     after_s: float = 0.0
@@ -97,11 +95,10 @@ class Trial:
         fault: Fault,
         kind: str,
         culprit: int,
-        to_end: bool = False,
         mended: bool = False,
         as_json: bool = False,
     ) -> None:
-        self.rack, self.fault, self.kind, self.to_end, self.mended = rack, fault, kind, to_end, mended
+        self.rack, self.fault, self.kind, self.mended = rack, fault, kind, mended
         self.as_json = as_json
         self.culprit = 0 if fault.first else culprit
         self.other = (self.culprit + 1) % 3
@@ -118,7 +115,6 @@ class Trial:
             output = folder / "output"
             with output.open("wb") as out:
                 more = [*["--restarts", "1"] * self.mended, *["--json"] * self.as_json]
-                more += ["--on-end", _ON_END] if self.to_end and self.rack.name else []
                 line = self.rack.command(self.fault, self.kind, self.run, folder, *more)
                 fab = subprocess.Popen(line, cwd=folder, env=self.rack.environment, stdout=out, stderr=out)
             try:
@@ -128,8 +124,7 @@ class Trial:
                 since = self._break(folder, host)
                 words = self._first_words(output, fab, before, since + self.fault.limit_s)
                 took = time.time() - since
-                end = self._read_end(fab, folder, since + took) if self.to_end else ""
-                end = self._read_mend(output, folder, since) if self.mended else end
+                end = self._read_end(fab, output, folder, since)
             finally:
                 self._end(fab, folder, host)
         return Told(self._judged(words), took, words, end)
@@ -140,26 +135,9 @@ class Trial:
             return judgement(self.fault.then, self.other, words)
         return first
 
-    def _read_end(self, fab: subprocess.Popen[bytes], folder: Path, since: float) -> str:
-        """How the run ended, if it did so in time after its first words."""
-        try:
-            fab.wait(WAIT_LOST_S + END_S)
-        except subprocess.TimeoutExpired:
-            return f"STILL RUNS after {time.time() - since:.0f} s"
-        took = time.time() - since
-        outcome = json.loads((self._home(folder) / "runs" / self.run / "outcome.json").read_text())
-        message, who = outcome["message"].partition("\n")[0], f"{outcome['node']} (rank {outcome['rank']})"
-        message = _named(message if who in message or not outcome["node"] else f"{who}: {message}")
-        judged = judgement(self.fault, self.culprit, f"error: {message}")
-        ends = self._ends_told() if self.rack.name and self.kind == "script" else []
-        return f"{judged}, {outcome['cause']}, {took:.0f} s: {message}{f' [on-end: {ends}]' if ends else ''}"
-
-    def _ends_told(self) -> list[str]:
-        """What --on-end's command wrote on the hosts that are up."""
-        show = f"cd /home/*/.muster/runs/{self.run}/work && cat ended"
-        lines = [["docker", "exec", self.rack.container(host), "sh", "-c", show] for host in HOSTS]
-        shown = [subprocess.run(line, capture_output=True, text=True, timeout=60).stdout for line in lines]
-        return [line for text in shown for line in text.splitlines()]
+    def _read_end(self, fab: subprocess.Popen[bytes], output: Path, folder: Path, since: float) -> str:
+        """What came of the run after its first words, where that is asked for."""
+        return self._read_mend(output, folder, since) if self.mended else ""
 
     def _read_mend(self, output: Path, folder: Path, since: float) -> str:
         """Whether the node ended a rank that stood still, and all ranks made steps again; no harmless one is ended."""
@@ -180,7 +158,7 @@ class Trial:
 
     def again(self) -> Trial:
         """The same in a run of another name."""
-        return Trial(self.rack, self.fault, self.kind, self.culprit, self.to_end, self.mended)
+        return Trial(self.rack, self.fault, self.kind, self.culprit, self.mended)
 
     def _write(self, folder: Path) -> None:
         inside = self.fault.inside
@@ -243,7 +221,7 @@ class Trial:
             end = time.time() + 60
             while not self.rack.up() and time.time() < end:
                 time.sleep(1.0)
-            down = [str(FAB), "--search-root", str(HOME), "down", "--hosts", ",".join(HOSTS), "--run", self.run]
+            down = [*FAB_THERE, "down", "--hosts", ",".join(HOSTS), "--run", self.run]
             subprocess.run(down, cwd=folder, env=self.rack.environment, capture_output=True, timeout=120)
         keep = os.environ.get("KEEP")
         for path in (folder / "runs" / self.run, HOME / "runs" / self.run):

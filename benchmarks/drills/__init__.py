@@ -1,14 +1,13 @@
 """A run is hit, again and again: do the others train on, how soon, and what is lost?
 
     python -m benchmarks.drills rank     kill -9 of a rank                         processes of this machine
-    python -m benchmarks.drills node     kill -9 of a node of three                processes of this machine
     python -m benchmarks.drills all      kill -9 of everything, then resume        processes of this machine
     python -m benchmarks.drills cut      five hosts are cut from each other        network namespaces, as root
-    python -m benchmarks.drills disk     the first host's disk is destroyed        network namespaces, as root
     python -m benchmarks.drills host     a host of three loses its power           a rack of its own
 
-`--quick` makes fewer hits. The rival is torchrun with its defaults and as many restarts. A seed draws what is hit, and
-when. A hit after which nobody trains again within a limit counts as never, and ends the drill of that side.
+`--quick` makes fewer hits. A seed draws what is hit, and when. A hit after which nobody trains again within a limit
+counts as never, and ends the drill. The rival of `host` is torchrun with its defaults and as many restarts; that of
+`all` is the checkpoint of PyTorch's DDP tutorial.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.figure import Measure, Row, say, spread
-from muster.data import StreamSampler
 
 # In which module a drill is.
-DRILLS = {"rank": "here", "node": "here", "all": "here", "cut": "spaces", "disk": "spaces", "host": "power"}
+DRILLS = {"rank": "here", "all": "here", "cut": "spaces", "host": "power"}
 NEVER_S = 90.0
 SAMPLES, BATCH, EVERY = 203, 24, 25
-# Each rank writes down where the ranks of its start meet, and the samples that it is given.
+# Each rank writes down where the ranks of its start meet.
 RECIPE = f"""
 import os, time
 import torch
@@ -42,8 +40,6 @@ def datasets(data):
 
 def loss(model, batch):
     if torch.is_grad_enabled():
-        with open(f"{{os.environ['MUSTER_RUN_DIR']}}/seen-{{os.environ['RANK']}}-{{os.getpid()}}", "a") as file:
-            file.write(" ".join(map(str, batch[0].tolist())) + "\\n")
         time.sleep(0.02)
     return model(batch[0].float()[:, None]).square().mean()
 """
@@ -82,19 +78,22 @@ def hit_often(times: int, once: Callable[[int], Hit | None], who: str = "") -> l
     return done
 
 
-def rows(what: str, ours: Sequence[Hit], times: int, theirs: Sequence[Hit | None], limit_s: float) -> list[Row]:
-    """How often, how soon, and the steps that were done again."""
+def rows(what: str, ours: Sequence[Hit], times: int, limit_s: float, theirs: Sequence[Hit | None] = ()) -> list[Row]:
+    """How often, how soon, and the steps that were done again; beside torchrun where it was hit too."""
     lived = [each for each in theirs if each]
     seconds, all_back = [each.seconds for each in ours], len(ours) == times
-    lost = [each.again for each in ours]
-    their_steps = f"torchrun {spread([each.again for each in lived], '.0f')}" if lived else ""
+
+    def beside(values: Sequence[float], form: str, unit: str = "") -> str:
+        return f"torchrun {spread(values, form)}{unit}" if values else "torchrun never" if theirs else ""
+
     return [
-        Row(f"train on after {what}", f"{len(ours)} of {times}", f"torchrun {len(lived)} of {len(theirs)}",
-            target=f"{times} of {times}", met=all_back),
+        Row(f"train on after {what}", f"{len(ours)} of {times}",
+            f"torchrun {len(lived)} of {len(theirs)}" if theirs else "", target=f"{times} of {times}", met=all_back),
         Row("... after seconds", f"{spread(seconds)} s" if seconds else "never",
-            f"torchrun {spread([each.seconds for each in lived])} s" if lived else "torchrun never",
+            beside([each.seconds for each in lived], ".2f", " s"),
             target=f"<= {limit_s:.0f} s each", met=all_back and max(seconds) <= limit_s),
-        Row("... steps done again", spread(lost, ".0f") if lost else "all", their_steps),
+        Row("... steps done again", spread([each.again for each in ours], ".0f") if ours else "all",
+            beside([each.again for each in lived], ".0f")),
     ]  # fmt: skip
 
 
@@ -109,9 +108,3 @@ def last_of(times: Iterable[float | None]) -> float | None:
     """The latest; None while one is missing."""
     known = list(times)
     return max(each for each in known if each) if known and all(known) else None
-
-
-def expected_samples(steps: int) -> list[int]:
-    """The samples of so many steps of a run without faults."""
-    sampler = StreamSampler(SAMPLES, batch=BATCH, micro_batches=1, world=1, rank=0, seed=0, consumed=0)
-    return list(sampler.indices(0, BATCH * steps))

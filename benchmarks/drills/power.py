@@ -68,8 +68,8 @@ def measure_host(quick: bool) -> dict[str, Any]:
         script = _script(rack, scratch, cuts, draw)
         theirs = [_rival(rack, rack.hosts[number % 3]) for number in range(1, rival_cuts + 1)]
     found = [
-        *rows("a power cut of a host of three: Muster's trainer", trainer, cuts, theirs, LIMIT_S),
-        *rows("a power cut of a host of three: a script", script, cuts, theirs, LIMIT_S),
+        *rows("a power cut of a host of three: Muster's trainer", trainer, cuts, LIMIT_S, theirs),
+        *rows("a power cut of a host of three: a script", script, cuts, LIMIT_S, theirs),
     ]
     return result(found, [f"containers with sshd and an engine as hosts; the script saves every {SAVED} steps"])
 

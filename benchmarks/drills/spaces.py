@@ -1,14 +1,13 @@
-"""Drills with hosts that are network namespaces (lab/network.py), each with a disk of its own: cuts, a lost disk."""
+"""The drill with hosts that are network namespaces (lab/network.py): five are cut from each other in drawn ways."""
 
 from __future__ import annotations
 
 import itertools
 import random
-import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,18 +15,16 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.drills import BATCH, RECIPE, Hit, hit_often, options, rows
-from benchmarks.figure import Row, result, say, spread
+from benchmarks.figure import Row, result, say
 from benchmarks.venv import HOME
 from deploy.run.environment import STOP_ON_EOF, local_spec
 from deploy.run.files.folders import with_muster
 from deploy.send.image import commands
 from lab.network import PORT, Lab, missing
-from muster.checkpoint import store
 from muster.files import read_lines
 
 HOSTS, LEAST, SEED = 5, 3, 16
-PATIENCE_S, RIVAL_S, START_S = 30.0, 40.0, 120.0
-DISKS, EVERY, RESUME_S = 3, 50, 90.0
+PATIENCE_S, START_S = 30.0, 120.0
 # The run folder as every node sees it; outside, each host's own has the host's number.
 SEEN = "run"
 
@@ -41,10 +38,22 @@ class Life:
 
 
 class Nodes:
-    """The nodes of one start, one on each host. All see their run folder at one path, and each host has its own."""
+    """Muster's trainer on all hosts, of which LEAST train on without the others.
 
-    def __init__(self, lab: Lab, root: Path, command: Sequence[str], environments: Sequence[Mapping[str, str]]) -> None:
-        self.lab, self.root, self.command, self.environments = lab, root, command, environments
+    All see their run folder at one path, and each host has its own.
+    """
+
+    def __init__(self, lab: Lab, root: Path) -> None:
+        self.lab, self.root = lab, root
+        recipe, where = root.parent / "recipe.py", [(host.address, PORT, PORT + 1) for host in lab.hosts]
+        recipe.write_text(RECIPE)
+        given = [*options(str(recipe)), "--batch", str(BATCH - BATCH % HOSTS)]
+        spec = local_spec(root / SEEN, 1, HOSTS - 1, given, PORT, 1, "Linux").grouped(LEAST, where, "key")
+        own = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", "TMPDIR": str(root / SEEN / "logs")}
+        self.command = commands.agent(sys.executable, given)
+        self.environments = [with_muster({**node.environment, **own}) for node in spec.nodes]
+        for environment in self.environments:
+            del environment[STOP_ON_EOF]
         self.running: list[subprocess.Popen[bytes] | None] = [None] * len(lab.hosts)
         (root / SEEN).mkdir(parents=True, exist_ok=True)
         for place, host in enumerate(lab.hosts):
@@ -63,10 +72,14 @@ class Nodes:
         folder = self.folder(place)
         for part in ("nodes", "outcome", "ranks", "logs"):
             (folder / part).mkdir(parents=True, exist_ok=True)
-        environment = {**self.environments[place], "TMPDIR": str(self.root / SEEN / "logs")}
         with (folder / "logs" / "node.log").open("ab") as log:
             self.running[place] = self.lab.hosts[place].start(
-                *self.command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=str(HOME)
+                *self.command,
+                env=self.environments[place],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=str(HOME),
             )
 
     def ended(self, places: set[int]) -> bool:
@@ -102,32 +115,6 @@ class Nodes:
         """The end of each node's log."""
         logs = [self.folder(place) / "logs" / "node.log" for place in range(len(self.lab.hosts))]
         return "\n".join(f"{log.parent.parent.name}: {log.read_text(errors='replace')[-800:]}" for log in logs)
-
-
-def trainer(lab: Lab, root: Path, every: int, least: int = 0, start: int = 1) -> Nodes:
-    """Muster's trainer on all hosts, one rank each; `least` of them train on without the others."""
-    count, recipe = len(lab.hosts), root.parent / "recipe.py"
-    recipe.write_text(RECIPE)
-    given = [*options(str(recipe), every), "--batch", str(BATCH - BATCH % count)]
-    where = [(host.address, PORT, PORT + 1) for host in lab.hosts]
-    spec = local_spec(root / SEEN, start, count - 1, given, PORT, 1, "Linux").grouped(least, where, "key")
-    environments = []
-    for node in spec.nodes:
-        environment = with_muster({**node.environment, "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"})
-        if not least:
-            environment["PET_RDZV_ENDPOINT"] = f"{lab.hosts[0].address}:{PORT}"
-        del environment[STOP_ON_EOF]
-        environments.append(environment)
-    return Nodes(lab, root, commands.agent(sys.executable, given), environments)
-
-
-def torchrun(lab: Lab, root: Path, count: str, module: str, *words: str) -> Nodes:
-    """The rival on all hosts: `torchrun -m module words`, with the c10d store on the first one."""
-    at = f"{lab.hosts[0].address}:{PORT}"
-    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", count, "--max-restarts", "9"]
-    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", at, "--rdzv-id", root.name, "-m", module, *words]
-    environment = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "PYTHONPATH": str(HOME)}
-    return Nodes(lab, root, [*command, "--steps", "1000000"], [environment] * len(lab.hosts))
 
 
 def wait(condition: Callable[[], Any], limit_s: float, run: Nodes | None = None) -> Any:
@@ -169,19 +156,16 @@ def measure_cut(quick: bool) -> dict[str, Any]:
     chance, count = random.Random(SEED), 4 if quick else 20
     cuts = [draw(chance) for _ in range(count)]
     with nodes.scratch() as scratch, Lab(HOSTS) as lab:
-        run = trainer(lab, scratch / "ours", 25, LEAST)
+        run = Nodes(lab, scratch / "ours")
         wait(lambda: run.trains(0.0, HOSTS), START_S, run)
         doubles: list[Cut] = []
         ours = hit_often(count, lambda number: _cut_once(lab, run, cuts[number], chance, doubles))
         left = _alone(lab, run)
-        lab.stop()
-        sided = [cut for cut in cuts if len(cut.dropped) > 2][: 1 if quick else 3]
-        theirs = [_rival_cut(lab, scratch / f"rival-{number}", cut) for number, cut in enumerate(sided)]
     sides = Row(f"cuts of {HOSTS} hosts in which both sides trained on", f"{len(doubles)} of {count}", "", "", "0",
                 not doubles)  # fmt: skip
     alone = Row("a side of two that stays cut off ends itself after seconds", f"{left:.0f}" if left else "never")
     kinds = ", ".join(cut.words for cut in cuts)
-    found = rows("a cut, by a majority", ours, count, theirs, PATIENCE_S)
+    found = rows("a cut, by a majority", ours, count, PATIENCE_S)
     return result([sides, *found[:2], alone], [f"seed {SEED}; the cuts, by host (-> one direction alone): {kinds}"])
 
 
@@ -233,86 +217,3 @@ def _dropped(lab: Lab, cut: Cut) -> Iterator[float]:
         yield began
     finally:
         lab.on_switch("ebtables", "-F", "FORWARD")
-
-
-def _rival_cut(lab: Lab, root: Path, cut: Cut) -> Hit | None:
-    """The same for torchrun, once: None if no three of its hosts train on."""
-    run = torchrun(lab, root, f"{LEAST}:{HOSTS}", "benchmarks.rivals.bare")
-
-    def first(since: float) -> float | None:
-        lines = [line for place in range(HOSTS) for line in read_lines(run.folder(place) / "logs" / "node.log")]
-        return min((line["t"] for line in lines if line["t"] > since and line["step"] == 1), default=None)
-
-    wait(lambda: first(0.0), START_S, run)
-    time.sleep(2.0)
-    with _dropped(lab, cut) as began:
-        trained = wait(lambda: first(began), RIVAL_S)
-    lab.stop()
-    return Hit(trained - began) if trained else None
-
-
-def measure_disk(quick: bool) -> dict[str, Any]:
-    """All is killed and the first host's run folder deleted: from which step does the run go on?"""
-    if why := missing():
-        return result([Row("the first host's disk is destroyed", f"not measured: {why}")])
-    trials, rival_trials = (2, 1) if quick else (10, 2)
-    chance, behind = random.Random(SEED), list[int]()
-    with nodes.scratch() as scratch, Lab(DISKS) as lab:
-        runs = [trainer(lab, scratch / "ours", EVERY)]
-        ours = hit_often(trials, lambda number: _disk_once(lab, scratch, runs, number, chance, behind))
-        lab.stop()
-        theirs = [_rival_disk(lab, scratch / f"rival-{number}", chance) for number in range(rival_trials)]
-    far = spread(behind, ".0f") if behind else "all"
-    near = bool(behind) and max(behind) <= EVERY
-    lost = Row(f"... behind the newest checkpoint of that disk, of {EVERY} steps", far, "", "", f"<= {EVERY}", near)
-    found = rows("the first host's disk is destroyed", ours, trials, theirs, RESUME_S)
-    return result([*found, lost], [f"{DISKS} hosts as network namespaces of this machine"])
-
-
-def _disk_once(
-    lab: Lab, scratch: Path, runs: list[Nodes], number: int, chance: random.Random, behind: list[int]
-) -> Hit | None:
-    run = runs[-1]
-    wait(lambda: len(_events(run, 1, "copied")) >= 2, RESUME_S, run)
-    time.sleep(chance.uniform(0.0, 2.0))
-    began = time.time()
-    lab.stop()
-    reached = max(event["step"] for event in _events(run, 0, "step"))
-    newest, _ = store.newest_usable(run.folder(0) / "checkpoints")
-    for place in range(DISKS):  # what one start said must not be taken for the next one's
-        shutil.rmtree(run.folder(place) / "ranks")
-    shutil.rmtree(run.folder(0))
-    runs.append(run := trainer(lab, scratch / "ours", EVERY, start=number + 2))
-    resumed = wait(lambda: _events(run, 0, "resumed"), RESUME_S)
-    if not (resumed and newest):
-        say(run.last_words())
-        return None
-    behind.append(newest.manifest.step - resumed[0]["step"])
-    return Hit(time.time() - began, reached - resumed[0]["step"])
-
-
-def _events(run: Nodes, place: int, kind: str) -> list[dict[str, Any]]:
-    """What the rank on this host has written of one kind."""
-    return [event for event in read_lines(run.folder(place) / f"ranks/rank-{place}.jsonl") if event["kind"] == kind]
-
-
-def _rival_disk(lab: Lab, root: Path, chance: random.Random) -> Hit | None:
-    """The same for PyTorch's tutorial under torchrun, whose rank 0 saves: None if it begins anew."""
-    words = ("benchmarks.rivals.snapshot", "--folder", str(root / SEEN))
-    run = torchrun(lab, root, str(DISKS), *words)
-
-    def steps() -> list[int]:
-        logs = [run.folder(place) / "logs" / "node.log" for place in range(DISKS)]
-        return [line["step"] for log in logs for line in read_lines(log)]
-
-    wait(lambda: len(steps()) > 5, RESUME_S, run)
-    time.sleep(chance.uniform(0.0, 1.0))
-    began, reached = time.time(), max(steps())
-    lab.stop()
-    shutil.rmtree(run.folder(0))
-    for place in range(1, DISKS):
-        (run.folder(place) / "logs" / "node.log").unlink()
-    run = torchrun(lab, root, str(DISKS), *words)
-    first: list[int] = wait(steps, RESUME_S, run)
-    lab.stop()
-    return Hit(time.time() - began, reached - first[0]) if first[0] else None

@@ -6,10 +6,12 @@ import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
+from benchmarks.figure import spread
+
 from ..bench import Bench
 from ..finding import Finding, judge, untried
 from ..nodes import RECIPES
-from ..turns import Contender, clearly_below, in_turns, spread
+from ..turns import Contender, clearly_below, in_turns
 
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
 TURNS, LEAST_RATIO = 6, 0.95
@@ -59,6 +61,6 @@ def compared(recipe: str, name: str, ours: Sequence[float], theirs: Sequence[flo
     if min(len(ours), len(theirs)) < TURNS // 2:
         return judge(what, False, f"{len(ours)} turns of ours, {len(theirs)} of theirs", "turns of both")
     ratios = [other / own for own, other in zip(ours, theirs, strict=False)]
-    measured = f"{statistics.median(ratios):.2f}x: {spread(ours)}, theirs {spread(theirs)}"
+    measured = f"{statistics.median(ratios):.2f}x: {spread(ours)} ms, theirs {spread(theirs)} ms"
     good = not clearly_below(ratios, LEAST_RATIO)
     return judge(what, good, measured, f">= {LEAST_RATIO}x, or not clearly less", ratios=ratios)

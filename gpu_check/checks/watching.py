@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
+from benchmarks.figure import spread
+
 from ..bench import Bench
 from ..finding import NOT_MET, Finding, judge, untried
 from ..nodes import HOME, Run
-from ..turns import Contender, clearly_below, in_turns, spread
+from ..turns import Contender, clearly_below, in_turns
 from ..weights import differences
 
 TITLE, LIMIT_S = "watching a script's ranks", 110
@@ -81,6 +83,6 @@ def _cost(bench: Bench) -> Iterator[Finding]:
     if len(pairs) < PAIRS // 2:
         yield judge("cost of watching", False, f"{len(pairs)} pairs", f"{PAIRS} pairs")
         return
-    measured = f"{statistics.median(pairs):.3f}x ({min(pairs):.3f}-{max(pairs):.3f}): {spread(taken['1'])}"
+    measured = f"{statistics.median(pairs):.3f}x ({min(pairs):.3f}-{max(pairs):.3f}): {spread(taken['1'])} ms"
     good = not clearly_below(pairs, LEAST_RATIO)
     yield judge("cost of watching, steps/s", good, measured, f">= {LEAST_RATIO}x, or not clearly less", pairs=pairs)

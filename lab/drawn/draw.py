@@ -43,6 +43,11 @@ class Draw:
         """The hosts, whole still."""
         return Lab(self.cast.count, self.cast.families, self.cast.net4)
 
+    def break_hosts(self, lab: Lab) -> None:
+        """Do to them what was drawn."""
+        for part in self.parts:
+            part.do(lab)
+
     def only(self, part: Part) -> Draw:
         """The same cluster with one of the parts."""
         return replace(self, parts=(part,))

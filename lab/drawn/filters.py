@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.drawn.part import Cast, Part, Subjects, breaks, harmless, host_of
+from lab.drawn.part import Cast, Part, Subjects, breaks, firewall, harmless, host_of, part
 from lab.network import PORT, Lab
 
 DATA = "30000:65535"
@@ -20,12 +20,10 @@ TABLES = {
 ANSWERS = ("icmp-port-unreachable", "icmp-host-prohibited", "icmp-admin-prohibited", "tcp-reset")
 
 
-def _causes(scope: str, how: str) -> tuple[frozenset[str], frozenset[str]]:
+def _causes(scope: str, how: str) -> tuple[str, str]:
     """The causes, and the true observations, of packets that are `dropped` or `rejected`."""
-    slug = SCOPES[scope][1]
-    causes = {f"{slug}-{how}"} | ({"host-unreachable"} if scope == "all" else set())
-    seen = {"one-way"} if scope == "the data ports" else {"all-ports-dropped"} if scope == "all" else set()
-    return frozenset(causes), frozenset(seen)
+    seen = {"the data ports": "one-way", "all": "all-ports-dropped"}.get(scope, "")
+    return f"{SCOPES[scope][1]}-{how}{' host-unreachable' * (scope == 'all')}", seen
 
 
 def _rule(lab: Lab, cast: Cast, host: str, way: str, match: str, target: str, table: str = "filter") -> None:
@@ -56,7 +54,7 @@ def a_host_drops(cast: Cast) -> Part:
     table = cast.chance.choice(TABLES[way])[0]
     host, subjects = _places(cast, scope, way)
     causes, seen = _causes(scope, "dropped")
-    return Part(
+    return part(
         f"{host} drops {scope} on the way {way} ({table})",
         lambda lab: _rule(lab, cast, host, way, SCOPES[scope][0], "DROP", table),
         causes,
@@ -72,7 +70,7 @@ def a_host_rejects(cast: Cast) -> Part:
     host, subjects = _places(cast, scope, way)
     causes, seen = _causes(scope, "rejected")
     target = f"REJECT --reject-with {answer}" if answer else "REJECT"
-    return Part(
+    return part(
         f"{host} rejects {scope} on the way {way} ({answer or 'as it comes'})",
         lambda lab: _rule(lab, cast, host, way, SCOPES[scope][0], target),
         causes,
@@ -95,7 +93,7 @@ def a_host_drops_one_peer(cast: Cast) -> Part:
             line = f"-w -A INPUT -s {cast.address(peer, family)} {SCOPES[scope][0]} -j DROP"
             host_of(lab, host).run(program, *line.split())
 
-    return Part(f"{host} drops {scope} from {peer}", do, causes, cast.ends(host, peer, broken_at=host), seen)
+    return part(f"{host} drops {scope} from {peer}", do, causes, cast.ends(host, peer, broken_at=host), seen)
 
 
 @breaks("drop", "pair, between hosts")
@@ -110,15 +108,13 @@ def the_switch_drops_a_pair(cast: Cast) -> Part:
 
     way = "between" if both else "one way, from"
     causes, seen = _causes("all", "dropped")
-    seen |= {"arp-unanswered"}  # ARP is dropped with the rest
-    return Part(f"the switch drops all {way} {first} and {other}", do, causes, cast.ends(first, other), seen)
+    seen += " arp-unanswered"  # ARP is dropped with the rest
+    return part(f"the switch drops all {way} {first} and {other}", do, causes, cast.ends(first, other), seen)
 
 
-@breaks("drop", "host, between hosts")
-def the_switch_drops_new_calls(cast: Cast) -> Part | None:
+@breaks("drop", "host, between hosts", "4")
+def the_switch_drops_new_calls(cast: Cast) -> Part:
     """A security group: what a host is called for, by port. Stateful as clouds are: answers pass."""
-    if cast.families != "4":
-        return None
     scope = cast.chance.choice(("the rendezvous port", "the data ports"))
     host = cast.hosts[0] if scope == "the rendezvous port" else cast.any()
     ports = str(PORT) if scope == "the rendezvous port" else "32768:65535"
@@ -132,7 +128,7 @@ def the_switch_drops_new_calls(cast: Cast) -> Part | None:
                 lab.wire_drops(peer, host_of(lab, host), *match)
 
     causes, seen = _causes(scope, "dropped")
-    return Part(f"the switch drops {scope} toward {host}", do, causes, cast.silent(host), seen)
+    return part(f"the switch drops {scope} toward {host}", do, causes, cast.silent(host), seen)
 
 
 @breaks("drop", "network")
@@ -146,7 +142,7 @@ def everybody_drops(cast: Cast) -> Part:
 
     how = "dropped" if target == "DROP" else "rejected"
     causes, seen = _causes(scope, how)
-    return Part(f"every host {target.lower()}s {scope}", do, causes, cast.everyone(), seen)
+    return part(f"every host {target.lower()}s {scope}", do, causes, cast.everyone(), seen)
 
 
 @breaks("drop", "setting: a firewall with a list of ports")
@@ -162,20 +158,16 @@ def only_a_list_of_ports_is_open(cast: Cast) -> Part:
         _rule(lab, cast, host, "in", "", target)
 
     causes, seen = _causes("the data ports", "dropped" if target == "DROP" else "rejected")
-    return Part(f"{host} accepts new calls on {ports} only, else {target}", do, causes, cast.silent(host), seen)
+    return part(f"{host} accepts new calls on {ports} only, else {target}", do, causes, cast.silent(host), seen)
 
 
 @breaks("drop", "host: its own loopback")
 def loopback_is_filtered(cast: Cast) -> Part:
     host = cast.hosts[0] if cast.chance.random() < 0.7 else cast.any()
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).firewall("INPUT -i lo -j DROP", families=cast.families)
-
-    return Part(
+    return part(
         f"{host} drops what comes over its own loopback",
-        do,
-        frozenset({"loopback-silent", "interface-down"}),
+        firewall(host, "INPUT -i lo -j DROP", families=cast.families),
+        "loopback-silent interface-down",
         cast.alone(host),
     )
 
@@ -190,11 +182,11 @@ def arp_is_dropped(cast: Cast) -> Part | None:
         place = lab.hosts.index(host_of(lab, host))
         lab.on_switch("ebtables", "-A", "FORWARD", way, f"eth0-{place}", "-p", "ARP", "-j", "DROP")
 
-    seen = frozenset({"all-ports-dropped", "no-route"})
-    return Part(
+    seen = "all-ports-dropped no-route"
+    return part(
         f"the switch drops ARP {'to' if way == '-o' else 'from'} {host}",
         do,
-        frozenset({"arp-unanswered", "host-unreachable"}),
+        "arp-unanswered host-unreachable",
         cast.silent(host),
         seen,
     )
@@ -203,11 +195,7 @@ def arp_is_dropped(cast: Cast) -> Part | None:
 def _match(cast: Cast, words: str, match: str, target: str = "DROP") -> Part:
     hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
 
-    def do(lab: Lab) -> None:
-        for host in hosts:
-            host_of(lab, host).firewall(f"INPUT -i eth0 {match} -j {target}", families="4")
-
-    return Part(f"{', '.join(hosts)} {target.lower()} {words}", do)
+    return part(f"{', '.join(hosts)} {target.lower()} {words}", firewall(hosts, f"INPUT -i eth0 {match} -j {target}"))
 
 
 @harmless("drop", "host: what no run uses")
@@ -226,31 +214,21 @@ def other_traffic_is_dropped(cast: Cast) -> Part:
     return _match(cast, words, match, cast.chance.choice(("DROP", "REJECT")))
 
 
-@harmless("drop", "host: strangers")
-def only_the_cluster_is_let_in(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@harmless("drop", "host: strangers", "4")
+def only_the_cluster_is_let_in(cast: Cast) -> Part:
     hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
-
-    def do(lab: Lab) -> None:
-        for host in hosts:
-            host_of(lab, host).firewall(
-                "INPUT -i lo -j ACCEPT", f"INPUT -s {cast.net4}.0/24 -j ACCEPT", "INPUT -j DROP", families="4"
-            )
-
-    return Part(f"{', '.join(hosts)} let only the cluster in", do)
+    return part(
+        f"{', '.join(hosts)} let only the cluster in",
+        firewall(hosts, "INPUT -i lo -j ACCEPT", f"INPUT -s {cast.net4}.0/24 -j ACCEPT", "INPUT -j DROP"),
+    )
 
 
-@harmless("drop", "network: the other family")
-def the_other_family_is_dropped(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
-
-    def do(lab: Lab) -> None:
-        for host in lab.hosts:
-            host.firewall("INPUT -j DROP", "OUTPUT -j DROP", families="6")
-
-    return Part("every host drops IPv6, which the cluster has not", do)
+@harmless("drop", "network: the other family", "4")
+def the_other_family_is_dropped(cast: Cast) -> Part:
+    return part(
+        "every host drops IPv6, which the cluster has not",
+        firewall(cast.hosts, "INPUT -j DROP", "OUTPUT -j DROP", families="6"),
+    )
 
 
 @harmless("drop", "direction that gloo never takes")
@@ -258,8 +236,7 @@ def calls_nobody_makes_are_dropped(cast: Cast) -> Part | None:
     if cast.count < 3 or cast.families != "4":
         return None
     smaller, larger = sorted(cast.chance.sample(cast.hosts[1:], 2))
-
-    def do(lab: Lab) -> None:
-        host_of(lab, larger).firewall(f"INPUT -s {cast.address(smaller)} -p tcp --syn -j DROP", families="4")
-
-    return Part(f"{larger} drops new calls from {smaller}, whom it calls itself", do)
+    return part(
+        f"{larger} drops new calls from {smaller}, whom it calls itself",
+        firewall(larger, f"INPUT -s {cast.address(smaller)} -p tcp --syn -j DROP"),
+    )

@@ -2,7 +2,8 @@
 
     @breaks("drop", "host")
     def host_drops(cast):
-        return Part("gpu-b drops ...", {"all-ports-dropped"}, subjects, lambda lab: ...)
+        host = cast.any()
+        return part(f"{host} drops ...", firewall(host, "INPUT -j DROP"), "all-ports-dropped", cast.silent(host))
 
 `causes`: the slugs that name what was done. `seen`: slugs of a true observation of it, which name no cause. Both count
 as right, and the score counts them apart. `subjects`: each set of hosts that is right to name. A harmless part has
@@ -12,11 +13,11 @@ none of them: whatever preflight refuses because of it is wrong, as long as real
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lab.fault import MUSTER, Fault
-from lab.network import LETTERS, Lab
+from lab.network import LETTERS, Host, Lab
 
 Subjects = frozenset[frozenset[str]]
 
@@ -46,7 +47,7 @@ class Cast:
     @property
     def run(self) -> Fault:
         """How the run is started, for lab/job.py and lab/trial.py."""
-        return Fault("drawn", "", lambda lab, host: None, style=self.style, endpoint=self.endpoint)
+        return Fault("drawn", style=self.style, endpoint=self.endpoint)
 
     def any(self, but: Iterable[str] = ()) -> str:
         """A host."""
@@ -97,27 +98,52 @@ class Part:
         return bool(self.causes)
 
 
+Act = Callable[[Lab], object]
 Maker = Callable[[Cast], Part | None]
 FAULTS: dict[str, Maker] = {}
 HARMLESS: dict[str, Maker] = {}
 
 
-def breaks(primitive: str, place: str) -> Callable[[Maker], Maker]:
-    """Registers a part that is meant to break a run. The maker gives None where the cluster has no such place."""
-    return _registered(FAULTS, f"{primitive} x {place}")
+def breaks(primitive: str, place: str, families: str = "") -> Callable[[Maker], Maker]:
+    """Registers a part that is meant to break a run. The maker gives None where the cluster has no such place.
+
+    `families`: those of the only clusters that have one.
+    """
+    return _registered(FAULTS, f"{primitive} x {place}", families)
 
 
-def harmless(primitive: str, place: str) -> Callable[[Maker], Maker]:
+def harmless(primitive: str, place: str, families: str = "") -> Callable[[Maker], Maker]:
     """Registers a part that a run is meant to bear."""
-    return _registered(HARMLESS, f"{primitive} x {place}")
+    return _registered(HARMLESS, f"{primitive} x {place}", families)
 
 
-def _registered(kinds: dict[str, Maker], name: str) -> Callable[[Maker], Maker]:
+def _registered(kinds: dict[str, Maker], name: str, families: str) -> Callable[[Maker], Maker]:
     def add(make: Maker) -> Maker:
-        kinds[f"{name}: {make.__name__}"] = make
+        kinds[f"{name}: {make.__name__}"] = lambda cast: make(cast) if families in ("", cast.families) else None
         return make
 
     return add
+
+
+def part(words: str, do: Act, causes: str = "", subjects: Subjects = frozenset(), seen: str = "") -> Part:
+    """A part whose causes and true observations are given as words."""
+    return Part(words, do, frozenset(causes.split()), subjects, frozenset(seen.split()))
+
+
+def at(hosts: str | Sequence[str], act: Callable[[Host], object]) -> Act:
+    """What is done to a host, or to each of several."""
+    names = [hosts] if isinstance(hosts, str) else hosts
+    return lambda lab: [act(host_of(lab, name)) for name in names]
+
+
+def ip(hosts: str | Sequence[str], *lines: str) -> Act:
+    """`ip` commands there."""
+    return at(hosts, lambda host: host.ip(*lines))
+
+
+def firewall(hosts: str | Sequence[str], *rules: str, families: str = "4") -> Act:
+    """Rules of the firewall there."""
+    return at(hosts, lambda host: host.firewall(*rules, families=families))
 
 
 def host_of(lab: Lab, name: str):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from lab.drawn.part import Cast, Part, breaks, harmless, host_of
+from lab.drawn.part import Cast, Part, breaks, harmless, host_of, ip, part
 from lab.network import Lab, must
 
-NO_ROUTE, OBSERVED = frozenset({"no-route"}), frozenset({"host-unreachable", "all-ports-dropped", "arp-unanswered"})
+NO_ROUTE, OBSERVED = "no-route", "host-unreachable all-ports-dropped arp-unanswered"
 INNER = ("docker0", "br-1f0c", "virbr0", "cni0", "lxdbr0", "br-lan")
 
 
@@ -16,10 +16,8 @@ def card(lab: Lab, host: str) -> str:
     return json.loads(must("ip", "-netns", host_of(lab, host).space, "-j", "link", "show", "eth0"))[0]["address"]
 
 
-@breaks("remove", "host: its routes")
-def no_way_out(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("remove", "host: its routes", "4")
+def no_way_out(cast: Cast) -> Part:
     host, kind = cast.any(), cast.chance.choice(("blackhole", "unreachable", "prohibit", "throw"))
     policy = cast.chance.random() < 0.5
 
@@ -31,54 +29,54 @@ def no_way_out(cast: Cast) -> Part | None:
             host_of(lab, host).ip(*lines)
 
     words = f"{host} has a {kind} route to its peers" + (", by a policy rule" if policy else "")
-    return Part(words, do, NO_ROUTE, cast.silent(host), OBSERVED)
+    return part(words, do, NO_ROUTE, cast.silent(host), OBSERVED)
 
 
-@breaks("remove", "pair: a route")
-def no_way_to_one(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("remove", "pair: a route", "4")
+def no_way_to_one(cast: Cast) -> Part:
     host, peer = cast.pair()
     kind = cast.chance.choice(("blackhole", "unreachable", "prohibit"))
+    return part(
+        f"{host} has a {kind} route to {peer}",
+        ip(host, f"route add {kind} {cast.address(peer)}/32"),
+        NO_ROUTE,
+        cast.ends(host, peer, broken_at=host),
+        OBSERVED,
+    )
 
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip(f"route add {kind} {cast.address(peer)}/32")
 
-    return Part(f"{host} has a {kind} route to {peer}", do, NO_ROUTE, cast.ends(host, peer, broken_at=host), OBSERVED)
-
-
-@breaks("lie", "host or pair: a gateway that is nobody")
-def a_gateway_that_is_nobody(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("lie", "host or pair: a gateway that is nobody", "4")
+def a_gateway_that_is_nobody(cast: Cast) -> Part:
     host, peer = cast.pair()
     whole = cast.chance.random() < 0.5
-
-    def do(lab: Lab) -> None:
-        there = [name for name in cast.hosts if name != host] if whole else [peer]
-        host_of(lab, host).ip(*(f"route add {cast.address(name)}/32 via {cast.net4}.253" for name in there))
-
+    there = [name for name in cast.hosts if name != host] if whole else [peer]
     subjects = cast.silent(host) if whole else cast.ends(host, peer, broken_at=host)
     words = f"{host} sends to {'its peers' if whole else peer} by a gateway that is nobody"
-    return Part(words, do, frozenset({"arp-unanswered", "no-route"}), subjects, OBSERVED)
+    return part(
+        words,
+        ip(host, *(f"route add {cast.address(name)}/32 via {cast.net4}.253" for name in there)),
+        "arp-unanswered no-route",
+        subjects,
+        OBSERVED,
+    )
 
 
-@breaks("remove", "host: its address")
-def the_address_is_another(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("remove", "host: its address", "4")
+def the_address_is_another(cast: Cast) -> Part:
     host, kind = cast.any(), cast.chance.choice(("none", "other subnet", "narrow"))
     if kind == "narrow" and cast.count < 3:
         kind = "other subnet"
     new = {"none": [], "other subnet": ["address add 10.201.3.4/24 dev eth0"]}
     new["narrow"] = [f"address add {cast.address(host)}/32 dev eth0"]
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip("address flush dev eth0", *new[kind])
-
-    causes = {"none": {"interface-no-address", "interface-down"}, "other subnet": {"no-route", "other-network"}}
-    causes["narrow"] = {"no-route"}
-    return Part(f"{host}'s eth0 has its address: {kind}", do, frozenset(causes[kind]), cast.silent(host), OBSERVED)
+    causes = {"none": "interface-no-address interface-down", "other subnet": "no-route other-network"}
+    causes["narrow"] = "no-route"
+    return part(
+        f"{host}'s eth0 has its address: {kind}",
+        ip(host, "address flush dev eth0", *new[kind]),
+        causes[kind],
+        cast.silent(host),
+        OBSERVED,
+    )
 
 
 @breaks("remove", "host: its card")
@@ -91,13 +89,13 @@ def the_card_is_off(cast: Cast) -> Part:
         else:
             lab.port(lab.hosts.index(host_of(lab, host)), "down")
 
-    causes = frozenset({"interface-down", "host-unreachable"})
-    return Part(
+    causes = "interface-down host-unreachable"
+    return part(
         f"{host}'s cable is off at the {where}",
         do,
         causes,
         cast.silent(host),
-        OBSERVED | {"no-route", "interface-no-address"},
+        OBSERVED + " no-route interface-no-address",
     )
 
 
@@ -105,12 +103,8 @@ def the_card_is_off(cast: Cast) -> Part:
 def loopback_is_gone(cast: Cast) -> Part:
     host = cast.hosts[0] if cast.chance.random() < 0.6 else cast.any()
     how = cast.chance.choice(("link set lo down", "address del 127.0.0.1/8 dev lo"))
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip(how)
-
-    causes = frozenset({"interface-down", "loopback-silent"})
-    return Part(f"{host}: {how}", do, causes, cast.alone(host))
+    causes = "interface-down loopback-silent"
+    return part(f"{host}: {how}", ip(host, how), causes, cast.alone(host))
 
 
 @breaks("lie", "pair: a stale neighbour")
@@ -122,8 +116,8 @@ def a_neighbour_entry_is_stale(cast: Cast) -> Part:
             line = f"neigh replace {cast.address(peer, family)} lladdr 02:00:00:00:00:77 dev eth0 nud permanent"
             host_of(lab, host).ip(line)
 
-    causes = frozenset({"arp-unanswered", "host-unreachable", "arp-wrong"})
-    return Part(
+    causes = "arp-unanswered host-unreachable arp-wrong"
+    return part(
         f"{host} has a wrong hardware address for {peer}", do, causes, cast.ends(host, peer, broken_at=host), OBSERVED
     )
 
@@ -133,19 +127,17 @@ def arp_is_off(cast: Cast) -> Part | None:
     if cast.families != "4" or cast.count > 3:
         return None
     host = cast.any()
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip("link set eth0 arp off")
-
-    return Part(
-        f"{host}'s card answers no ARP", do, frozenset({"arp-unanswered"}), cast.silent(host), OBSERVED | {"no-route"}
+    return part(
+        f"{host}'s card answers no ARP",
+        ip(host, "link set eth0 arp off"),
+        "arp-unanswered",
+        cast.silent(host),
+        OBSERVED + " no-route",
     )
 
 
-@breaks("swap", "host: two networks")
-def the_cables_are_crossed(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("swap", "host: two networks", "4")
+def the_cables_are_crossed(cast: Cast) -> Part:
     host = cast.any()
 
     def do(lab: Lab) -> None:
@@ -154,19 +146,17 @@ def the_cables_are_crossed(cast: Cast) -> Part | None:
         for name, bridge in (("eth0", "br-eth1"), ("eth1", "br-eth0")):
             must("ip", "-netns", lab.switch, "link", "set", f"{name}-{place}", "master", bridge)
 
-    return Part(
+    return part(
         f"{host}'s eth0 and eth1 are plugged into each other's network",
         do,
-        frozenset({"host-unreachable", "other-network", "arp-unanswered"}),
+        "host-unreachable other-network arp-unanswered",
         cast.silent(host),
-        OBSERVED | {"no-route"},
+        OBSERVED + " no-route",
     )
 
 
-@breaks("lie", "two hosts of one address")
-def an_address_is_there_twice(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("lie", "two hosts of one address", "4")
+def an_address_is_there_twice(cast: Cast) -> Part:
     host, twin = cast.pair()
     how = cast.chance.choice(("eth0", "lo", "second")) if cast.count < 4 else "lo"
 
@@ -177,12 +167,12 @@ def an_address_is_there_twice(cast: Cast) -> Part | None:
             bits, device = ("32", "lo") if how == "lo" else ("24", "eth0")
             host_of(lab, host).ip(f"address add {cast.address(twin)}/{bits} dev {device}")
 
-    return Part(
+    return part(
         f"{host} has {twin}'s address on {how} too",
         do,
-        frozenset({"duplicate-address"}),
+        "duplicate-address",
         cast.ends(host, twin, broken_at=host),
-        frozenset({"wrong-machine"}),
+        "wrong-machine",
     )
 
 
@@ -191,56 +181,45 @@ def a_card_is_there_twice(cast: Cast) -> Part | None:
     if cast.count > 3:
         return None
     host, twin = cast.pair()
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip(f"link set eth0 address {card(lab, twin)}")
-
-    causes = frozenset({"duplicate-mac", "duplicate-address"})
-    return Part(f"{host}'s card has the hardware address of {twin}'s", do, causes, cast.ends(host, twin))
-
-
-@breaks("overlap", "host: a network of containers")
-def containers_have_the_peers_network(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
-    host, name = cast.any(), cast.chance.choice(INNER)
-    bits = cast.chance.choice((27, 28))
-
-    def do(lab: Lab) -> None:
-        lines = [f"link add {name} type bridge", f"link set {name} up"]
-        # The peers' addresses begin at .10; this bridge has the network that holds them.
-        host_of(lab, host).ip(*lines, f"address add {cast.net4}.1/{bits} dev {name}")
-
-    words = f"{host}'s {name} has {cast.net4}.1/{bits}, which holds its peers' addresses"
-    return Part(
-        words,
-        do,
-        frozenset({"address-overlap"}),
-        cast.silent(host),
-        OBSERVED | {"no-route", "other-network", "container-bridge"},
+    causes = "duplicate-mac duplicate-address"
+    return part(
+        f"{host}'s card has the hardware address of {twin}'s",
+        lambda lab: host_of(lab, host).ip(f"link set eth0 address {card(lab, twin)}"),
+        causes,
+        cast.ends(host, twin),
     )
 
 
-@breaks("overlap", "host: a tunnel")
-def a_tunnel_takes_the_peers(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
-    host, name = cast.any(), cast.chance.choice(("tun0", "wg0", "tailscale0"))
+@breaks("overlap", "host: a network of containers", "4")
+def containers_have_the_peers_network(cast: Cast) -> Part:
+    host, name = cast.any(), cast.chance.choice(INNER)
+    bits = cast.chance.choice((27, 28))
+    lines = [f"link add {name} type bridge", f"link set {name} up"]
+    words = f"{host}'s {name} has {cast.net4}.1/{bits}, which holds its peers' addresses"
+    return part(
+        words,
+        ip(host, *lines, f"address add {cast.net4}.1/{bits} dev {name}"),
+        "address-overlap",
+        cast.silent(host),
+        OBSERVED + " no-route other-network container-bridge",
+    )
 
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip(
+
+@breaks("overlap", "host: a tunnel", "4")
+def a_tunnel_takes_the_peers(cast: Cast) -> Part:
+    host, name = cast.any(), cast.chance.choice(("tun0", "wg0", "tailscale0"))
+    return part(
+        f"{host} sends to its peers by {name}, which leads nowhere",
+        ip(
+            host,
             f"tuntap add dev {name} mode tun",
             f"link set {name} up",
             f"address add 100.64.9.9/32 dev {name}",
             f"route add {cast.net4}.0/25 dev {name}",
-        )
-
-    return Part(
-        f"{host} sends to its peers by {name}, which leads nowhere",
-        do,
-        frozenset({"address-overlap", "other-network"}),
+        ),
+        "address-overlap other-network",
         cast.silent(host),
-        OBSERVED | {"no-route", "interface-down"},
+        OBSERVED + " no-route interface-down",
     )
 
 
@@ -249,27 +228,20 @@ def container_networks(cast: Cast) -> Part:
     hosts = cast.chance.sample(cast.hosts, cast.chance.randint(1, cast.count))
     name, number = cast.chance.choice(INNER), cast.chance.randint(17, 31)
     net = f"172.{number}.0" if not cast.net4.startswith(f"172.{number}.") else "10.244.7"
-
-    def do(lab: Lab) -> None:
-        for host in hosts:
-            host_of(lab, host).ip(
-                f"link add {name} type bridge", f"link set {name} up", f"address add {net}.1/16 dev {name}"
-            )
-
-    return Part(f"{', '.join(hosts)}: {name} has {net}.1/16", do)
+    return part(
+        f"{', '.join(hosts)}: {name} has {net}.1/16",
+        ip(hosts, f"link add {name} type bridge", f"link set {name} up", f"address add {net}.1/16 dev {name}"),
+    )
 
 
-@harmless("overlap", "host: a bridge with the cluster's own network, unused")
-def a_bridge_of_the_same_network(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@harmless("overlap", "host: a bridge with the cluster's own network, unused", "4")
+def a_bridge_of_the_same_network(cast: Cast) -> Part:
     host, name = cast.any(), cast.chance.choice(INNER)
     where = cast.chance.choice((f"{cast.net4}.200/30", f"{cast.net4}.129/25"))
-
-    def do(lab: Lab) -> None:
-        host_of(lab, host).ip(f"link add {name} type bridge", f"link set {name} up", f"address add {where} dev {name}")
-
-    return Part(f"{host}'s {name} has {where}, where no peer is", do)
+    return part(
+        f"{host}'s {name} has {where}, where no peer is",
+        ip(host, f"link add {name} type bridge", f"link set {name} up", f"address add {where} dev {name}"),
+    )
 
 
 @harmless("differ", "network: more of them")
@@ -291,7 +263,7 @@ def more_networks(cast: Cast) -> Part:
             elif kind == "default route" and "4" in cast.families:
                 host.ip("route replace default via 192.168.70.1 dev eth1")
 
-    return Part(f"{', '.join(hosts)} have {kind} as well", do)
+    return part(f"{', '.join(hosts)} have {kind} as well", do)
 
 
 @harmless("remove", "host: its way out")
@@ -303,13 +275,11 @@ def no_default_route(cast: Cast) -> Part:
             for family in cast.families:
                 host_of(lab, name).run("ip", f"-{family}", "route", "flush", "default")
 
-    return Part(f"{', '.join(hosts)} have no default route", do)
+    return part(f"{', '.join(hosts)} have no default route", do)
 
 
-@harmless("lie", "neighbours and rules that are right")
-def written_by_hand(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@harmless("lie", "neighbours and rules that are right", "4")
+def written_by_hand(cast: Cast) -> Part:
     host, peer = cast.pair()
     kind = cast.chance.choice(("neighbour", "rule", "host route"))
 
@@ -323,4 +293,4 @@ def written_by_hand(cast: Cast) -> Part | None:
         else:
             host_of(lab, host).ip(f"route add {cast.address(peer)}/32 dev eth0")
 
-    return Part(f"{host} has a {kind} for {peer} by hand, which is right", do)
+    return part(f"{host} has a {kind} for {peer} by hand, which is right", do)

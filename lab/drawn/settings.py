@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from lab.drawn.part import Cast, Part, breaks, harmless, host_of
+from collections.abc import Sequence
+
+from lab.drawn.part import Act, Cast, Part, at, breaks, harmless, host_of, part
 from lab.fault import MUSTER, TORCHRUN
 from lab.faults.limits import clock
 from lab.faults.ports import listens
 from lab.network import HOSTS_FILES, PORT, Lab
 
 # What a rehearsal, which runs torch there, sees of such a fault. It names no cause, but the host.
-REHEARSED = frozenset({"proof-failed", "rehearsal-failed", "probe-died"})
+REHEARSED = "proof-failed rehearsal-failed probe-died"
 
 
-def _set_on(lab: Lab, hosts: list[str], values: dict[str, str]) -> None:
-    for name in hosts:
-        host_of(lab, name).environment |= values
+def _has(hosts: str | Sequence[str], values: dict[str, str]) -> Act:
+    return at(hosts, lambda host: host.environment.update(values))
+
+
+def _runs_under(hosts: str | Sequence[str], line: str) -> Act:
+    """A line of a shell before each command there."""
+    return at(hosts, lambda host: host.setup.append(line))
 
 
 @breaks("differ", "setting: the environment")
@@ -22,26 +28,26 @@ def a_setting_differs(cast: Cast) -> Part:
     host = cast.any()
     values, causes = cast.chance.choice(
         (
-            ({"GLOO_SOCKET_IFNAME": "ens9"}, {"interface-missing"}),
-            ({"GLOO_SOCKET_IFNAME": "lo"}, {"interface-loopback"}),
-            ({"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, {"settings-differ"}),
-            ({"GLOO_DEVICE_TRANSPORT": "RDMA"}, {"settings-differ"}),
-            ({"GLOO_DEVICE_TRANSPORT": "UV"}, {"settings-differ"}),
-            ({"PET_NNODES": str(cast.count + 1)}, {"settings-differ"}),
-            ({"PET_RDZV_ID": "other"}, {"settings-differ"}),
-            ({"PET_RDZV_BACKEND": "etcd-v2"}, {"settings-differ"}),
-            ({"TORCH_DISTRIBUTED_DEBUG": "MUCH"}, {"settings-differ"}),
-            ({"TORCH_CPP_LOG_LEVEL": "LOUD"}, {"settings-differ"}),
-            ({"OMP_NUM_THREADS": "many"}, {"settings-differ"}),
-            ({"CUDA_VISIBLE_DEVICES": "7"}, {"settings-differ"}),
+            ({"GLOO_SOCKET_IFNAME": "ens9"}, "interface-missing"),
+            ({"GLOO_SOCKET_IFNAME": "lo"}, "interface-loopback"),
+            ({"GLOO_DEVICE_TRANSPORT": "TCP_TLS"}, "settings-differ"),
+            ({"GLOO_DEVICE_TRANSPORT": "RDMA"}, "settings-differ"),
+            ({"GLOO_DEVICE_TRANSPORT": "UV"}, "settings-differ"),
+            ({"PET_NNODES": str(cast.count + 1)}, "settings-differ"),
+            ({"PET_RDZV_ID": "other"}, "settings-differ"),
+            ({"PET_RDZV_BACKEND": "etcd-v2"}, "settings-differ"),
+            ({"TORCH_DISTRIBUTED_DEBUG": "MUCH"}, "settings-differ"),
+            ({"TORCH_CPP_LOG_LEVEL": "LOUD"}, "settings-differ"),
+            ({"OMP_NUM_THREADS": "many"}, "settings-differ"),
+            ({"CUDA_VISIBLE_DEVICES": "7"}, "settings-differ"),
         )
     )
-    return Part(
+    return part(
         f"{host} has {values}",
-        lambda lab: _set_on(lab, [host], values),
-        frozenset(causes),
+        _has(host, values),
+        causes,
         cast.alone(host),
-        frozenset({"settings-differ"}) | REHEARSED,
+        "settings-differ " + REHEARSED,
     )
 
 
@@ -52,36 +58,34 @@ def an_interface_that_leads_elsewhere(cast: Cast) -> Part | None:
         return None
 
     def do(lab: Lab) -> None:
-        at = host_of(lab, host)
+        there = host_of(lab, host)
         if kind == "other network":
-            at.ip("tuntap add dev ens7 mode tap", "link set ens7 up", "address add 172.31.44.2/24 dev ens7")
+            there.ip("tuntap add dev ens7 mode tap", "link set ens7 up", "address add 172.31.44.2/24 dev ens7")
         else:
-            at.ip(
+            there.ip(
                 "link add ens7 type bridge",
                 "link set ens7 up",
                 *(["address add 172.29.0.1/24 dev ens7"] if kind == "bridge" else []),
             )
-        at.environment["GLOO_SOCKET_IFNAME"] = "ens7"
+        there.environment["GLOO_SOCKET_IFNAME"] = "ens7"
 
     causes = {
-        "bridge": {"other-network", "container-bridge"},
-        "other network": {"other-network"},
-        "without an address": {"interface-no-address", "link-local"},
+        "bridge": "other-network container-bridge",
+        "other network": "other-network",
+        "without an address": "interface-no-address link-local",
     }[kind]
-    more = {"no-route", "all-ports-dropped", "interface-down"}
-    return Part(
-        f"{host} is told to use ens7, a card of kind: {kind}", do, frozenset(causes), cast.alone(host), frozenset(more)
-    )
+    more = "no-route all-ports-dropped interface-down"
+    return part(f"{host} is told to use ens7, a card of kind: {kind}", do, causes, cast.alone(host), more)
 
 
 @breaks("lie", "clock")
 def a_clock_is_wrong(cast: Cast) -> Part:
     host, seconds = cast.any(), cast.chance.choice((-3600, -90, -30, -20, 25, 45, 3600))
     subjects = cast.silent(host)
-    return Part(
+    return part(
         f"{host}'s clock is {seconds} s off",
         lambda lab: clock(host_of(lab, host), seconds),
-        frozenset({"clock-skew"}),
+        "clock-skew",
         subjects,
     )
 
@@ -91,20 +95,20 @@ def a_limit_is_low(cast: Cast) -> Part:
     host = cast.any()
     option, causes = cast.chance.choice(
         (
-            ("-n 18", {"open-files"}),
-            ("-n 14", {"open-files"}),
-            ("-v 900000", {"process-limits", "memory-low"}),
-            ("-v 400000", {"process-limits", "memory-low"}),
-            ("-f 0", {"process-limits"}),
-            ("-s 16", {"process-limits"}),
-            ("-t 1", {"process-limits"}),
-            ("-d 200000", {"process-limits", "memory-low"}),
+            ("-n 18", "open-files"),
+            ("-n 14", "open-files"),
+            ("-v 900000", "process-limits memory-low"),
+            ("-v 400000", "process-limits memory-low"),
+            ("-f 0", "process-limits"),
+            ("-s 16", "process-limits"),
+            ("-t 1", "process-limits"),
+            ("-d 200000", "process-limits memory-low"),
         )
     )
-    return Part(
+    return part(
         f"{host} has ulimit {option}",
-        lambda lab: host_of(lab, host).setup.append(f"ulimit {option}"),
-        frozenset(causes),
+        _runs_under(host, f"ulimit {option}"),
+        causes,
         cast.alone(host),
         REHEARSED,
     )
@@ -113,61 +117,40 @@ def a_limit_is_low(cast: Cast) -> Part:
 @breaks("fill", "limit: local ports")
 def few_local_ports(cast: Cast) -> Part:
     host, narrow = cast.any(), cast.chance.choice(("50000 50001", "50000 50002"))
-    return Part(
+    return part(
         f"{host} has the local ports {narrow}",
-        lambda lab: host_of(lab, host).sysctl("net.ipv4.ip_local_port_range", narrow),
-        frozenset({"few-ports"}),
+        at(host, lambda each: each.sysctl("net.ipv4.ip_local_port_range", narrow)),
+        "few-ports",
         cast.alone(host),
     )
 
 
 @breaks("fill", "port: the rendezvous")
 def the_port_is_taken(cast: Cast) -> Part:
-    return Part(
+    return part(
         "somebody listens on the rendezvous port",
         lambda lab: listens(lab.hosts[0], PORT),
-        frozenset({"port-busy"}),
+        "port-busy",
         cast.alone(cast.hosts[0]),
-        frozenset({"wrong-machine"}),
+        "wrong-machine",
     )
 
 
-@breaks("lie", "port: another answers")
-def a_stranger_answers(cast: Cast) -> Part | None:
-    if cast.families != "4":
-        return None
+@breaks("lie", "port: another answers", "4")
+def a_stranger_answers(cast: Cast) -> Part:
     what = cast.chance.choice(("rendezvous", "data"))
     host = cast.hosts[0] if what == "rendezvous" else cast.any()
     ports = str(PORT) if what == "rendezvous" else "30000:65535"
 
     def do(lab: Lab) -> None:
-        at = host_of(lab, host)
-        listens(at, 7007)
-        done = at.run(
-            "iptables",
-            "-w",
-            "-t",
-            "nat",
-            "-A",
-            "PREROUTING",
-            "-i",
-            "eth0",
-            "-p",
-            "tcp",
-            "--dport",
-            ports,
-            "-j",
-            "REDIRECT",
-            "--to-ports",
-            "7007",
-        )
-        if done.returncode:
-            raise RuntimeError(done.stderr)
+        there = host_of(lab, host)
+        listens(there, 7007)
+        there.firewall(f"PREROUTING -t nat -i eth0 -p tcp --dport {ports} -j REDIRECT --to-ports 7007", families="4")
 
-    return Part(
+    return part(
         f"{host} sends calls of the {what} ports to another program",
         do,
-        frozenset({"wrong-machine"}),
+        "wrong-machine",
         cast.silent(host),
     )
 
@@ -179,10 +162,10 @@ def nowhere_to_write(cast: Cast) -> Part:
     fill = "" if how == "ro" else "; head -c 8192 /dev/zero >$f/full 2>/dev/null || true"
     lines = f"for f in /tmp /var/tmp /dev/shm; do mount -t tmpfs {option} tmpfs $f{fill}; done"
     # The folder that the run works in is below /tmp: it goes too.
-    return Part(
+    return part(
         f"{host}: /tmp, /var/tmp and /dev/shm are {how}; the folder of the run too",
-        lambda lab: host_of(lab, host).setup.append(f"{lines}; cd /tmp"),
-        frozenset({"disk-full", "shm-small", "home-readonly", "mount-closed", "folder-readonly"}),
+        _runs_under(host, f"{lines}; cd /tmp"),
+        "disk-full shm-small home-readonly mount-closed folder-readonly",
         cast.alone(host),
         REHEARSED,
     )
@@ -191,10 +174,10 @@ def nowhere_to_write(cast: Cast) -> Part:
 @breaks("remove", "mount: shared memory")
 def no_shared_memory(cast: Cast) -> Part:
     host, how = cast.any(), cast.chance.choice(("size=4k", "ro,size=1g", "size=1m,nr_inodes=1"))
-    return Part(
+    return part(
         f"{host}: /dev/shm is {how}",
-        lambda lab: host_of(lab, host).setup.append(f"mount -t tmpfs -o {how} tmpfs /dev/shm"),
-        frozenset({"shm-small", "disk-full", "inodes-full", "folder-readonly"}),
+        _runs_under(host, f"mount -t tmpfs -o {how} tmpfs /dev/shm"),
+        "shm-small disk-full inodes-full folder-readonly",
         cast.alone(host),
         REHEARSED,
     )
@@ -218,20 +201,20 @@ def a_name_lies(cast: Cast) -> Part | None:
     name = first if kind.startswith("first") else host
     lines = {"loopback": [f"127.0.1.1 {name}"], "unknown": [], "foreign": [f"10.254.1.9 {name}"]}[kind.split()[-1]]
     own = {
-        "own is loopback": {"name-loopback"},
-        "own is unknown": {"name-unresolvable"},
-        "own is foreign": {"name-foreign"},
+        "own is loopback": "name-loopback",
+        "own is unknown": "name-unresolvable",
+        "own is foreign": "name-foreign",
     }
     peers = {
-        "first is foreign": {"peer-name-wrong", "endpoint-foreign"},
-        "first is unknown": {"peer-name-unresolvable", "endpoint-unresolvable"},
+        "first is foreign": "peer-name-wrong endpoint-foreign",
+        "first is unknown": "peer-name-unresolvable endpoint-unresolvable",
     }
-    return Part(
+    return part(
         f"on {host}, {name}: {kind}",
         lambda lab: _book(lab, host, lines, (name,)),
-        frozenset({**own, **peers}[kind]),
+        {**own, **peers}[kind],
         cast.alone(host),
-        frozenset({"endpoint-nobody"}),
+        "endpoint-nobody",
     )
 
 
@@ -246,13 +229,13 @@ def two_names_are_swapped(cast: Cast) -> Part | None:
         lines = [f"{cast.address(other)} {first}", f"{cast.address(first)} {other}"]
         _book(lab, host, lines, (first, other))
 
-    causes = frozenset({"peer-name-wrong", "endpoint-foreign"})
-    return Part(
+    causes = "peer-name-wrong endpoint-foreign"
+    return part(
         f"on {host} the names of {first} and {other} are swapped",
         do,
         causes,
         cast.alone(host),
-        frozenset({"wrong-machine"}),
+        "wrong-machine",
     )
 
 
@@ -266,9 +249,7 @@ def hosts_of_one_name(cast: Cast) -> Part | None:
             host.setup.append("hostname clone")
             _book(lab, host.name, [f"{host.address} clone"])
 
-    return Part(
-        "all hosts are named clone", do, frozenset({"same-hostname"}), cast.everyone(), frozenset({"endpoint-twice"})
-    )
+    return part("all hosts are named clone", do, "same-hostname", cast.everyone(), "endpoint-twice")
 
 
 @harmless("delay", "name: a resolver that never answers")
@@ -285,7 +266,7 @@ def a_slow_resolver(cast: Cast) -> Part:
             if not known:
                 host.knows()
 
-    return Part(f"{', '.join(hosts)} ask a name server that does not answer", do)
+    return part(f"{', '.join(hosts)} ask a name server that does not answer", do)
 
 
 @harmless("differ", "setting: what this run does not use")
@@ -321,14 +302,14 @@ def an_idle_setting(cast: Cast) -> Part:
         # torch then wraps the process groups of some ranks only, and no run starts (draw 24726.135).
         others = frozenset(cast.hosts) - {*hosts}
         right = frozenset({frozenset(hosts), others, frozenset(cast.hosts)})
-        return Part(words, lambda lab: _set_on(lab, hosts, values), frozenset({"settings-differ"}), right)
-    return Part(words, lambda lab: _set_on(lab, hosts, values))
+        return part(words, _has(hosts, values), "settings-differ", right)
+    return part(words, _has(hosts, values))
 
 
 @harmless("lie", "clock, a little")
 def a_clock_is_a_little_off(cast: Cast) -> Part:
     host, seconds = cast.any(), cast.chance.choice((-2.5, -1.0, 1.5, 3.0))
-    return Part(f"{host}'s clock is {seconds} s off", lambda lab: clock(host_of(lab, host), seconds))
+    return part(f"{host}'s clock is {seconds} s off", lambda lab: clock(host_of(lab, host), seconds))
 
 
 @harmless("limit", "host: tight, but enough")
@@ -351,12 +332,7 @@ def tight_limits(cast: Cast) -> Part:
             "ulimit -v 64000000",
         )
     )
-
-    def do(lab: Lab) -> None:
-        for host in hosts:
-            host_of(lab, host).setup.append(line)
-
-    return Part(f"{', '.join(hosts)}: {line}", do)
+    return part(f"{', '.join(hosts)}: {line}", _runs_under(hosts, line))
 
 
 @harmless("lie", "name: where addresses are given")
@@ -367,21 +343,21 @@ def names_that_nobody_uses(cast: Cast) -> Part | None:
     kind = cast.chance.choice(("own is loopback", "nothing is known", "peers are foreign", "all are named clone"))
 
     def do(lab: Lab) -> None:
-        at = host_of(lab, host)
+        there = host_of(lab, host)
         if kind == "own is loopback":
             _book(lab, host, [f"127.0.1.1 {host}"], (host,))
         elif kind == "nothing is known":
-            at.knows()
+            there.knows()
         elif kind == "peers are foreign":
             _book(lab, host, [f"10.3.3.3 {peer}"], (peer,))
         else:
             for each in lab.hosts:
                 each.setup.append("hostname clone")
 
-    return Part(f"names of {host}: {kind}", do)
+    return part(f"names of {host}: {kind}", do)
 
 
 @harmless("fill", "port: others")
 def ports_of_others(cast: Cast) -> Part:
     host, port = cast.any(), cast.chance.choice((22, 8888, 29400, 29501, 50051))
-    return Part(f"somebody listens on {host}'s port {port}", lambda lab: listens(host_of(lab, host), port))
+    return part(f"somebody listens on {host}'s port {port}", lambda lab: listens(host_of(lab, host), port))

@@ -21,7 +21,6 @@ from lab.fault import truths
 from lab.network import PORT
 
 STEPS = Path(__file__).resolve().parent / "steps.py"
-DEADLINE_S = 50
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Tried:
 def attempt(draw: Draw) -> Tried:
     """Try a draw: preflight in one laboratory, torchrun in another, so that neither spends what a rule counts."""
     with draw.lab() as lab:
-        _inject(draw, lab)
+        draw.break_hosts(lab)
         began = time.monotonic()
         answers = trial.answers(lab, draw.cast.run, choose=False)  # as the run below does not
         quick = judge(answers)
@@ -94,15 +93,10 @@ def _healthy(count: int) -> float:
 def truth(draw: Draw) -> str:
     """What real torchrun does under this draw, started as `muster deploy` does or as a user types it."""
     with draw.lab() as lab, tempfile.TemporaryDirectory() as folder:
-        _inject(draw, lab)
+        draw.break_hosts(lab)
         round_s = _healthy(draw.cast.count)
-        ran = job.run(lab, draw.cast.run, Path(folder), round_s, DEADLINE_S, last_words_s=0, script=STEPS)
+        ran = job.run(lab, draw.cast.run, Path(folder), round_s, last_words_s=0, script=STEPS)
         return ran.outcome
-
-
-def _inject(draw: Draw, lab) -> None:
-    for part in draw.parts:
-        part.do(lab)
 
 
 def _checked(draw: Draw, marked: score.Mark) -> str:

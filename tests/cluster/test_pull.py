@@ -14,9 +14,9 @@ from deploy.send.image.archive import archive
 from deploy.send.image.compression import PLAIN, CompressedLayer
 from deploy.send.image.model import Base, run_image
 from deploy.send.road.cargo import of_bytes
-from lab.registry import PASSWORD, USER, Registry, layer_of
 from lab.waiting import until
 from tests.cluster.control import QUIET, Control
+from tests.registry import PASSWORD, USER, Registry, layer_of
 
 SIZE = 12_000_000
 LOGIN = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()

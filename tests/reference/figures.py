@@ -16,7 +16,7 @@ most in brackets. A goal that was missed says `NOT met`. All hosts are container
 compare a figure only with the one beside it: these are CPUs and gloo, torch 2.13, 2 to 4 cores.
 
 - `make bench` measures one machine (a quarter of an hour), `make bench-hosts` hosts of a rack,
-  `python -m benchmarks.NAME` one figure.
+  `python -m benchmarks growth` 2 to 16 of them, `python -m benchmarks.NAME` one figure.
 - [benchmarks.csv](benchmarks.csv) has the same rows with notes, and those of programs that only the history has
   (`git show 1d4f6fb3:benchmarks/NAME.py`).
   [rivals-on-faults.csv](rivals-on-faults.csv) compares torchrun, torchft and nvidia-resiliency-ext on a killed and a
@@ -45,7 +45,8 @@ def figures_page() -> str:
 
 def is_there(benchmark: str) -> bool:
     """Whether the program that measured a figure is in this checkout."""
-    return (HOME / "benchmarks" / f"{benchmark.partition(' ')[0].replace('.', '/')}.py").exists()
+    path = HOME / "benchmarks" / benchmark.partition(" ")[0].replace(".", "/")
+    return path.is_dir() or path.with_suffix(".py").exists()
 
 
 def _line(row: dict[str, str]) -> str:
