@@ -26,7 +26,7 @@ NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
 # The cells of a node's row, and how many strengths of colour they have.
 CELLS, LEVELS = 90, 5
 _GIGA, _MEGA = 1e9, 1e6
-# Of each GPU, and of the node: the title of a chart, its unit, the field, what that is in this unit, the axis' upper end.
+# A chart each, of GPUs or of the node: its title, its unit, the field, what one is in that unit, the upper end.
 MEASURES = (
     ("GPU use", "%", "use_percent", 1.0, 100.0),
     ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),

@@ -120,10 +120,10 @@ def _charts(run: RunData) -> list[Drawing]:
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
     charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
     speed = [Series("samples/s", column(run.metrics, "samples_per_s"))]
-    charts.append(Chart("Throughput", "samples/s", speed, zero=True, legend=False, smooth=True))
+    charts.append(Chart("Throughput", "samples/s", speed, zero=True, smooth=True))
     if not speed[0].points and 0 in run.times:
         taken = [Series("rank 0", [(time.step, time.whole) for time in run.times[0]])]
-        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False, smooth=True))
+        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, smooth=True))
     note = "rank 0’s own" if run.script else "mean over the global batch"
     loss = [Series("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note=note, log=True, size="large", smooth=True)
@@ -152,9 +152,7 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
     shown = [(x, 100 * y) for x, y in points] if share else points
-    return Chart(
-        f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False, top=100.0 if share else None
-    )
+    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], top=100.0 if share else None)
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from rich.console import Console as RichConsole
 
@@ -15,7 +13,7 @@ from deploy.report.page import machines, run
 from deploy.run import events
 from deploy.run.follow import Follower
 from deploy.run.progress import State
-from tests.unit.report.test_page import HOSTILE, START, Page, write_lines
+from tests.unit.report.test_page import HOSTILE, START, Page, charts_of, write_lines
 from tests.unit.report.test_script_page import plain_run
 
 GB = 10**9
@@ -50,9 +48,8 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert {"2 × Fake GPU", "heat 100.0 % of the time"} <= set(shown.pairs.values())
     for title in ("GPU use", "GPU memory", "CPU", "Memory", "Network eth0"):
         assert title in shown.text
-    axes = {a["data-axis"] for _, a in shown.tags if "data-axis" in a}
-    assert axes == {"min"}
-    series = [each for _, a in shown.tags if "data-series" in a for each in json.loads(a["data-series"])]
+    assert {chart["axis"] for chart in charts_of(shown)} == {"min"}
+    series = [each for chart in charts_of(shown) for each in chart["series"]]
     assert all(len(each["points"]) <= 240 for each in series)
 
 
@@ -70,7 +67,7 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     busy = [a["d"] for _, a in shown.tags if a.get("class") == "heat-4" and "h1M" in a["d"]]
     assert [path.split()[0] for path in busy] == ["M45"] * 64
     assert "GPU use of gpu-7: 5 to 95 %" in shown.text
-    assert len([a for _, a in shown.tags if a.get("data-series")]) >= 64 * 5
+    assert len(charts_of(shown)) >= 64 * 5
     assert len(run.build(tmp_path)) < 1_500_000
 
 
