@@ -141,8 +141,7 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
 def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | None]]:
     """By name: how it is shown, and its value, None where the run has none."""
     end = head.summary(run)
-    means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
-    waits = all(time.wait_known for times in run.times.values() for time in times)
+    means = [steps.mean(times) for times in run.times.values()]
     uses = [use / 100 for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
 
     def of_ranks(part: str) -> float | None:
@@ -158,7 +157,7 @@ def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | N
         "step time": (text.milliseconds, of_ranks("whole")),
         "data": (text.milliseconds, of_ranks("data")),
         "compute": (text.milliseconds, of_ranks("compute")),
-        "waiting": (text.milliseconds, of_ranks("wait") if waits else None),
+        "waiting": (text.milliseconds, of_ranks("wait") if all(rank.wait_known for rank in means) else None),
         "GPU use": (text.percent, mean(uses) if uses else None),
     }
 

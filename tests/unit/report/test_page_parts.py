@@ -11,8 +11,8 @@ from deploy.report.page import charts, head, steps
 from deploy.report.page import data as page_data
 
 
-def mean(rank, data, compute, wait):
-    return steps.Mean(rank, f"n{rank}", data, compute, wait, data + compute + wait, 40)
+def mean(data, compute, wait):
+    return page_data.StepTime(40, 40, data, compute, wait, data + compute + wait)
 
 
 @pytest.mark.parametrize(
@@ -28,19 +28,19 @@ def mean(rank, data, compute, wait):
     ],
 )
 def test_a_rank_that_works_longer_than_the_others_is_slow(waits, slow):
-    means = [mean(rank, 1.0, 20.0 - wait, wait) for rank, wait in enumerate(waits)]
-    assert [*steps.slow_ranks(means)] == slow
+    means = {rank: mean(1.0, 20.0 - wait, wait) for rank, wait in enumerate(waits)}
+    assert [*steps.slow_ranks(means, {})] == slow
 
 
 def test_who_is_slow_at_its_data_is_told_apart():
-    means = [mean(0, 1.0, 10.0, 9.0), mean(1, 9.5, 10.0, 0.5)]
+    means = {0: mean(1.0, 10.0, 9.0), 1: mean(9.5, 10.0, 0.5)}
     sentence = "n1 (rank 1) is slow: it waits for its data for 20 ms of each of its 40 steps, the others for 11 ms."
-    assert steps.slow_ranks(means) == {1: sentence}
+    assert steps.slow_ranks(means, {1: "n1"}) == {1: sentence}
 
 
 def test_means_weigh_lines_by_the_steps_they_cover():
     rows = [page_data.StepTime(10, 9, 1.0, 1.0, 1.0, 3.0), page_data.StepTime(11, 1, 11.0, 1.0, 1.0, 13.0)]
-    assert steps.mean(0, "", rows).data == pytest.approx(2.0)
+    assert steps.mean(rows).data == pytest.approx(2.0)
 
 
 @pytest.mark.parametrize("values", [(0, 600), (5, 5), (0, 0), (-1e99, 1e99), (1e-300, 1e-300), (1e15, 2e15)])
