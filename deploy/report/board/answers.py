@@ -25,6 +25,7 @@ from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
 from ..page.data import MOST_READ
+from ..page.lines import LinesRead
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
@@ -66,7 +67,7 @@ class Board:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         # Of the run whose page was made last: what was read of several large ones would take much memory.
-        self._earlier: dict[str, run.Earlier] = {}
+        self._read: dict[str, dict[Path, LinesRead]] = {}
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
@@ -127,8 +128,8 @@ class Board:
             if not known or (seen, going_on) != (known.seen, known.going_on):
                 # Of a very large run a page comes at once, and a second later the one that has all of it.
                 quick = not known and sum(size for _, size in seen) > _LARGE
-                self._earlier = {run_dir.name: self._earlier.get(run_dir.name, run.Earlier())}
-                known = _made(run_dir, () if quick else seen, going_on, quick, self._earlier[run_dir.name])
+                self._read = {run_dir.name: self._read.get(run_dir.name, {})}
+                known = _made(run_dir, () if quick else seen, going_on, quick, self._read[run_dir.name])
                 self._pages.pop(run_dir.name, None)
                 self._pages[run_dir.name] = known
                 while len(self._pages) > MOST_PAGES:
@@ -147,10 +148,10 @@ def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
     return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, earlier: run.Earlier) -> _Page:
+def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, read: dict[Path, LinesRead]) -> _Page:
     began = time.thread_time()
     most = MOST_LIVE // 4 if quick else MOST_LIVE
-    body = run.build(run_dir, record.own(run_dir), most, going_on, quick, earlier).encode()
+    body = run.build(run_dir, record.own(run_dir), most, going_on, quick, read).encode()
     rest = 0.0 if quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
     answer = Reply(200, *_html(body, run.LIVE), _mark(body))
     return _Page(seen, going_on, answer, time.monotonic() + rest)

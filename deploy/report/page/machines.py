@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
-from statistics import fmean, mean
+from statistics import fmean
 from typing import Any
 
 from ...core import text as words
 from ...run.events import gpu_use
-from . import render
-from .charts import Chart, Series, draw
+from .charts import Chart, Drawing, Series, draw
 from .data import Fields
 
 # The most nodes, and those whose GPUs have a line for the least and the most; the points of all lines of a measure, and
@@ -109,17 +108,17 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str,
     paths = dict.fromkeys(range(LEVELS), "")
     for cell in range(cells):
         if values := by_cell.get(cell) or by_cell.get(cell - 1):
-            paths[min(LEVELS - 1, int(mean(values) / 100 * LEVELS))] += f"M{cell} .5h1"
+            paths[min(LEVELS - 1, int(fmean(values) / 100 * LEVELS))] += f"M{cell} .5h1"
     uses = [value for _, value in known]
     ends = f"{min(uses):.0f} to {max(uses):.0f} %" if uses else "not known"
     return {"paths": [*filter(itemgetter(1), paths.items())], "ends": ends}
 
 
-def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> str:
-    """The markup of one node's charts, those that have points."""
+def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> list[Drawing]:
+    """One node's charts, those that have points."""
     charts = (*_of_measures(lines, means_alone), *_of_network(lines))
     steps = (lines[0][0], lines[-1][0])
-    return render.charts([drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))])
+    return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
 
 
 def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
@@ -129,11 +128,11 @@ def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
         parts = [(t, row.get("gpus", ()) if title.startswith("GPU") else [row]) for t, row in lines]
         known = [(t, values) for t, each in parts if (values := [one[name] * scale for one in each if name in one])]
         several = max((len(values) for _, values in known), default=0)
-        of: dict[str, Callable[[list[float]], float]] = {"mean" if several > 1 else title: mean}
+        of: dict[str, Callable[[list[float]], float]] = {"mean" if several > 1 else title: fmean}
         if several > 1 and not means_alone:
             of = {"least": min, "most": max, **of}
         series = [
-            Series(name, [(t, end(values)) for t, values in known], "mean" if end is mean else "faint")
+            Series(name, [(t, end(values)) for t, values in known], "mean" if end is fmean else "faint")
             for name, end in of.items()
         ]
         more = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,13 +34,6 @@ def page(
     )
     # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
-
-
-def charts(drawings: Sequence[Mapping[str, Any]]) -> str:
-    """The markup of these charts, for who makes several pages with the same ones."""
-    module: Any = environment().get_template("chart.html").module
-    markup: str = module.charts(drawings)
-    return markup
 
 
 def policy_of(scripts: Sequence[str], more: str = "") -> str:

@@ -9,7 +9,6 @@ import json
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from ...core import text as words
 from ...core.budget import Budget
@@ -43,39 +42,23 @@ UNSEEN_NAMES = {
 }
 
 
-@dataclass
-class Earlier:
-    """What was read and drawn for one page of a run: the next one reads and draws only what is new."""
-
-    parts: dict[Path, LinesRead] = field(default_factory=dict)
-    _telemetry: object = None
-    _machines: dict[str, Any] = field(default_factory=dict)
-
-    def machines(self, telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
-        """The section of the machines, whose lines come every few seconds."""
-        if (start, telemetry) != self._telemetry:
-            self._telemetry, self._machines = (start, telemetry), machines.section(telemetry, start)
-        return self._machines
-
-
 def build(
     run_dir: Path,
     own: Fields | None = None,
     live: int = 0,
     going_on: bool = False,
     quick: bool = False,
-    earlier: Earlier | None = None,
+    known: dict[Path, LinesRead] | None = None,
 ) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
     which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
-    `quick`: as in `load`. `earlier`: what the run's last page leaves for the next one.
+    `quick`, `known`: as in `load`.
     """
-    earlier = earlier or Earlier()
-    run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
+    run = load(run_dir, own, live or MOST_READ, quick, known)
     end = head.summary(run)
-    listed, known = files.listed(run_dir), code.read(run_dir)
+    listed, sent = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
@@ -94,11 +77,11 @@ def build(
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes),
-        machines=earlier.machines(run.telemetry, end.start),
+        machines=machines.section(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         story=_story(run, end.start, quick or (going_on and not end.verdict)),
-        code=_code(known),
-        folded=_folded_texts(run, known),
+        code=_code(sent),
+        folded=_folded_texts(run, sent),
         files=listed[: files.ROWS],
         more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),

@@ -204,6 +204,7 @@ class Chart {
     if (this.first.smooth) {
       const key = made("span", "", "running mean");
       key.prepend(made("i", "key mean"));
+      keys.querySelector("i")?.classList.add("behind");
       keys.append(key);
     }
     this.toggles = [...keys.children].map((key) => {
