@@ -82,7 +82,7 @@ def draw(chart: Chart) -> Drawing:
 def _ends(values: Sequence[float]) -> Ends:
     """The least and the most, which are never the same."""
     low, high = min(values), max(values)
-    return (low, high) if low < high else (low - (abs(low) / 10 or 1.0), high + (abs(high) / 10 or 1.0))
+    return (low if low < high else low - (abs(low) / 10 or 1.0)), high
 
 
 def _path(series: Series, across: Ends, up: Ends) -> str:
