@@ -126,7 +126,7 @@ def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
     limit = max(row.get("memory_limit_bytes", 0) for _, row in lines)
     for title, unit, name, scale, top in MEASURES:
         parts = [(t, row.get("gpus", ()) if title.startswith("GPU") else [row]) for t, row in lines]
-        known = [(t, values) for t, each in parts if (values := [one[name] * scale for one in each if name in one])]
+        known = [(t, values) for t, each in parts if (values := [part[name] * scale for part in each if name in part])]
         several = max((len(values) for _, values in known), default=0)
         of: dict[str, Callable[[list[float]], float]] = {"mean" if several > 1 else title: fmean}
         if several > 1 and not means_alone:
