@@ -208,8 +208,8 @@ class Console:
 
         `fetch` is the command that copies the run's files from its hosts.
         """
+        self.data({"kind": "result", **outcome, "report": where, "folder": folder})
         if self._json:
-            self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
             self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
