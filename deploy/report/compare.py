@@ -22,7 +22,6 @@ from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
 from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .page.machines import mean_use
-from .page.run import SCRIPTS
 from .text import aligned, sparkline
 
 LETTERS = "ABCDEFGH"
@@ -98,7 +97,7 @@ def page(comparison: Comparison) -> str:
     """The comparison as a page of the board."""
     title = f"{len(comparison.names)} runs compared"
     values = vars(comparison) | {"curves": map(draw, comparison.curves), "letters": LETTERS}
-    return render.page("compare.html", title, ["page.css", "board.css"], SCRIPTS, **values)
+    return render.page("compare.html", title, style="board.css", **values)
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:

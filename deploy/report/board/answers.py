@@ -117,7 +117,7 @@ class Board:
         known = [folder for folder in folders if folder]
         if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
             return None
-        return Reply(200, *_html(compare.page(compare.compare(known, MOST_LIVE)).encode(), run.SCRIPTS))
+        return Reply(200, *_html(compare.page(compare.compare(known, MOST_LIVE)).encode()))
 
     def _page(self, run_dir: Path, now: float) -> Reply:
         """The page of a run, as old as its cost asks for."""
@@ -139,13 +139,14 @@ class Board:
 
 def page_of_list() -> Reply:
     """The page of the list, which browsers fill from runs.json."""
-    scripts = ("follow.js", "page.js", "board.js")
-    body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
+    scripts = ("follow.js", "board.js")
+    body = render.page("board.html", "Runs", scripts, "board.css")
     return Reply(200, *_html(body.encode(), scripts))
 
 
-def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
-    return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
+def _html(body: bytes, scripts: Sequence[str] = ()) -> tuple[bytes, str, str]:
+    """The body of a page, and what it may do, which no other page may frame."""
+    return body, _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'"
 
 
 def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, read: dict[Path, LinesRead]) -> _Page:

@@ -22,9 +22,8 @@ from .charts import Chart, Drawing, Point, Series, draw
 from .data import MOST_READ, Fields, RunData, column, load
 from .lines import LinesRead
 
-SCRIPTS = ("page.js",)
-# Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
-LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
+# Of a page that the board keeps up to date.
+LIVE = ("follow.js", "live.js")
 NOTES = 12
 # The story: from so many lines on some are folded, and so many are shown.
 FOLD_FROM, LINES = 30, 300
@@ -62,9 +61,7 @@ def build(
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
-        ["page.css"],
-        LIVE if live else SCRIPTS,
-        TO_THE_BOARD if live else "",
+        LIVE if live else (),
         live=live > 0,
         end=end,
         **head.state_of(end.verdict, going_on),
