@@ -6,9 +6,9 @@ Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templ
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ...core import text as words
 from ...core.budget import Budget
@@ -17,6 +17,7 @@ from ...job.again import command_of
 from ...run.files import code, own_files, record, timeline
 from ...run.follow import Follower
 from ...run.progress import State
+from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
 from .data import MOST_READ, Fields, RunData, column, load
@@ -25,7 +26,7 @@ from .lines import LinesRead
 # Of a page that the board keeps up to date.
 LIVE = ("follow.js", "live.js")
 NOTES = 12
-# The story: from so many lines on some are folded, and so many are shown.
+# The story: longer than so many lines it is folded, and so many are shown.
 FOLD_FROM, LINES = 30, 300
 LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6
@@ -149,21 +150,10 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
-@dataclass(frozen=True)
-class StoryLine:
-    """A line of the run's story: when it was, since the start and by the calendar; with the `lines` folded into it."""
-
-    clock: str
-    text: str
-    date: str = ""
-    grave: bool = False
-    lines: list[StoryLine] = field(default_factory=list)
-
-
-def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
+def _story(run: RunData, start: float | None, as_told: bool) -> dict[str, Any]:
     """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
 
-    `as_told`: to make it of the run's events takes too long now.
+    Of a long one the grave lines stand above it. `as_told`: to make it of the run's events takes too long now.
     """
     story = timeline.read(run.folder, 0)
     if not story and not as_told:
@@ -173,31 +163,21 @@ def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
             if event["kind"] not in ("step", "unread") and not budget.is_over:
                 state.apply(event)
         story = state.story
-    begin = story[0].t if start is None and story else start or 0.0
-    lines = [
-        StoryLine(words.clock(line.t - begin, tenths=True), line.text, words.date(line.t), line.grave) for line in story
-    ]
-    return _shortened(_folded(lines) if len(lines) > FOLD_FROM else lines)
+    return {
+        "begin": story[0].t if start is None and story else start or 0.0,
+        "lines": _shortened(story),
+        "grave": _shortened([line for line in story if line.grave]) if len(story) > FOLD_FROM else [],
+        "folded": f"All {len(story)} lines" if len(story) > FOLD_FROM else "",
+    }
 
 
-def _folded(lines: list[StoryLine]) -> list[StoryLine]:
-    """The lines, with consecutive ones that are not grave below one that counts them."""
-    folded: list[StoryLine] = []
-    for grave, group in groupby(lines, lambda line: line.grave):
-        inside = list(group)
-        if not grave and len(inside) > 2:
-            title = f"{len(inside)} lines, from: {inside[0].text}"
-            inside = [replace(inside[0], text=title, lines=_shortened(inside))]
-        folded += inside
-    return folded
-
-
-def _shortened(lines: list[StoryLine]) -> list[StoryLine]:
+def _shortened(lines: list[Happening]) -> list[Happening]:
     """The first and the last of very many lines."""
     if len(lines) <= LINES:
         return lines
-    more = StoryLine("…", f"{len(lines) - LINES} more are in timeline.jsonl")
-    return [*lines[: LINES // 2], more, *lines[-LINES // 2 :]]
+    half = LINES // 2
+    more = Happening(lines[half].t, f"{len(lines) - LINES} more are in timeline.jsonl")
+    return [*lines[:half], more, *lines[-half:]]
 
 
 def _code(known: code.Code | None) -> list[tuple[str, str]]:
