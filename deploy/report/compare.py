@@ -47,13 +47,23 @@ class Compared:
 
 
 @dataclass(frozen=True)
+class Curve:
+    """One measure of each run, by step, or by seconds since its start; without points of a run that lacks it."""
+
+    name: str
+    unit: str
+    runs: list[list[Point]]
+    axis: str = "step"
+
+
+@dataclass(frozen=True)
 class Comparison:
     """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none."""
 
     names: list[str]
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
-    curves: list[Chart]
+    curves: list[Curve]
     left_out: int = 0
     same: str = ""
 
@@ -67,7 +77,7 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
         [folder.name for folder in folders],
         _numbers(runs),
         shown,
-        _curves(runs),
+        [curve for curve in _curves(runs) if any(curve.runs)],
         sum(max(0, len(rows) - ROWS) for _, rows in groups),
         "" if shown else SAME,
     )
@@ -77,12 +87,12 @@ def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     curves = []
-    for chart in (chart for chart in comparison.curves if chart.axis == "step"):
-        for name, points in zip(comparison.names, (series.points for series in chart.series), strict=True):
+    for curve in (curve for curve in comparison.curves if curve.axis == "step"):
+        for name, points in zip(comparison.names, curve.runs, strict=True):
             if points:
                 bars = sparkline([y for _, y in points], BARS)
-                ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {chart.unit}".rstrip()
-                curves.append([chart.title, name, ends, f"{text.count(points[-1][0])} steps"])
+                ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
+                curves.append([curve.name, name, ends, f"{text.count(points[-1][0])} steps"])
     shown += aligned(curves)
     for name, rows in comparison.differences:
         shown += ["", f"{name}: what differs", *_table(rows)]
@@ -96,8 +106,19 @@ def lines(comparison: Comparison) -> list[str]:
 def page(comparison: Comparison) -> str:
     """The comparison as a page of the board."""
     title = f"{len(comparison.names)} runs compared"
-    values = vars(comparison) | {"curves": map(draw, comparison.curves), "letters": LETTERS}
+    drawn = [draw(_chart(curve, comparison.names)) for curve in comparison.curves]
+    values = vars(comparison) | {"curves": drawn, "letters": LETTERS}
     return render.page("compare.html", title, style="board.css", **values)
+
+
+def _chart(curve: Curve, names: Sequence[str]) -> Chart:
+    """Each run has a letter, a colour and a dash."""
+    series = [
+        Series(f"{letter} {name}", points, f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
+        for at, (letter, name, points) in enumerate(zip(LETTERS, names, curve.runs, strict=False))
+    ]
+    title = f"{curve.name} by {'step' if curve.axis == 'step' else 'time'}"
+    return Chart(title, curve.unit, series, log=curve.name == "loss", size="large", axis=curve.axis)
 
 
 def _table(rows: Sequence[Compared]) -> list[str]:
@@ -146,30 +167,17 @@ def _ratio(first: float | None, second: float | None) -> str:
     return f"{text.figure(second / first)} ×"
 
 
-def _curves(runs: Sequence[RunData]) -> list[Chart]:
-    """One measure each. A run has a letter, a colour and a dash; one that lacks the measure has no points."""
+def _curves(runs: Sequence[RunData]) -> list[Curve]:
+    def spent(run: RunData) -> list[Point]:
+        known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
+        begin = head.summary(run).start or (known[0][0] if known else 0.0)
+        return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
-    def chart(title: str, unit: str, axis: str, points: Callable[[RunData], list[Point]]) -> Chart:
-        series = [
-            Series(f"{letter} {run.folder.name}", points(run), f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
-            for at, (letter, run) in enumerate(zip(LETTERS, runs, strict=False))
-        ]
-        note = f"{unit} by {'step' if axis == 'step' else 'time'}".lstrip()
-        return Chart(title, unit, series, note, log=title == "loss", size="large", axis=axis)
-
-    charts = [
-        chart("loss", "", "step", lambda run: column(run.metrics, "loss")),
-        chart("step time", "ms", "step", lambda run: [(time.step, time.whole) for time in run.times.get(0, ())]),
-        chart("loss", "", "s", _loss_by_time),
+    return [
+        Curve("loss", "", [column(run.metrics, "loss") for run in runs]),
+        Curve("step time", "ms", [[(time.step, time.whole) for time in run.times.get(0, [])] for run in runs]),
+        Curve("loss", "", [spent(run) for run in runs], "s"),
     ]
-    return [chart for chart in charts if any(series.points for series in chart.series)]
-
-
-def _loss_by_time(run: RunData) -> list[Point]:
-    """By seconds since its start."""
-    known = sorted((row["t"], loss) for row in run.metrics if (loss := number(row.get("loss"))) is not None)
-    begin = head.summary(run).start or (known[0][0] if known else 0.0)
-    return [(round(t - begin, 3), loss) for t, loss in known if t >= begin]
 
 
 def _rows(runs: Sequence[Fields]) -> list[Compared]:

@@ -33,7 +33,7 @@ def test_two_runs_of_the_trainer_differ_in_what_was_asked_for(tmp_path):
     assert not [name for _, name in differing(compared) if name in ("host", "lr")]
     assert numbers(compared)["end"] == ("done", "failed")
     assert next(row.ratio for row in compared.numbers if row.name == "seconds") == "2.01 ×"
-    assert [chart.title for chart in compared.curves] == ["loss", "step time", "loss"]
+    assert [curve.name for curve in compared.curves] == ["loss", "step time", "loss"]
 
 
 def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
@@ -47,7 +47,7 @@ def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
     assert ("Code", "commit") not in differing(compared)
     assert differing(compared)["Hosts", "hosts"] == ("", '["gpu-a"]')
     assert numbers(compared)["steps"] == ("20", "")
-    assert compared.curves[0].series[1].points == []
+    assert compared.curves[0].runs[1] == []
 
 
 def test_the_text_has_a_line_for_each(tmp_path):
