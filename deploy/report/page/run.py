@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs no network and no JavaScript.
+"""The report of a run: one HTML page that needs no network; where no script runs, its charts are plain lines.
 
 Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templates/run.html -> report.html.
 """

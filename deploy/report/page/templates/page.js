@@ -83,7 +83,9 @@ class Chart {
     this.addKeys();
     this.addTools();
     this.listen();
-    this.draw();
+    const closed = home.closest("details:not([open])"); // a host's, of which a page may have hundreds
+    if (closed) closed.addEventListener("toggle", () => this.draw(), { once: true });
+    else this.draw();
   }
   get range() { return this.view.range || this.steps; }
   get finest() { return this.shown.reduce((one, each) => (each.points.length > one.length ? each.points : one), []); }
