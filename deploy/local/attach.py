@@ -48,7 +48,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
                 interrupts.tell_way_back()
                 return DETACHED
     _end_of(run_dir)
-    return ending.show_again(run_dir, bool(record.facts(run_dir).get("script")), console, "")
+    return ending.show_again(run_dir, console, "")
 
 
 def stop(run_dir: Path, now: bool, console: Console) -> int:

@@ -22,7 +22,6 @@ from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
 from .page.data import MOST_READ, Fields, RunData, column, load, number
 from .page.machines import mean_use
-from .page.run import SCRIPTS
 from .text import aligned, sparkline
 
 LETTERS = "ABCDEFGH"
@@ -109,7 +108,7 @@ def page(comparison: Comparison) -> str:
     title = f"{len(comparison.names)} runs compared"
     drawn = [draw(_chart(curve, comparison.names)) for curve in comparison.curves]
     values = vars(comparison) | {"curves": drawn, "letters": LETTERS}
-    return render.page("compare.html", title, ["page.css", "board.css"], SCRIPTS, **values)
+    return render.page("compare.html", title, style="board.css", **values)
 
 
 def _chart(curve: Curve, names: Sequence[str]) -> Chart:
@@ -141,8 +140,7 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
 def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | None]]:
     """By name: how it is shown, and its value, None where the run has none."""
     end = head.summary(run)
-    means = [steps.mean(rank, "", times) for rank, times in sorted(run.times.items())]
-    waits = all(time.wait_known for times in run.times.values() for time in times)
+    means = [steps.mean(times) for times in run.times.values()]
     uses = [use / 100 for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
 
     def of_ranks(part: str) -> float | None:
@@ -158,7 +156,7 @@ def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | N
         "step time": (text.milliseconds, of_ranks("whole")),
         "data": (text.milliseconds, of_ranks("data")),
         "compute": (text.milliseconds, of_ranks("compute")),
-        "waiting": (text.milliseconds, of_ranks("wait") if waits else None),
+        "waiting": (text.milliseconds, of_ranks("wait") if all(rank.wait_known for rank in means) else None),
         "GPU use": (text.percent, mean(uses) if uses else None),
     }
 

@@ -208,8 +208,8 @@ class Console:
 
         `fetch` is the command that copies the run's files from its hosts.
         """
+        self.data({"kind": "result", **outcome, "report": where, "folder": folder})
         if self._json:
-            self._data({"kind": "result", **outcome, "report": where, "folder": folder})
             return
         if result.verdict in ("failed", "refused"):
             self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
@@ -241,17 +241,13 @@ class Console:
             return
         # A column in which nothing stands takes the room of others.
         every = zip(head or [""] * len(rows[0]), *rows, strict=True)
-        filled = [[Text(cell, _VERDICT_STYLES.get(cell, "")) for cell in column] for column in every if any(column[1:])]
-        wide = [max(cell.cell_len for cell in column) for column in filled]
-        *others, last = wide
-        gap = next((gap for gap in (3, 2) if sum(others) + last + gap * len(others) <= self._out.width), 1)
-        wide[-1] = min(last, max(8, self._out.width - sum(others) - gap * len(others)))  # a long line loses its end
-        table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=bool(head), header_style="quiet")
-        for column, width in zip(filled, wide, strict=True):
-            table.add_column(column[0], no_wrap=True, overflow="ellipsis", width=width)
-        for cells in zip(*(column[1:] for column in filled), strict=True):
-            cells[0].stylize("node")
-            table.add_row(*cells)
+        filled = [column for column in every if any(column[1:])]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(head), header_style="quiet")
+        for column in filled:  # the last one gives way: a long line loses its end
+            table.add_column(Text(column[0], no_wrap=True), no_wrap=column is not filled[-1])
+        for first, *cells in zip(*(column[1:] for column in filled), strict=True):
+            styled = [Text(cell, _VERDICT_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in cells]
+            table.add_row(Text(first, "node"), *styled)
         self._safely(lambda: self._out.print(table))
 
     def block(self, rows: Sequence[str]) -> None:

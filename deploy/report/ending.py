@@ -197,14 +197,14 @@ def _as_the_script_has(path: str) -> str:
     return f"~/{path.removeprefix(named_paths.HOME)}" if of_home else path.removeprefix(named_paths.WORK)
 
 
-def show_again(run_dir: Path, script: bool, console: Console, fetch: str) -> int:
+def show_again(run_dir: Path, console: Console, fetch: str) -> int:
     """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
-    outcome = ends.end_of(run_dir)
+    outcome, known = ends.end_of(run_dir), record.facts(run_dir)
     verdict, step = outcome.get("verdict"), outcome.get("step", 0)
     message, hint, node = (outcome.get(name, "") for name in ("message", "hint", "node"))
     result = Result(verdict if verdict in CODES else "failed", message, hint, node, outcome.get("rank"), step)
     files = outcome.get("kept", {})
-    state = State(record.facts(run_dir).get("nodes") or tuple(files), script=script)
+    state = State(known.get("nodes") or tuple(files), script=known.get("script", False))
     rows = outcome.get("downloads", {}).items()
     stay = {node: {"downloads": size, "place": place} for node, (size, place) in rows}
     state.nodes.remains = {node: {**left, **stay.get(node, {})} for node, left in files.items()}

@@ -61,13 +61,13 @@ def view(
             Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
         ]
         nodes = {"": heads, **nodes}
-    rows, gap = lines.fitted(nodes, width)
-    table = Table.grid(padding=(0, gap, 0, 0))
+    rows = lines.fitted(nodes, width)
+    table = Table.grid(padding=(0, lines.GAP, 0, 0))
     widest = max(map(len, rows.values()))
     for name, row in rows.items():
         machine = lines.machine_cell(name, state) if name else ""
         filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
-        table.add_row(*(filled if machine and lines.columns(rows.values(), gap) + len(machine) <= width else row))
+        table.add_row(*(filled if machine and lines.columns(rows.values()) + len(machine) <= width else row))
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)

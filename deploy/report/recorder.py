@@ -9,8 +9,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..run.outcome import Result
-from ..run.progress import State
 from .console import Console
 
 _LOG = logging.getLogger("muster")
@@ -47,14 +45,6 @@ class Recorder(Console):
     def data(self, value: dict[str, Any]) -> None:
         """Hand an event on."""
         self._tell(value)
-
-    def result(
-        self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
-    ) -> None:
-        """Hand the end of a run on, and show it if asked to."""
-        if self._show:
-            super().result(result, state, outcome, where, folder, fetch)
-        self._tell({"kind": "result", **outcome, "report": where, "folder": folder})
 
     def block(self, rows: Sequence[str]) -> None:
         """Print lines if asked to."""

@@ -24,8 +24,8 @@ _MOST_DRAWN = 1e100  # sums and differences of larger numbers are not finite
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
-# Of a node's row: its name, its rank, its step and the time of one.
-_LEAST_CELLS = 4
+# Of a node's row: its name, its rank and its step; and the columns between two cells.
+_LEAST_CELLS, GAP = 3, 3
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank that tells nothing for so long is marked.
@@ -91,18 +91,18 @@ def bar(state: State, width: int) -> str:
     return f"{'━' * round(share * room)}{'╌' * (room - round(share * room))} {100 * share:.0f} %"
 
 
-def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> tuple[Mapping[str, Sequence[Cell]], int]:
-    """Rows of cells that a terminal of that width shows whole, and the gap after each: without the last cells if it
-    is too narrow for all."""
-    gap = next((gap for gap in (3, 2) if columns(rows.values(), gap) <= width), 1)
-    while columns(rows.values(), gap) > width and max(map(len, rows.values())) > _LEAST_CELLS:
-        rows = {name: row[: max(_LEAST_CELLS, len(row) - 1)] for name, row in rows.items()}
-    return rows, gap
+def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> Mapping[str, Sequence[Cell]]:
+    """Rows of cells that a terminal of that width shows whole: without the last cells if it is too narrow for all."""
+    most = max(map(len, rows.values()))
+    while columns(rows.values()) > width and most > _LEAST_CELLS:
+        most -= 1
+        rows = {name: row[:most] for name, row in rows.items()}
+    return rows
 
 
-def columns(rows: Iterable[Sequence[Sized]], gap: int) -> int:
+def columns(rows: Iterable[Sequence[Sized]]) -> int:
     """The columns of a terminal that these rows take."""
-    return sum(max(map(len, column)) + gap for column in itertools.zip_longest(*rows, fillvalue=""))
+    return sum(max(map(len, column)) + GAP for column in itertools.zip_longest(*rows, fillvalue=""))
 
 
 def machine_cell(name: str, state: State) -> str:

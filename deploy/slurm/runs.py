@@ -38,7 +38,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; returns its exit code."""
     ranks = shown_ranks(rank)
     if ends.end_of(known.run_dir):
-        return ending.show_again(known.run_dir, known.script, console, command_of("fetch", run=known.run))
+        return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         shown = None if ranks.numbers is None else sorted(ranks.numbers)

@@ -324,7 +324,24 @@ def serious(shown, rules):
     return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in ("serious", "critical")]
 
 
-def test_a_chart_answers_the_mouse_and_is_as_the_server_drew_it_before(page, board, tmp_path):
+def test_an_axis_has_a_few_different_ticks_for_any_numbers(page, board, tmp_path):
+    """Of a course that is flat, tiny, huge, and over many powers of ten."""
+    ends = [(0, 600), (0.003, 0.004), (-3, 8e6), (5, 5), (0, 0), (1e-12, 3e-12), (1e15, 2e15), (-1e99, 1e99)]
+    wide = [(0.02, 2.3), (1e-9, 1e9), (0.5, 40), (1e-3, 5e4), (1.1, 1.3)]
+    tags = {f"plain {at}": [[1, low], [2, high]] for at, (low, high) in enumerate(ends)}
+    tags |= {f"loss {at}": [[1, low], [2, high]] for at, (low, high) in enumerate(wide)}
+    run = sample(tmp_path / "runs/first")
+    write_lines(run / "scalars/a.jsonl", [{"t": START, "node": "a", "file": "work/log.csv", "tags": tags}])
+    page.goto(f"{board}run/first/")
+    charts = page.locator("#measured figure")
+    assert charts.count() == len(tags)
+    for chart in charts.all():
+        shown = chart.locator(".plot .y").all_inner_texts()
+        assert 2 <= len(set(shown)) == len(shown) <= 10, chart.inner_text()
+        assert "NaN" not in chart.locator(".plot").inner_html()
+
+
+def test_a_chart_answers_the_mouse_and_is_as_before_afterwards(page, board, tmp_path):
     sample(tmp_path / "runs/first")
     page.goto(f"{board}run/first/")
     chart = page.locator("figure.chart").first
@@ -418,7 +435,8 @@ def test_without_scripts_a_page_is_whole(browser, board, tmp_path):
     with browser.new_context(java_script_enabled=False) as context:
         shown = context.new_page()
         shown.goto(f"{board}run/first/")
-        assert shown.locator(".plot svg path.mean").first.is_visible()
+        assert shown.locator(".plot svg path.line").first.is_visible()
+        assert shown.locator(".plot").first.locator(".x").all_inner_texts() == ["5", "600"]
         assert shown.get_by_text("98.9 %").first.is_visible()
 
 

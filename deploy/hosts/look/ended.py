@@ -60,7 +60,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 
         run_dir = record.path_of(end.run)
         fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
-        return ending.show_again(run_dir, record.own(run_dir).get("script") is True, console, fetch)
+        return ending.show_again(run_dir, console, fetch)
     members = [session for session in sessions if session.name in end.hosts]
     words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
     now = time.time()

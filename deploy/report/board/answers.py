@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from ...core.text import amount
@@ -25,6 +26,7 @@ from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
 from ..page.data import MOST_READ
+from ..page.lines import LinesRead
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
@@ -38,13 +40,17 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)"
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, a body and its kind; `policy`: what the page may do, empty: nothing; `mark`: of what it shows."""
+    """A status, a body and its kind; `policy`: what the page may do, empty: nothing."""
 
     code: int
     body: bytes = b""
     kind: str = _TEXT
     policy: str = ""
-    mark: str = ""
+
+    @cached_property
+    def mark(self) -> str:
+        """What tells this body from another one."""
+        return hashlib.sha256(self.body).hexdigest()[:16]
 
 
 _SAME = Reply(204)
@@ -66,7 +72,7 @@ class Board:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         # Of the run whose page was made last: what was read of several large ones would take much memory.
-        self._earlier: dict[str, run.Earlier] = {}
+        self._read: dict[str, dict[Path, LinesRead]] = {}
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
@@ -80,7 +86,7 @@ class Board:
         if self._elsewhere:
             self._elsewhere.looked_at = time.monotonic()
         reply = self._reply(path, asked, now)
-        return _SAME if reply and reply.mark and asked.get("have") == [reply.mark] else reply
+        return _SAME if reply and asked.get("have") == [reply.mark] else reply
 
     def _reply(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
         match [*path]:
@@ -108,7 +114,7 @@ class Board:
                 faults = self._elsewhere.faults
             about = {"folder": str(self.runs.folder), "rows": rows, "unread": self.runs.unread, "faults": faults}
             body = json.dumps(about).encode()
-            self._list, self._list_at = Reply(200, body, _JSON, mark=_mark(body)), now
+            self._list, self._list_at = Reply(200, body, _JSON), now
         return self._list
 
     def _comparison(self, names: Sequence[str]) -> Reply | None:
@@ -116,7 +122,7 @@ class Board:
         known = [folder for folder in folders if folder]
         if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
             return None
-        return Reply(200, *_html(compare.page(compare.compare(known, MOST_LIVE)).encode(), run.SCRIPTS))
+        return _html(compare.page(compare.compare(known, MOST_LIVE)))
 
     def _page(self, run_dir: Path, now: float) -> Reply:
         """The page of a run, as old as its cost asks for."""
@@ -127,32 +133,29 @@ class Board:
             if not known or (seen, going_on) != (known.seen, known.going_on):
                 # Of a very large run a page comes at once, and a second later the one that has all of it.
                 quick = not known and sum(size for _, size in seen) > _LARGE
-                self._earlier = {run_dir.name: self._earlier.get(run_dir.name, run.Earlier())}
-                known = _made(run_dir, () if quick else seen, going_on, quick, self._earlier[run_dir.name])
-                self._pages.pop(run_dir.name, None)
-                self._pages[run_dir.name] = known
-                while len(self._pages) > MOST_PAGES:
-                    self._pages.pop(next(iter(self._pages)))
+                self._read = {run_dir.name: self._read.get(run_dir.name, {})}
+                known = _made(run_dir, () if quick else seen, going_on, quick, self._read[run_dir.name])
+                others = [page for page in self._pages.items() if page[0] != run_dir.name]
+                self._pages = dict([*others, (run_dir.name, known)][-MOST_PAGES:])
         return known.answer
 
 
 def page_of_list() -> Reply:
     """The page of the list, which browsers fill from runs.json."""
-    scripts = ("follow.js", "page.js", "board.js")
-    body = render.page("board.html", "Runs", ["page.css", "board.css"], scripts, run.TO_THE_BOARD)
-    return Reply(200, *_html(body.encode(), scripts))
+    scripts = ("follow.js", "board.js")
+    return _html(render.page("board.html", "Runs", scripts, "board.css"), scripts)
 
 
-def _html(body: bytes, scripts: Sequence[str]) -> tuple[bytes, str, str]:
-    return body, _HTML, render.policy_of(scripts, f"{run.TO_THE_BOARD}; frame-ancestors 'none'")
+def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
+    """A page with these scripts, which no other page may frame."""
+    return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, earlier: run.Earlier) -> _Page:
+def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, read: dict[Path, LinesRead]) -> _Page:
     began = time.thread_time()
     most = MOST_LIVE // 4 if quick else MOST_LIVE
-    body = run.build(run_dir, record.own(run_dir), most, going_on, quick, earlier).encode()
+    answer = _html(run.build(run_dir, record.own(run_dir), most, going_on, quick, read), run.LIVE)
     rest = 0.0 if quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
-    answer = Reply(200, *_html(body, run.LIVE), _mark(body))
     return _Page(seen, going_on, answer, time.monotonic() + rest)
 
 
@@ -163,9 +166,5 @@ def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
     with suppress(OSError):
         end, before = own_files.read_end(run_dir, "/".join(parts), most)
         cut = f"[the first {amount(before)} are left out]\n".encode() if before else b""
-        return Reply(200, cut + end, _TEXT, mark=_mark(cut + end))
+        return Reply(200, cut + end)
     return None
-
-
-def _mark(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()[:16]

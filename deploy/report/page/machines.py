@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from operator import itemgetter
-from statistics import fmean, mean
+from statistics import fmean
 from typing import Any
 
 from ...core import text as words
 from ...run.events import gpu_use
-from . import render
-from .charts import Chart, Series, draw
+from .charts import Chart, Drawing, Series, draw
 from .data import Fields
 
 # The most nodes, and those whose GPUs have a line for the least and the most; the points of all lines of a measure, and
@@ -26,6 +25,16 @@ NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
 # The cells of a node's row, and how many strengths of colour they have.
 CELLS, LEVELS = 90, 5
 _GIGA, _MEGA = 1e9, 1e6
+# A chart each, of GPUs or of the node: its title, its unit, the field, what one is in that unit, the upper end.
+MEASURES = (
+    ("GPU use", "%", "use_percent", 1.0, 100.0),
+    ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),
+    ("GPU power", "W", "power_w", 1.0, None),
+    ("GPU temperature", "°C", "celsius", 1.0, None),
+    ("GPU clock", "MHz", "sm_mhz", 1.0, None),
+    ("CPU", "%", "cpu_percent", 1.0, 100.0),
+    ("Memory", "GB", "memory_bytes", 1 / _GIGA, None),
+)
 # When it was written, in the unit of the charts, and what it says.
 Line = tuple[float, Fields]
 
@@ -50,15 +59,15 @@ def mean_use(rows: Sequence[Fields], use: Callable[[Fields], float | None]) -> f
 
 
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
-    """The nodes that the page shows, and the number of the others; empty if no node wrote two lines.
+    """The nodes that the page shows, and how many others there are; empty if no node wrote two lines.
 
     `start`: the unix second where time begins.
     """
     lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
     if not lines:
         return {}
-    begin = min(row["t"] for rows in lines.values() for row in rows[:1])
-    begin = begin if start is None else min(start, begin)
+    firsts = [rows[0]["t"] for rows in lines.values()]
+    begin = min(firsts if start is None else [start, *firsts])
     span = max(rows[-1]["t"] for rows in lines.values()) - begin
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
     shown = list(lines.items())[:NODES]
@@ -78,7 +87,7 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
         )
     return {
         "shown": machines,
-        "left_out": max(0, len(lines) - NODES),
+        "left_out": len(lines) - len(shown),
         "what": "GPU use" if use is gpu_use else "CPU use",
         "cells": cells,
         "levels": range(LEVELS),
@@ -92,37 +101,48 @@ def _cpu_use(row: Fields) -> float | None:
 
 def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str, Any]:
     """A row of cells as one path a strength, from shares of the time and percent. An empty cell takes the last."""
+    known = [(max(0, min(cells - 1, int(at * cells))), value) for at, value in points if value is not None]
     by_cell: dict[int, list[float]] = {}
-    for at, value in points:
-        if value is not None:
-            by_cell.setdefault(max(0, min(cells - 1, int(at * cells))), []).append(value)
-    means = {cell: mean(values) for cell, values in by_cell.items()}
-    paths, before = dict.fromkeys(range(LEVELS), ""), -1
+    for cell, value in known:
+        by_cell.setdefault(cell, []).append(value)
+    paths = dict.fromkeys(range(LEVELS), "")
     for cell in range(cells):
-        value = means.get(cell, means.get(cell - 1))
-        level = -1 if value is None else min(LEVELS - 1, int(value / 100 * LEVELS))
-        if level >= 0:
-            paths[level] += "h1" if level == before else f"M{cell} .5h1"
-        before = level
-    known = [value for _, value in points if value is not None]
-    ends = f"{min(known):.0f} to {max(known):.0f} %" if known else "not known"
+        if values := by_cell.get(cell) or by_cell.get(cell - 1):
+            paths[min(LEVELS - 1, int(fmean(values) / 100 * LEVELS))] += f"M{cell} .5h1"
+    uses = [value for _, value in known]
+    ends = f"{min(uses):.0f} to {max(uses):.0f} %" if uses else "not known"
     return {"paths": [*filter(itemgetter(1), paths.items())], "ends": ends}
 
 
-def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> str:
-    """The markup of one node's charts, those that have points."""
+def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> list[Drawing]:
+    """One node's charts, those that have points."""
+    charts = (*_of_measures(lines, means_alone), *_of_network(lines))
     steps = (lines[0][0], lines[-1][0])
-    charts = (*_gpu_charts(lines, means_alone), *_node_charts(lines))
-    return render.charts([drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))])
+    return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
 
 
-def _node_charts(lines: Sequence[Line]) -> Iterator[Chart]:
-    cpu = [(t, row["cpu_percent"]) for t, row in lines if "cpu_percent" in row]
-    yield Chart("CPU", "%", [Series("CPU", cpu)], zero=True, top=100.0)
-    memory = [(t, row["memory_bytes"] / _GIGA) for t, row in lines if "memory_bytes" in row]
+def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
+    """One chart a measure. Of several GPUs: their mean, with the least and the most faint behind it."""
     limit = max(row.get("memory_limit_bytes", 0) for _, row in lines)
-    note = f"GB of {words.amount(limit)}" if limit else "GB"
-    yield Chart("Memory", "GB", [Series("memory", memory)], note=note, zero=True)
+    for title, unit, name, scale, top in MEASURES:
+        parts = [(t, row.get("gpus", ()) if title.startswith("GPU") else [row]) for t, row in lines]
+        known = [(t, values) for t, each in parts if (values := [part[name] * scale for part in each if name in part])]
+        several = max((len(values) for _, values in known), default=0)
+        of: dict[str, Callable[[list[float]], float]] = {"mean" if several > 1 else title: fmean}
+        if several > 1 and not means_alone:
+            of = {"least": min, "most": max, **of}
+        series = [
+            Series(name, [(t, end(values)) for t, values in known], "mean" if end is fmean else "faint")
+            for name, end in of.items()
+        ]
+        more = (
+            f", mean of {several}" if several > 1 else f" of {words.amount(limit)}" * (title == "Memory" and limit > 0)
+        )
+        yield Chart(title, unit, series, note=unit + more, zero=unit != "°C", top=top, legend=False)
+
+
+def _of_network(lines: Sequence[Line]) -> Iterator[Chart]:
+    """What went over the busiest interface."""
     moved = Counter[str]()
     for _, row in lines:
         moved.update({name: sum(rates) for name, rates in row.get("network", {}).items()})
@@ -130,29 +150,6 @@ def _node_charts(lines: Sequence[Line]) -> Iterator[Chart]:
         ways = [(t, row["network"][name]) for t, row in lines if name in row.get("network", {})]
         received, sent = ([(t, rates[way] / _MEGA) for t, rates in ways] for way in (0, 1))
         yield Chart(f"Network {name}", "MB/s", [Series("received", received), Series("sent", sent, "faint")], zero=True)
-
-
-def _gpu_charts(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
-    """One chart a measure: the mean of the node's GPUs, with the least and the most of several faint behind it."""
-    for title, unit, name, scale, top in (
-        ("GPU use", "%", "use_percent", 1.0, 100.0),
-        ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),
-        ("GPU power", "W", "power_w", 1.0, None),
-        ("GPU temperature", "°C", "celsius", 1.0, None),
-        ("GPU clock", "MHz", "sm_mhz", 1.0, None),
-    ):
-        seen = [(t, [gpu[name] * scale for gpu in row.get("gpus", ()) if name in gpu]) for t, row in lines]
-        known = [(t, values) for t, values in seen if values]
-        several = max((len(values) for _, values in known), default=0)
-        of: dict[str, Callable[[list[float]], float]] = {"mean": mean}
-        if several > 1 and not means_alone:
-            of = {"least": min, "most": max, **of}
-        series = [
-            Series(name, [(t, end(values)) for t, values in known], "mean" if end is mean else "faint")
-            for name, end in of.items()
-        ]
-        note = f"{unit}, mean of {several}" if several > 1 else unit
-        yield Chart(title, unit, series, note=note, zero=name != "celsius", top=top, legend=False)
 
 
 def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:

@@ -39,8 +39,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
     return render.page(
         "preflight.html",
         f"preflight of {listed(answers.hosts)}",
-        ["page.css", "preflight.css"],
-        ("page.js",),
+        style="preflight.css",
         answers=answers,
         verdict=verdict,
         # Where the cause alone is not sure, what was seen is.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,40 +18,28 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 
 
-def page(
-    template: str, title: str, styles: Sequence[str], scripts: Sequence[str] = (), more: str = "", **values: Any
-) -> str:
+def page(template: str, title: str, scripts: Sequence[str] = (), style: str = "", **values: Any) -> str:
     """A whole page in one file; no browser lets it load or run anything else.
 
-    `styles` and `scripts` are files beside the template. `more`: what else the page may do, as a policy says it.
+    `scripts` and `style` are files beside the template: before page.js, behind page.css.
     """
-    policy = policy_of(scripts, more)
-    style = "".join(map(_read, styles))
-    markup = (
-        environment()
-        .get_template(template)
-        .render(values, title=title, policy=policy, style=style, script=_code(scripts), words=words)
-    )
+    look = "".join(map(_read, filter(None, ("page.css", style))))
+    about = {"title": title, "policy": policy_of(scripts), "style": look, "script": _code(scripts), "words": words}
+    markup = environment().get_template(template).render(values, **about)
     # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
 
 
-def charts(drawings: Sequence[Mapping[str, Any]]) -> str:
-    """The markup of these charts, for who makes several pages with the same ones."""
-    module: Any = environment().get_template("chart.html").module
-    markup: str = module.charts(drawings)
-    return markup
-
-
-def policy_of(scripts: Sequence[str], more: str = "") -> str:
-    """The policy of a page with these scripts, which are known by their digest."""
+def policy_of(scripts: Sequence[str]) -> str:
+    """The policy of a page with these scripts, which are known by their digest. One that follows may ask the board."""
     proof = base64.b64encode(hashlib.sha256(_code(scripts).encode()).digest()).decode()
-    allowed = ["style-src 'unsafe-inline'", *[f"script-src 'sha256-{proof}'"] * bool(scripts), *[more] * bool(more)]
-    return "; ".join(["default-src 'none'", *allowed, "base-uri 'none'", "form-action 'none'"])
+    board = "connect-src 'self'; " * ("follow.js" in scripts)
+    allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{proof}'; {board}"
+    return f"default-src 'none'; {allowed}base-uri 'none'; form-action 'none'"
 
 
 def _code(scripts: Sequence[str]) -> str:
-    return "".join(map(_read, scripts))
+    return "".join(map(_read, (*scripts, "page.js")))
 
 
 @cache

@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs no network and no JavaScript.
+"""The report of a run: one HTML page that needs no network; where no script runs, its charts are plain lines.
 
 Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templates/run.html -> report.html.
 """
@@ -6,8 +6,7 @@ Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templ
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,16 @@ from ...job.again import command_of
 from ...run.files import code, own_files, record, timeline
 from ...run.follow import Follower
 from ...run.progress import State
+from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
 from .data import MOST_READ, Fields, RunData, column, load
 from .lines import LinesRead
 
-SCRIPTS = ("page.js",)
-# Of a page that the board keeps up to date: it may ask the board alone, and nobody may frame it.
-LIVE, TO_THE_BOARD = ("follow.js", "live.js", *SCRIPTS), "connect-src 'self'"
+# Of a page that the board keeps up to date.
+LIVE = ("follow.js", "live.js")
 NOTES = 12
-# The story: from so many lines on some are folded, and so many are shown.
+# The story: longer than so many lines it is folded, and so many are shown.
 FOLD_FROM, LINES = 30, 300
 LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6
@@ -43,45 +42,27 @@ UNSEEN_NAMES = {
 }
 
 
-@dataclass
-class Earlier:
-    """What was read and drawn for one page of a run: the next one reads and draws only what is new."""
-
-    parts: dict[Path, LinesRead] = field(default_factory=dict)
-    _telemetry: object = None
-    _machines: dict[str, Any] = field(default_factory=dict)
-
-    def machines(self, telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
-        """The section of the machines, whose lines come every few seconds."""
-        if (start, telemetry) != self._telemetry:
-            self._telemetry, self._machines = (start, telemetry), machines.section(telemetry, start)
-        return self._machines
-
-
 def build(
     run_dir: Path,
     own: Fields | None = None,
     live: int = 0,
     going_on: bool = False,
     quick: bool = False,
-    earlier: Earlier | None = None,
+    known: dict[Path, LinesRead] | None = None,
 ) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
     `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
     which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
-    `quick`: as in `load`. `earlier`: what the run's last page leaves for the next one.
+    `quick`, `known`: as in `load`.
     """
-    earlier = earlier or Earlier()
-    run = load(run_dir, own, live or MOST_READ, quick, earlier.parts)
+    run = load(run_dir, own, live or MOST_READ, quick, known)
     end = head.summary(run)
-    listed, known = files.listed(run_dir), code.read(run_dir)
+    listed, sent = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
-        ["page.css"],
-        LIVE if live else SCRIPTS,
-        TO_THE_BOARD if live else "",
+        LIVE if live else (),
         live=live > 0,
         end=end,
         **head.state_of(end.verdict, going_on),
@@ -94,11 +75,11 @@ def build(
         unseen=_unseen(run),
         scalars=scalars.section(run.scalars),
         steps=steps.section(run.times, run.nodes),
-        machines=earlier.machines(run.telemetry, end.start),
+        machines=machines.section(run.telemetry, end.start),
         last_lines=files.last_lines(run),
         story=_story(run, end.start, quick or (going_on and not end.verdict)),
-        code=_code(known),
-        folded=_folded_texts(run, known),
+        code=_code(sent),
+        folded=_folded_texts(run, sent),
         files=listed[: files.ROWS],
         more_files=len(listed[files.ROWS :]),
         on_hosts=files.on_hosts(run),
@@ -120,10 +101,10 @@ def _charts(run: RunData) -> list[Drawing]:
     charts = [_measure(name, _held_out(run, name)) for name in names[:METRIC_CHARTS]]
     charts.append(Chart("Learning rate", "", [Series("learning rate", column(run.metrics, "lr"))], zero=True))
     speed = [Series("samples/s", column(run.metrics, "samples_per_s"))]
-    charts.append(Chart("Throughput", "samples/s", speed, zero=True, legend=False, smooth=True))
+    charts.append(Chart("Throughput", "samples/s", speed, zero=True, smooth=True))
     if not speed[0].points and 0 in run.times:
         taken = [Series("rank 0", [(time.step, time.whole) for time in run.times[0]])]
-        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, legend=False, smooth=True))
+        charts.append(Chart("Step time", "ms", taken, note="ms, rank 0", zero=True, smooth=True))
     note = "rank 0’s own" if run.script else "mean over the global batch"
     loss = [Series("training", column(run.metrics, "loss")), Series("held-out", _held_out(run, "loss"), "dots")]
     main = Chart("Loss", "", loss, note=note, log=True, size="large", smooth=True)
@@ -152,9 +133,7 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
 def _measure(name: str, points: list[Point]) -> Chart:
     share = name == "accuracy" and all(0 <= y <= 1 for _, y in points)
     shown = [(x, 100 * y) for x, y in points] if share else points
-    return Chart(
-        f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], legend=False, top=100.0 if share else None
-    )
+    return Chart(f"Held-out {name}", "%" * share, [Series(name, shown, "dots")], top=100.0 if share else None)
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
@@ -171,21 +150,10 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
-@dataclass(frozen=True)
-class StoryLine:
-    """A line of the run's story: when it was, since the start and by the calendar; with the `lines` folded into it."""
-
-    clock: str
-    text: str
-    date: str = ""
-    grave: bool = False
-    lines: list[StoryLine] = field(default_factory=list)
-
-
-def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
+def _story(run: RunData, start: float | None, as_told: bool) -> dict[str, Any]:
     """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
 
-    `as_told`: to make it of the run's events takes too long now.
+    Of a long one the grave lines stand above it. `as_told`: to make it of the run's events takes too long now.
     """
     story = timeline.read(run.folder, 0)
     if not story and not as_told:
@@ -195,31 +163,21 @@ def _story(run: RunData, start: float | None, as_told: bool) -> list[StoryLine]:
             if event["kind"] not in ("step", "unread") and not budget.is_over:
                 state.apply(event)
         story = state.story
-    begin = story[0].t if start is None and story else start or 0.0
-    lines = [
-        StoryLine(words.clock(line.t - begin, tenths=True), line.text, words.date(line.t), line.grave) for line in story
-    ]
-    return _shortened(_folded(lines) if len(lines) > FOLD_FROM else lines)
+    return {
+        "begin": story[0].t if start is None and story else start or 0.0,
+        "lines": _shortened(story),
+        "grave": _shortened([line for line in story if line.grave]) if len(story) > FOLD_FROM else [],
+        "folded": f"All {len(story)} lines" if len(story) > FOLD_FROM else "",
+    }
 
 
-def _folded(lines: list[StoryLine]) -> list[StoryLine]:
-    """The lines, with consecutive ones that are not grave below one that counts them."""
-    folded: list[StoryLine] = []
-    for grave, group in groupby(lines, lambda line: line.grave):
-        inside = list(group)
-        if not grave and len(inside) > 2:
-            title = f"{len(inside)} lines, from: {inside[0].text}"
-            inside = [replace(inside[0], text=title, lines=_shortened(inside))]
-        folded += inside
-    return folded
-
-
-def _shortened(lines: list[StoryLine]) -> list[StoryLine]:
+def _shortened(lines: list[Happening]) -> list[Happening]:
     """The first and the last of very many lines."""
     if len(lines) <= LINES:
         return lines
-    more = StoryLine("…", f"{len(lines) - LINES} more are in timeline.jsonl")
-    return [*lines[: LINES // 2], more, *lines[-LINES // 2 :]]
+    half = LINES // 2
+    more = Happening(lines[half].t, f"{len(lines) - LINES} more are in timeline.jsonl")
+    return [*lines[:half], more, *lines[-half:]]
 
 
 def _code(known: code.Code | None) -> list[tuple[str, str]]:

@@ -6,8 +6,7 @@ under FEWEST_STEPS steps, in FEWEST_REPORTS reports, nobody is called so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...run.inquest.slow import slow
@@ -22,70 +21,56 @@ BARS, SENTENCES = 64, 3
 FEWEST_STEPS, FEWEST_REPORTS = 20, 3
 
 
-@dataclass(frozen=True)
-class Mean:
-    """Mean milliseconds a step, on one rank, over `count` steps."""
-
-    rank: int
-    node: str
-    data: float
-    compute: float
-    wait: float
-    whole: float
-    count: float
-
-
-def mean(rank: int, node: str, times: list[StepTime]) -> Mean:
+def mean(times: Sequence[StepTime]) -> StepTime:
     """The mean over all steps, each line counting as many steps as it covers. `times` is not empty."""
     weight = sum(time.count for time in times)
     data, compute, wait, whole = (
         sum(getattr(time, part) * time.count for time in times) / weight for part in (*NAMES, "whole")
     )
-    return Mean(rank, node, data, compute, wait, whole, weight)
+    return StepTime(times[-1].step, weight, data, compute, wait, whole, all(time.wait_known for time in times))
 
 
-def slow_ranks(means: list[Mean]) -> dict[int, str]:
+def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[int, str]:
     """The slow ranks, each with a sentence: at what, and how long the others take."""
-    own = {mean.rank: mean.data + mean.compute for mean in means}
-    data = {mean.rank: mean.data for mean in means}
+    own = {rank: mean.data + mean.compute for rank, mean in means.items()}
+    data = {rank: mean.data for rank, mean in means.items()}
     sentences = {}
-    for mean in means:
-        if slowness := slow(mean.rank, own, data):
-            who = f"{mean.node} (rank {mean.rank})" if mean.node else f"Rank {mean.rank}"
-            sentences[mean.rank] = slowness.sentence(who, f"its {mean.count:,.0f} steps") + "."
+    for rank, mean in means.items():
+        if slowness := slow(rank, own, data):
+            who = f"{nodes[rank]} (rank {rank})" if rank in nodes else f"Rank {rank}"
+            sentences[rank] = slowness.sentence(who, f"its {mean.count:,.0f} steps") + "."
     return sentences
 
 
-def section(times: dict[int, list[StepTime]], nodes: dict[int, str]) -> dict[str, Any]:
+def section(times: Mapping[int, Sequence[StepTime]], nodes: Mapping[int, str]) -> dict[str, Any]:
     """What templates/run.html writes of the steps; empty if no rank wrote step times.
 
     Where ranks do not know how long they wait, none is slow.
     """
     if not times:
         return {}
-    means = [mean(rank, nodes.get(rank, ""), rows) for rank, rows in sorted(times.items())]
-    waits = all(row.wait_known for rows in times.values() for row in rows)
-    names = {part: name for part, name in NAMES.items() if waits or part != "wait"}
-    enough = min(mean.count for mean in means) >= FEWEST_STEPS and min(map(len, times.values())) >= FEWEST_REPORTS
+    means = {rank: mean(rows) for rank, rows in sorted(times.items())}
+    waits = all(mean.wait_known for mean in means.values())
+    enough = all(mean.count >= FEWEST_STEPS and len(times[rank]) >= FEWEST_REPORTS for rank, mean in means.items())
     judged = waits and enough and len(means) > 1
-    marked = slow_ranks(means) if judged else {}
-    shown = sorted(means, key=lambda mean: (mean.rank not in marked, mean.rank))[:BARS]
+    marked = slow_ranks(means, nodes) if judged else {}
+    shown = sorted(sorted(means, key=lambda rank: rank not in marked)[:BARS])
+    names = {part: name for part, name in NAMES.items() if waits or part != "wait"}
+    longest = max(means[rank].whole for rank in shown) or 1.0
     return {
         "verdicts": [*marked.values()][:SENTENCES] or [NOBODY] * judged,
         "ranks": len(means),
-        "bars": _bars(sorted(shown, key=lambda mean: mean.rank), marked, names),
+        "bars": [
+            {"rank": rank, "node": nodes.get(rank, ""), "slow": rank in marked, **_bar(means[rank], longest, names)}
+            for rank in shown
+        ],
         "names": names,
         "note": "" if len(means) < 2 else WAITING if waits else WAIT_UNKNOWN,
     }
 
 
-def _bars(means: list[Mean], marked: Mapping[int, str], names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Each rank's mean step: its parts, whose widths are shares of the longest bar, and its numbers."""
-    longest = max(rank.whole for rank in means) or 1.0
-    bars = []
-    for rank in means:
-        values = {part: getattr(rank, part) for part in names}
-        pieces = [(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
-        cells = [f"{ms:,.1f}" for ms in (*values.values(), rank.whole)]
-        bars.append({"rank": rank, "slow": rank.rank in marked, "pieces": pieces, "cells": cells})
-    return bars
+def _bar(mean: StepTime, longest: float, names: Mapping[str, str]) -> dict[str, Any]:
+    """A mean step: its parts, whose widths are shares of the longest bar, and its numbers."""
+    values = {part: getattr(mean, part) for part in names}
+    pieces = [(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
+    return {"pieces": pieces, "cells": [f"{ms:,.1f}" for ms in (*values.values(), mean.whole)]}

@@ -176,23 +176,23 @@ def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path,
         "metrics.jsonl": {"t": NOW + 40, "step": 40, "loss": 0.125},
         "telemetry/n.jsonl": {"node": "n", "t": NOW + 9, "cpu_percent": 71.0},
     }
-    earlier = answers.run.Earlier()
+    known = {}
     for way in (None, first, then):
         for name, line in more.items() if way else ():
             (run / name).write_text(way((run / name).read_text(), json.dumps(line) + "\n"))
-        assert answers.run.build(run, live=1 << 20, earlier=earlier) == answers.run.build(run, live=1 << 20)
+        assert answers.run.build(run, live=1 << 20, known=known) == answers.run.build(run, live=1 << 20)
 
 
 def test_what_a_page_has_read_is_not_read_again(tmp_path):
     run = going_on(tmp_path / "a")
-    earlier = answers.run.Earlier()
-    answers.run.build(run, live=1 << 20, earlier=earlier)
-    known = earlier.parts[run / "metrics.jsonl"].objects[0]
+    known = {}
+    answers.run.build(run, live=1 << 20, known=known)
+    first = known[run / "metrics.jsonl"].objects[0]
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 40, "loss": 0.5}\n')
-    answers.run.build(run, live=1 << 20, earlier=earlier)
-    objects = earlier.parts[run / "metrics.jsonl"].objects
-    assert (objects[0] is known, objects[-1]["step"]) == (True, 40)
+    answers.run.build(run, live=1 << 20, known=known)
+    objects = known[run / "metrics.jsonl"].objects
+    assert (objects[0] is first, objects[-1]["step"]) == (True, 40)
 
 
 @pytest.mark.parametrize(

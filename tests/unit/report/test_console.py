@@ -87,7 +87,7 @@ def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None
 
 
 def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
-    for width, last in ((100, "25 %"), (70, "25 %"), (50, "71 %"), (36, "12")):
+    for width, last in ((100, "25 %"), (70, "25 %"), (50, "4 %"), (36, "240/600")):
         _, _, master, worker, *_ = rendered(training(), width)
         for row, name in ((master, "master"), (worker, "worker-1")):
             assert row.startswith(f"  {name}"), width
@@ -417,13 +417,13 @@ def test_a_traceback_that_was_just_shown_is_not_printed_again(shown: bool) -> No
 
 
 def test_a_narrow_table_leaves_out_what_is_empty_and_cuts_no_column_but_the_last() -> None:
-    report, out, _ = reporter(terminal=True, width=80)
+    report, out, _ = reporter(terminal=True, width=86)
     head = ("host", "run", "state", "step", "rate", "GPU", "last line")
     run, line = "2026-11-30-0041-train-e455", "epoch 3: loss 0.25"
     report.table(head, [(host, run, "up 2 minutes", "step 1174", "8.9 steps/s", "", line) for host in ("a", "b")])
     shown = text(out).splitlines()
     assert shown[0].split() == ["host", "run", "state", "step", "rate", "last", "line"]
-    assert all(row.endswith("step 1174 8.9 steps/s epoch 3: los…") for row in shown[1:])
+    assert all(row.endswith("step 1174  8.9 steps/s  epoch 3: loss…") for row in shown[1:])
 
 
 def test_the_last_view_shows_the_story_whole() -> None:

@@ -119,7 +119,7 @@ def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
     outcome = {"verdict": "failed", "message": "train.py ended with code 1", "node": "rack-3", "rank": 2, "step": 51}
     console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
     record.write_json(tmp_path / "outcome.json", outcome)
-    assert ending.show_again(tmp_path, True, console, "") == 1
+    assert ending.show_again(tmp_path, console, "") == 1
     assert "rack-3 (rank 2): train.py ended with code 1" in shown.getvalue()
 
 
@@ -135,7 +135,7 @@ def test_odd_fields_of_an_end_that_a_script_wrote_are_left_out(tmp_path, odd):
     shown = io.StringIO()
     record.write_json(tmp_path / "outcome.json", {"verdict": "done", **odd})
     console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
-    assert ending.show_again(tmp_path, False, console, "") == 0
+    assert ending.show_again(tmp_path, console, "") == 0
     assert shown.getvalue().startswith("done ")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from rich.console import Console as RichConsole
 
@@ -15,7 +13,7 @@ from deploy.report.page import machines, run
 from deploy.run import events
 from deploy.run.follow import Follower
 from deploy.run.progress import State
-from tests.unit.report.test_page import HOSTILE, START, Page, write_lines
+from tests.unit.report.test_page import HOSTILE, START, Page, charts_of, write_lines
 from tests.unit.report.test_script_page import plain_run
 
 GB = 10**9
@@ -50,9 +48,8 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert {"2 × Fake GPU", "heat 100.0 % of the time"} <= set(shown.pairs.values())
     for title in ("GPU use", "GPU memory", "CPU", "Memory", "Network eth0"):
         assert title in shown.text
-    axes = {a["data-axis"] for _, a in shown.tags if "data-axis" in a}
-    assert axes == {"min"}
-    series = [each for _, a in shown.tags if "data-series" in a for each in json.loads(a["data-series"])]
+    assert {chart["axis"] for chart in charts_of(shown)} == {"min"}
+    series = [each for chart in charts_of(shown) for each in chart["series"]]
     assert all(len(each["points"]) <= 240 for each in series)
 
 
@@ -67,10 +64,10 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     shown = Page(run.build(tmp_path))
     rows = [attributes for tag, attributes in shown.tags if tag == "summary" and "data-key" in attributes]
     assert [row["data-key"] for row in rows] == [f"gpu-{number}" for number in sorted(range(64), key=str)]
-    busy = [a["d"] for _, a in shown.tags if a.get("class") == "heat-4" and "h1h1" in a["d"]]
+    busy = [a["d"] for _, a in shown.tags if a.get("class") == "heat-4" and "h1M" in a["d"]]
     assert [path.split()[0] for path in busy] == ["M45"] * 64
     assert "GPU use of gpu-7: 5 to 95 %" in shown.text
-    assert len([a for _, a in shown.tags if a.get("data-series")]) >= 64 * 5
+    assert len(charts_of(shown)) >= 64 * 5
     assert len(run.build(tmp_path)) < 1_500_000
 
 
@@ -84,7 +81,7 @@ def test_how_many_hosts_the_page_leaves_out_is_said(tmp_path):
 
 def test_a_host_that_says_nothing_for_a_while_has_a_gap(tmp_path):
     cells = machines._heat([(0.0, 100.0), (0.05, None), (0.5, 1.0)], 10)
-    assert dict(cells["paths"]) == {4: "M0 .5h1h1", 0: "M5 .5h1h1"}
+    assert dict(cells["paths"]) == {4: "M0 .5h1M1 .5h1", 0: "M5 .5h1M6 .5h1"}
     assert machines._heat([], 4)["paths"] == []
 
 

@@ -54,15 +54,15 @@ def test_one_name_from_several_files_shares_a_chart():
     files = [f"work/runs/{name}/events.out.tfevents.1.host.0" for name in "abcdef"]
     found = section(*(line(file, loss=[[1, 1.0], [2, index]]) for index, file in enumerate(files)))
     (chart,) = found["charts"]
-    assert [key.name for key in chart["legend"]] == ["runs/a", "runs/b", "runs/c", "runs/d"]
-    assert chart["unit"] == "and 2 more"
+    assert [key.name for key in chart["chart"].series] == ["runs/a", "runs/b", "runs/c", "runs/d"]
+    assert chart["chart"].note == "and 2 more"
 
 
 def test_event_files_of_one_folder_are_one_course_as_in_tensorboard():
     files = [f"work/runs/a/events.out.tfevents.{start}.host.0" for start in (1, 2)]
     (chart,) = section(line(files[0], loss=[[1, 1.0]]), line(files[1], loss=[[2, 0.5]]))["charts"]
-    assert chart["legend"] == []
-    assert "2" in chart["range"]
+    (series,) = chart["chart"].series
+    assert series.points == [(1, 1.0), (2, 0.5)]
 
 
 def test_checkpoints_of_one_trainer_are_one_course():
@@ -75,9 +75,9 @@ def test_checkpoints_of_one_trainer_are_one_course():
 def test_a_copy_on_another_host_is_not_a_second_course():
     whole = {"loss": [[1, 1.0], [2, 0.5]]}
     (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.0]]))["charts"]
-    assert chart["legend"] == []
+    assert len(chart["chart"].series) == 1
     (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.5], [2, 0.5]]))["charts"]
-    assert [key.name.rpartition(" ")[2] for key in chart["legend"]] == ["a", "b"]
+    assert [key.name.rpartition(" ")[2] for key in chart["chart"].series] == ["a", "b"]
 
 
 def test_what_is_not_finite_is_not_drawn():

@@ -1,6 +1,8 @@
 // Charts that answer the hand: values read out, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
-// By pointer, touch and keyboard. A page is complete without it: only a view that was changed is drawn here.
-const SVG = "http://www.w3.org/2000/svg", SMOOTHED = 5;
+// By pointer, touch and keyboard. Who lets no script run has the plain drawing of charts.py.
+const SVG = "http://www.w3.org/2000/svg", SIDE = 1000;
+// From so many points on a curve has a running mean, over so many percent of them; so many dots are small ones.
+const SMOOTH_FROM = 40, SMOOTHED = 5, CROWDED = 24, LABELLED_MARKS = 4, LOG_FROM = 40;
 // How a reader left each chart, by its section and title: a newer copy of the page looks the same.
 const views = new Map();
 
@@ -18,6 +20,9 @@ function shape(name, attributes, parts = []) {
 }
 const picture = (viewBox, parts) => shape("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
+// A tick as short as it is round; with an exponent where it would be long.
+const tickLabel = (value) => (value && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)
+  ? Number(value.toPrecision(4)).toExponential().replace("+", "") : value.toLocaleString("en", { maximumSignificantDigits: 10 }));
 
 const nearest = (points, x) => points.reduce((one, other) => (Math.abs(other[0] - x) <= Math.abs(one[0] - x) ? other : one));
 
@@ -63,12 +68,13 @@ class Chart {
     this.home = home;
     this.plot = home.querySelector(".plot");
     this.output = home.querySelector("output");
-    this.title = home.querySelector("figcaption b").textContent;
-    this.series = JSON.parse(this.plot.dataset.series);
-    this.unit = this.plot.dataset.unit ? " " + this.plot.dataset.unit : "";
-    this.whole = this.plot.dataset.x.split(",").map(Number);
-    this.asMade = [...this.plot.childNodes];
-    this.first = { range: null, log: "log" in this.plot.dataset, smooth: Number(this.plot.dataset.smooth || 0), off: [], at: null, table: false };
+    Object.assign(this, JSON.parse(this.plot.dataset.chart));
+    const values = this.series.flatMap(({ points }) => points.map(([, y]) => y)), apart = Math.max(...values) / Math.min(...values);
+    this.first = {
+      range: null, off: [], at: null, table: false,
+      log: this.log && apart >= LOG_FROM && Number.isFinite(apart),
+      smooth: this.smooth && this.series[0].points.length >= SMOOTH_FROM ? SMOOTHED : 0,
+    };
     const within = home.closest("section"), like = [...(within || document).querySelectorAll("figcaption b")].filter((each) => each.textContent === this.title);
     this.key = `${within?.id} ${like.indexOf(home.querySelector("figcaption b"))} ${this.title}`;
     this.view = { ...this.first, ...views.get(this.key) };
@@ -77,9 +83,11 @@ class Chart {
     this.addKeys();
     this.addTools();
     this.listen();
-    this.draw();
+    const closed = home.closest("details:not([open])"); // a host's, of which a page may have hundreds
+    if (closed) closed.addEventListener("toggle", () => this.draw(), { once: true });
+    else this.draw();
   }
-  get range() { return this.view.range || this.whole; }
+  get range() { return this.view.range || this.steps; }
   get finest() { return this.shown.reduce((one, each) => (each.points.length > one.length ? each.points : one), []); }
   get shown() { return this.series.filter((each) => !this.view.off.includes(each.name)); }
 
@@ -93,20 +101,19 @@ class Chart {
     this.show(about - (about - low) / factor, about + (high - about) / factor);
   }
   pan(share) {
-    const [low, high] = this.range, by = Math.max(this.whole[0] - low, Math.min(this.whole[1] - high, (high - low) * share));
+    const [low, high] = this.range, by = Math.max(this.steps[0] - low, Math.min(this.steps[1] - high, (high - low) * share));
     this.show(low + by, high + by);
   }
   show(low, high) {
-    const [first, last] = this.whole, least = (last - first) / 1e4;
+    const [first, last] = this.steps, least = (last - first) / 1e4;
     if (high - low < least) return;
     [low, high] = [Math.max(first, low), Math.min(last, high)];
     this.change({ range: low <= first && high >= last ? null : [low, high] });
   }
 
   draw() {
-    const { view } = this, changed = ["range", "log", "smooth", "off"].some(
-      (name) => String(view[name]) !== String(this.first[name]));
-    this.plot.replaceChildren(...(changed ? this.drawing() : this.asMade), this.cursor);
+    const { view } = this;
+    this.plot.replaceChildren(...this.drawing(), this.cursor);
     this.cursor.hidden = true;
     for (const { button, on } of this.toggles) button.setAttribute("aria-pressed", String(on()));
     this.slider.value = view.smooth;
@@ -124,12 +131,13 @@ class Chart {
     let [bottom, top] = values.length ? [Math.min(...values), Math.max(...values)] : [1, 2];
     if (log) [bottom, top] = [bottom / 1.06, top * 1.06];
     else {
-      const room = (top - bottom) * 0.05 || Math.abs(top) * 0.1 || 1;
-      [bottom, top] = [bottom >= 0 && bottom < top / 3 ? 0 : bottom - room, top + room];
+      const span = top - bottom, room = span > 1e-9 * Math.abs(top) ? span * 0.05 : Math.abs(top) * 0.1 || 1;
+      bottom = this.zero || (bottom >= 0 && bottom < top / 3) ? 0 : bottom - room;
+      top = this.top === null ? top + room : Math.max(this.top, top);
     }
     const scale = log ? Math.log : (value) => value, share = (value, from, to) => (scale(value) - scale(from)) / (scale(to) - scale(from));
     const across = (x) => (x - low) / (high - low || 1), up = (y) => share(y, bottom, top);
-    const place = ([x, y]) => `${(across(x) * 1000).toFixed(1)} ${(1000 - up(y) * 1000).toFixed(1)}`;
+    const place = ([x, y]) => `${(across(x) * SIDE).toFixed(1)} ${(SIDE - up(y) * SIDE).toFixed(1)}`;
     const paths = [], labels = [], path = (d, className) => paths.push(shape("path", { d, class: className }));
     const label = (className, words, side, at) => {
       const element = made("span", className, words);
@@ -138,20 +146,22 @@ class Chart {
       return element;
     };
     for (const tick of ticks(bottom, top, 4, log)) {
-      path(`M0 ${1000 - up(tick) * 1000}H1000`, "rule");
-      label("y", figure(tick), "bottom", up(tick));
+      path(`M0 ${SIDE - up(tick) * SIDE}H${SIDE}`, "rule");
+      label("y", tickLabel(tick), "bottom", up(tick));
     }
-    for (const tick of ticks(low, high, 5, false)) label("x", figure(tick), "left", across(tick));
-    label("axis", this.plot.dataset.axis, "", 0);
-    for (const each of this.asMade.filter(({ className }) => /^mark/.test(className))) {
-      const x = this.whole[0] + (parseFloat(each.style.left) / 100) * (this.whole[1] - this.whole[0]), mark = each.cloneNode(true);
-      mark.style.left = `${across(x) * 100}%`;
-      if (x >= low && x <= high) labels.push(mark);
+    for (const tick of ticks(low, high, this.size === "large" ? 8 : 4, false)) label("x", tickLabel(tick), "left", across(tick));
+    label("axis", this.axis, "", 0);
+    const isLabelled = this.size === "large" && this.marks.length <= LABELLED_MARKS;
+    for (const [x, words] of this.marks.filter(([at]) => at >= low && at <= high)) {
+      const mark = label(across(x) < 0.75 ? "mark" : "mark left", "", "left", across(x));
+      if (isLabelled) mark.append(made("span", "", words));
     }
     for (const { each, fine, mean } of lines) {
       if (!fine.length) continue;
-      const single = fine.length === 1 || each.style === "dots";
-      path(single ? fine.map((point) => `M${place(point)}h.01`).join("") : "M" + fine.map(place).join("L"), single ? "dots" : mean ? `${each.style} behind` : each.style);
+      const corners = fine.map(place), dots = fine.length === 1 || each.style === "dots";
+      path(`M${corners.join("L")}`, dots ? "thread" : mean ? `${each.style} behind` : each.style);
+      // A line of no length with round ends is a dot that no stretching makes oval.
+      if (dots) path(`M${corners.join("h.01M")}h.01`, fine.length > CROWDED ? "dots many" : "dots");
       if (mean?.length > 1) path("M" + mean.map(place).join("L"), each.style);
       if (each.letter) {
         const [x, y] = fine.findLast(([at]) => at <= high) || fine[0];
@@ -159,7 +169,7 @@ class Chart {
         end.style.bottom = `${Math.min(0.95, Math.max(0, up(y))) * 100}%`;
       }
     }
-    return [picture("0 0 1000 1000", paths), ...labels];
+    return [picture(`0 0 ${SIDE} ${SIDE}`, paths), ...labels];
   }
   // The points of the range, and one beside it at either end, so that lines do not stop short.
   within(points) {
@@ -176,8 +186,8 @@ class Chart {
     this.view.at = main[0];
     this.cursor.style.left = `${((main[0] - low) / (high - low || 1)) * 100}%`;
     this.cursor.hidden = false;
-    this.output.textContent = `${this.plot.dataset.axis} ${main[0].toLocaleString("en")}  ` +
-      near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + figure(value)).join(", ") + this.unit;
+    this.output.textContent = `${this.axis} ${main[0].toLocaleString("en")}  ` +
+      near.map(([name, [, value]]) => (near.length > 1 ? name + " " : "") + figure(value)).join(", ") + ` ${this.unit}`;
   }
   step(by) {
     const [low, high] = this.range, inside = this.finest.filter(([x]) => x >= low && x <= high);
@@ -192,14 +202,21 @@ class Chart {
   }
 
   addKeys() {
-    this.toggles = [...this.home.querySelectorAll(".keys > span")].map((key) => {
+    const keys = this.home.querySelector(".keys");
+    if (this.first.smooth) {
+      const key = made("span", "", "running mean");
+      key.prepend(made("i", "key mean"));
+      keys.querySelector("i")?.classList.add("behind");
+      keys.append(key);
+    }
+    this.toggles = [...keys.children].map((key) => {
       const button = made("button", "toggle"), name = key.textContent;
       button.append(...key.childNodes);
       key.replaceWith(button);
       const drawn = this.series.find((each) => each.name === name);
       const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
       button.onclick = () => {
-        if (!drawn) this.smooth();
+        if (!drawn) this.toggleMean();
         else this.change({ off: on() ? [...this.view.off, drawn.name] : this.view.off.filter((each) => each !== drawn.name) });
       };
       return { button, on };
@@ -217,7 +234,7 @@ class Chart {
     tools.append(this.slider);
     this.home.append(tools);
   }
-  smooth() { this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }); }
+  toggleMean() { this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }); }
   reset() { this.change({ ...this.first, table: this.view.table }); }
 
   listen() {
@@ -271,7 +288,7 @@ class Chart {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key], key = { "=": "+", Escape: "0" }[event.key] ?? event.key;
     const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side))
-      : key === "s" ? () => this.smooth() : ACTIONS.find((each) => each.key === key)?.act;
+      : key === "s" ? () => this.toggleMean() : ACTIONS.find((each) => each.key === key)?.act;
     if (!act) return;
     event.preventDefault();
     act(this);
@@ -284,11 +301,11 @@ class Chart {
     });
     return [...rows].sort(([a], [b]) => a - b).map(([x, values]) => [x, ...this.shown.map((_, column) => values[column] ?? "")]);
   }
-  get head() { return [this.plot.dataset.axis, ...this.shown.map((each) => each.name)]; }
+  get head() { return [this.axis, ...this.shown.map((each) => each.name)]; }
   table() {
     const frame = made("div", "values"), table = made("table");
     frame.tabIndex = 0;
-    table.append(made("caption", "", this.title + this.unit));
+    table.append(made("caption", "", `${this.title} ${this.unit}`));
     const add = (cells, name) => {
       const row = table.insertRow();
       for (const cell of cells) row.append(made(name, "", String(cell)));
