@@ -39,7 +39,7 @@ class Journal:
     """The journal in a private folder, from its beginning. Several threads may read."""
 
     def __init__(self, outcome: Path) -> None:
-        self._path, self._offset, self._lock = outcome / JOURNAL, 0, threading.Lock()
+        self.folder, self._offset, self._lock = outcome, 0, threading.Lock()
         self._newest: dict[str, Any] = {}
 
     def read(self) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ class Journal:
     def _lines(self) -> list[str]:
         new, flags = b"", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
         # A script may have put a pipe there: nobody waits for it, and no reader can seek in it.
-        with suppress(OSError), open(os.open(self._path, flags), "rb") as file:
+        with suppress(OSError), open(os.open(self.folder / JOURNAL, flags), "rb") as file:
             file.seek(self._offset)
             new = file.read(_MOST_BYTES)
         whole = new[: new.rfind(b"\n") + 1]
@@ -89,14 +89,13 @@ NOTES = (
     # a rank's: that it can stop gracefully, or has stopped as asked (muster/stop.py); its verdict, and the agent's
     # (trainer/verdict.py);
     # of each process below a rank: which world it forms and that it trains (rank/together.py), the exception that ended
-    # it (rank/steps/watcher.py, trainer/train/run.py), and whom it ended on purpose (rank/end_note.py).
+    # it (rank/steps/watcher.py, trainer/train/run.py), that it begins anew, and whom it ended on purpose
+    # (rank/end_note.py).
     Note(
         JOURNAL,
         (
             "muster/reserve.py",
-            "trainer/node/rank/end_note.py",
-            "trainer/node/rank/steps/watcher.py",
-            "trainer/node/rank/together.py",
+            "trainer/node/rank/place.py",
         ),
         ("trainer/node/notes.py",),
         "who began, trains, stops, has ended and judges here",

@@ -275,7 +275,7 @@ class Node:
         living = self._living()
         if self._verdicts() or self._given_up:
             return
-        self._interrupted = self._interrupted or bool(living)
+        self._interrupted |= bool(living)
         (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
         for process in set(self._signal_targets(living)) - self._signalled:
             self._signalled.add(process)

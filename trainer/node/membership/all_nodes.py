@@ -114,7 +114,6 @@ class Everybody:
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
         self._life = secrets.token_hex(8)
         self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
-        self._outcome: Path | None = None
         self._journal: Journal | None = None
         self._shown, self._says = dict[str, Any](), dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
@@ -123,7 +122,7 @@ class Everybody:
 
     def begin(self, outcome: Path) -> None:
         """Speak for torchrun's process from now on, by the notes in this folder."""
-        self._outcome, self._journal = outcome, Journal(outcome)
+        self._journal = Journal(outcome)
         threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
 
     def close(self) -> None:
@@ -181,9 +180,9 @@ class Everybody:
             self._note({**self._shown, "gone": now - self._heard_at > patience})
 
     def _note(self, shown: dict[str, Any]) -> None:
-        if shown != self._shown and self._outcome:
+        if shown != self._shown and self._journal:
             with suppress(OSError):
-                replace(self._outcome / EPOCH, json.dumps(shown))
+                replace(self._journal.folder / EPOCH, json.dumps(shown))
                 self._shown = shown
 
 

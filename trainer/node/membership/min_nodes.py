@@ -61,7 +61,7 @@ class Group:
     ) -> None:
         self._restarts, self._stops = restarts, False
         self.stands = MOVES
-        self.name, self._outcome, self._folder, self._journal = name, outcome, folder, Journal(outcome)
+        self.name, self._folder, self._journal = name, folder, Journal(outcome)
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
         self._planned_spares = self.spares = tuple(map(str, plan.get("spares", ())))
@@ -353,7 +353,7 @@ class Group:
         text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:
             with suppress(OSError):
-                write(self._outcome / EPOCH, text)
+                write(self._journal.folder / EPOCH, text)
                 self._shown = text
 
     def _says(self) -> dict[str, Any]:

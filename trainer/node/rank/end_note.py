@@ -22,7 +22,7 @@ from typing import Any
 
 from . import hooks, worlds
 from .failure import masked, words
-from .place import JOURNAL, append
+from .place import note
 
 _WORD_MOST = 400
 _DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
@@ -89,7 +89,7 @@ class End:
     def _kills(self, pid: int, number: int) -> None:
         """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
         if number in _DEADLY and pid not in (0, os.getpid()):
-            append(os.path.join(self._outcome, JOURNAL), {"kills": pid})
+            note(self._outcome, kills=pid)
 
     def _write(self) -> str:
         if not self.trains and not self._program:

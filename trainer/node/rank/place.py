@@ -160,3 +160,8 @@ def append(path: str, line: dict[str, Any]) -> int:
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
+
+
+def note(outcome: str, **row: Any) -> None:
+    """Append a row to the journal of this node. Raises OSError."""
+    append(os.path.join(outcome, JOURNAL), row)

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from . import end_note, hooks, worlds
-from .place import JOURNAL, append, slot
+from .place import note, slot
 
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
@@ -44,8 +44,7 @@ def _note(**fields: Any) -> None:
         # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
         fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
         fields |= {"life": end.life, "process": end.name}
-    line = {"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields}
-    append(os.path.join(os.environ["MUSTER_OUTCOME_DIR"], JOURNAL), line)
+    note(os.environ["MUSTER_OUTCOME_DIR"], **{"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields})
 
 
 def _groups(module: ModuleType) -> None:

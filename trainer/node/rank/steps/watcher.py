@@ -20,7 +20,7 @@ from .. import hooks
 from ..failure import masked
 from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
-from ..place import JOURNAL, Before, Place, append
+from ..place import Before, Place, append, note
 from ..raised import UncaughtErrors
 from . import waits
 from .losses import Losses
@@ -267,7 +267,7 @@ class Watcher:
         if event:
             self._place.event("continues", **event)
         if "anew" in event:
-            self._place.claim("anew")
+            note(self._place.outcome, anew=True)
         return True
 
     def _tell_step(self) -> None:
@@ -354,7 +354,7 @@ class Watcher:
         """
         if self._first:
             with suppress(OSError):
-                append(os.path.join(self._place.outcome, JOURNAL), {"pid": os.getpid(), **self._raised.about()})
+                note(self._place.outcome, pid=os.getpid(), **self._raised.about())
         if self._looks and not self._ends:
             self._looks.take(self._about())
 
