@@ -90,7 +90,9 @@ NOTES = (
     # (trainer/verdict.py);
     # of each process below a rank: which world it forms and that it trains (rank/together.py), the exception that ended
     # it (rank/steps/watcher.py, trainer/train/run.py), that it begins anew, and whom it ended on purpose
-    # (rank/end_note.py).
+    # (rank/end_note.py);
+    # of a program beside the agent, that somebody asks the node to leave, and of the agent, whether it may
+    # (membership/leave.py).
     Note(
         JOURNAL,
         (
@@ -135,14 +137,6 @@ NOTES = (
         ("trainer/node/launch/launcher.py",),
         ("trainer/node/launch/launcher.py",),
         "stand-ins for a shell script, and the nodes as deepspeed reads them",
-    ),
-    # A program's beside the agent.
-    Note(
-        ".leave",
-        ("trainer/node/membership/leave.py",),
-        ("trainer/node/membership/leave.py",),
-        "somebody asks the node to leave, and whether it may",
-        "_NOTE",
     ),
     # Every process that writes here may need its bytes on a full disk.
     Note(".ballast", ("muster/reserve.py",), ("muster/reserve.py",), "room for the last words", "_NAME"),

@@ -34,7 +34,7 @@ from typing import Any
 import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import replace
-from muster.reserve import reserve_room
+from muster.reserve import JOURNAL, reserve_room
 
 from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
@@ -327,6 +327,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     reserve_room(folder)
+    (folder / JOURNAL).touch()  # before another user does, who asks the node to leave
     try:
         yield folder
     finally:
