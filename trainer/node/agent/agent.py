@@ -278,8 +278,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
 def _idle(what: str, node: Node) -> str:
     """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
     alone = all(life.world < 2 for life in node.diary.lives)
-    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
-    if alone or unseen or not judge_below.nobody_trained(node.outcome):
+    if alone or not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 

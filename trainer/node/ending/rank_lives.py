@@ -18,7 +18,7 @@ from typing import Any
 from muster.files import is_number
 from muster.reserve import note
 
-from .. import cgroups
+from .. import cgroups, variables
 from ..notes import Journal
 
 # Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
@@ -71,7 +71,7 @@ def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> Non
     """Note that a rank has begun with this environment."""
     place = {"rank": "RANK", "world": "WORLD_SIZE", "attempt": "TORCHELASTIC_RESTART_COUNT"}
     about = {name: int(environment[key]) for name, key in place.items()}
-    _note({"local_rank": local_rank, "pid": pid, "observed": int(environment.get("MUSTER_OBSERVE") != "0"), **about})
+    _note({"local_rank": local_rank, "pid": pid, "observed": int(variables.is_observed(environment)), **about})
 
 
 def note_end(t: float, local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from muster.errors import DONE
 
-from .. import torch_names
+from .. import variables
 from ..notes import Journal
 from . import own_world
 from .rank_lives import Life
@@ -47,7 +47,7 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
 
     A user who has switched that off gets the environment as it is.
     """
-    if torch_names.plain(environment) or environment.get("MUSTER_OBSERVE") == "0":
+    if not variables.is_observed(environment):
         return dict(environment)
     return {**environment, "PYTHONPATH": ":".join(filter(None, (environment.get("PYTHONPATH"), str(SITE))))}
 

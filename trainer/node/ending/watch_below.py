@@ -27,6 +27,7 @@ from muster.reserve import note
 from .. import processes
 from ..rank import worlds
 from ..rank.place import slot
+from ..variables import is_observed
 from . import own_world, rank_lives, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
@@ -140,8 +141,8 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
             break
         options.append(word)
     on_path = str(training_alone.SITE) in variables.get("PYTHONPATH", "").split(os.pathsep)
-    switched_off = variables.get("MUSTER_OBSERVE") == "0" or any(map(_IGNORES.match, options))
-    return on_path and "MUSTER_OUTCOME_DIR" in variables and not switched_off
+    blind = any(map(_IGNORES.match, options))
+    return on_path and "MUSTER_OUTCOME_DIR" in variables and is_observed(variables) and not blind
 
 
 def has_torch(pid: int) -> bool:
