@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
     # A script of Python's says itself how it ended, and nothing of a training that it leaves behind: a submitted job.
     last = _end(outcome / f"end-{life}") if program else None
     notes = training_alone.notes(outcome) if program else []
-    lost = next((note for note in reversed(notes) if _is_lost(note, notes, life, last)), None)
+    killed = _killed(notes)
+    lost = next((note for note in reversed(notes) if _is_lost(note, killed, life, last)), None)
     if lost:
         how = f"{Path(str(lost['lost'])).name} {code_in_words(lost['code'])}"
         return Crash(f"nothing trained below it, and {how}", cause="killed")
@@ -154,19 +156,24 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
     return None
 
 
-def _is_lost(note: Mapping[str, Any], notes: Notes, life: str, last: Mapping[str, Any] | None) -> bool:
+def _is_lost(note: Mapping[str, Any], killed: Set[int], life: str, last: Mapping[str, Any] | None) -> bool:
     """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
     t, pid = note.get("t"), note.get("pid")
     if note.get("life") != life or "lost" not in note or not (is_number(t) and is_number(note.get("code")) and pid):
         return False
     shell = _strings(note.get("shell"))
-    asked = _is_asked(shell, Path(str(note["lost"])).name) or _is_ended_on_purpose(pid, pid, shell, notes)
+    asked = _is_asked(shell, Path(str(note["lost"])).name) or _is_ended_on_purpose(pid, pid, shell, killed)
     return not asked and (last is None or float(last["t"]) < t)
 
 
-def _is_ended_on_purpose(pid: int, group: int, shell: Sequence[str], notes: Notes) -> bool:
+def _killed(notes: Notes) -> set[int]:
+    """The processes that a Python has ended on purpose, and below 0 the groups."""
+    return {note["kills"] for note in notes if "kills" in note}
+
+
+def _is_ended_on_purpose(pid: int, group: int, shell: Sequence[str], killed: Set[int]) -> bool:
     """Whether a Python has ended this process, or its group, or it is gone and a line of its shell ends some."""
-    if {note.get("kills") for note in notes} & {pid, -group}:
+    if pid in killed or -group in killed:
         return True
     return any(map(_KILLS.search, _lines(shell))) and not processes.lives(pid)
 
@@ -179,32 +186,29 @@ def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
         if note.get("life") == life and isinstance(process, str) and re.fullmatch(r"\d{1,9}-\d{1,19}", process):
             notes.setdefault(process, []).append(note)
     begun = {process: next((each for each in own if "script" in each), None) for process, own in notes.items()}
-    killed = [note for note in every if "kills" in note]
-    trained = [
-        _end_of(outcome, process, [*notes[process], *killed], first, pid, oom)
-        for process, first in begun.items()
-        if first
-    ]
+    ends = partial(_end_of, outcome, pid, oom, _killed(every))
+    trained = [ends(process, notes[process], first) for process, first in begun.items() if first]
     trained.sort(key=lambda each: each.began)
     last = {each.pid: each for each in trained}  # a process that executes another program keeps its number
     return [each for each in trained if last[each.pid] is each]
 
 
-def _end_of(outcome: Path, process: str, notes: Notes, first: Mapping[str, Any], pid: int, oom: bool) -> Trained:
-    """How a process that trained ended, by what it left and by what is left of it. `notes`: its own, and of kills."""
+def _end_of(
+    outcome: Path, pid: int, oom: bool, killed: Set[int], process: str, notes: Notes, first: Mapping[str, Any]
+) -> Trained:
+    """How a process that trained ended, by what it left and by what is left of it."""
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = _strings(first.get("shell"))
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
-    known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
+    script, outside = Path(str(first["script"])).name, bool(first.get("outside"))
+    known = Trained(script, int(own), int(began) / 1e9, last, stepped, shell=shell, outside=outside)
     timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
-    on_purpose = _is_ended_on_purpose(known.pid, first.get("group", known.pid), shell, notes)
-    if first.get("outside"):
-        known = replace(known, outside=True)
-        if codes := [each["code"] for each in notes if "code" in each]:
-            return _with_code(known, codes[0], timed, on_purpose)
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
+    on_purpose = _is_ended_on_purpose(known.pid, first.get("group", known.pid), shell, killed)
+    if codes := [each["code"] for each in notes if "code" in each]:
+        return _with_code(known, codes[0], timed, on_purpose)
     after = _end(outcome / f"end-{first['life']}")
     if after and after["process"].partition("-")[0] == own:  # it has become another program
         return replace(known, ended=after["t"], error=_fault(after))
