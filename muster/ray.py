@@ -35,11 +35,13 @@ HEAD, WORKER = "head", "worker"
 _SHARE, _STORE_LEAST = 0.8, 80 << 20
 _REACH_S, _JOIN_S, _LOOK_S = 30.0, 300.0, 0.5
 _FIREWALL = "is a firewall between them?"
-# What torchrun sets for a rank, and what has a Python watched as one; and how many threads torchrun's ranks have.
-_OF_A_RANK = re.compile(
+# What torchrun, the variables of its options and --style give a rank (trainer/node/launch/bare.py).
+OF_TORCHRUN = (
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
-    r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE|OMP_NUM_THREADS|MUSTER_ROLE_SECRET"
+    r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
+# Besides: how many threads torchrun's ranks have. And what has a Python watched as one.
+_OF_A_RANK = OF_TORCHRUN + "|OMP_NUM_THREADS|MUSTER_ROLE_SECRET"
 _WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE")
 # Ray's figures for Prometheus are for whoever asks, on every address: without a port that can be had, none listens.
 _CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
@@ -67,7 +69,7 @@ def of_ray(given: Mapping[str, str]) -> dict[str, str]:
 
 def of_driver(given: Mapping[str, str]) -> dict[str, str]:
     """The variables of the command, which is no rank either, but watched as the program of this role."""
-    own = {name: value for name, value in given.items() if not _OF_A_RANK.fullmatch(name)}
+    own = {name: value for name, value in given.items() if not re.fullmatch(_OF_A_RANK, name)}
     own |= {"RAY_AUTH_MODE": "token"} if given.get("MUSTER_ROLE_SECRET") else {}
     return {**own, "RAY_ADDRESS": _head(given)}
 

@@ -1,13 +1,18 @@
-"""Room that a process keeps for its last words, so that they are written on a full disk too."""
+"""Room that a process keeps for its last words, so that they are written on a full disk too; a node's journal."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 _NAME, _BYTES = ".ballast", 256 * 1024
+# In a node's private folder: what its processes leave each other, a row of JSON each (trainer/node/notes.py).
+JOURNAL = "journal.jsonl"
 
 
 def reserve_room(folder: Path) -> None:
@@ -28,3 +33,13 @@ def write_surely(write: Callable[[], object], folder: Path | None) -> bool:
             with suppress(OSError):
                 reserve.unlink()
     return False
+
+
+def note(folder: Path, **row: Any) -> bool:
+    """Append a row to the journal in `folder`, also on a full disk, which may have cut the row before."""
+    return write_surely(partial(_append, folder / JOURNAL, f"\n{json.dumps(row)}\n"), folder)
+
+
+def _append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)

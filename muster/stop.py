@@ -15,19 +15,15 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
-from typing import ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from .errors import STOPPED
-from .files import replace
-from .reserve import write_surely
+from .reserve import note
 
 # The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
 # a full disk.
 UNASKED = "unasked"
-# What a rank that has stopped as asked tells instead of its process id.
-HAS_STOPPED = "stopped"
 _AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
@@ -57,7 +53,7 @@ class Stop:
                 signal.signal(number, self._ask)
         self._listening.append(self)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
-        _tell_agent(f"{os.getpid()} {began(os.getpid())}", local_rank)
+        _tell_agent(local_rank, listens=os.getpid(), began=began(os.getpid()))
 
     @property
     def is_listening(self) -> bool:
@@ -101,7 +97,7 @@ class Stop:
 
         A rank's own code makes torchrun start it again: below Muster's agent, which is told, it is 0.
         """
-        _tell_agent(HAS_STOPPED)
+        _tell_agent(stopped=True)
         raise SystemExit(0 if os.environ.get("MUSTER_OUTCOME_DIR") else STOPPED)
 
     @staticmethod
@@ -118,7 +114,8 @@ def began(process: int) -> str:
     return ""
 
 
-def _tell_agent(text: str, local_rank: int | None = None) -> None:
+def _tell_agent(local_rank: int | None = None, **about: Any) -> None:
+    """Note whom the agent may ask to stop; of each local rank the newest row counts."""
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         number = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
-        write_surely(partial(replace, Path(agent) / f"{number}.pid", text), Path(agent))
+        note(Path(agent), stops=str(number), **about)

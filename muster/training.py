@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -285,9 +286,10 @@ def _check(parts: dict[str, Part]) -> None:
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         raise Refused("muster.Training before init_process_group", "build it after dist.init_process_group()")
     if any(_is_tensor_parallel(part) for part in parts.values() if isinstance(part, torch.nn.Module)):
-        raise Refused(
-            "muster.Training: the model is tensor parallel, whose ranks need equal samples; each rank gets its own",
-            "share the samples yourself, and save with torch.distributed.checkpoint",
+        warnings.warn(
+            "muster.Training: the model is tensor parallel; batches() gives each rank samples of its own, and the "
+            "ranks of a group need the same: gather theirs before the forward pass",
+            stacklevel=3,
         )
 
 

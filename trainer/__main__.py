@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from muster.errors import Refused
 
@@ -16,7 +14,7 @@ from . import mesh
 from .config import parse
 from .node.parent_death import die_with_parent
 from .train.environment import discover
-from .verdict import failed, publish
+from .verdict import publish_before_training
 
 WORDS_S = 5.0
 
@@ -37,9 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _refuse(fault: Refused) -> int:
     rank, local = int(os.environ.get("RANK", "0")), os.environ.get("LOCAL_RANK", "0")
-    node = os.environ.get("MUSTER_NODE") or socket.gethostname()
-    run_dir = Path(path) if (path := os.environ.get("MUSTER_RUN_DIR")) else None
-    publish(failed(rank, node, 0, fault), run_dir, f"{node}-{local}")
+    publish_before_training(fault, rank, local)
+    run_dir = os.environ.get("MUSTER_RUN_DIR")
     if rank == 0 or (local == "0" and not run_dir):
         print(fault.report(), file=sys.stderr, flush=True)
     elif not run_dir:

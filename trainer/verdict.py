@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import read_object, replace
-from muster.reserve import write_surely
+from muster.reserve import note, write_surely
 
 from .run_dir import RankFolder, in_run
 
@@ -62,8 +63,14 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
 
 
 def read_verdict(path: Path) -> Verdict | None:
-    """The verdict that a rank has written there; None for anything else, which a script may write."""
-    value = read_object(path)
+    """The verdict that a rank has written there; None for anything else."""
+    return verdict_of(read_object(path))
+
+
+def verdict_of(value: object) -> Verdict | None:
+    """The verdict that `row` has made; None for anything else, which a script may write."""
+    if not isinstance(value, dict):
+        return None
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "str": str, "float": (int, float)}
     known = {field.name: kinds[str(field.type)] for field in fields(Verdict)}
     if not value.keys() <= known.keys() or not all(isinstance(each, known[name]) for name, each in value.items()):
@@ -124,13 +131,21 @@ def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
 
 
 def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path | None = None) -> bool:
-    """Write the verdict as `outcome/<name>.json` in the run folder, and into `private`, which this node's agent reads.
+    """Write the verdict as `outcome/<name>.json` in the run folder, and into the journal of this node.
 
-    A rank's `private` is MUSTER_OUTCOME_DIR. Returns False if a file could not be written, for example on a full disk.
+    That is in `private`, a rank's MUSTER_OUTCOME_DIR. Returns False where the disk takes one of them not.
     """
-    text = json.dumps({**verdict.row(), "rank": in_run(verdict.rank)})
+    row = {**verdict.row(), "rank": in_run(verdict.rank)}
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
         private = Path(agent)
-    folders = [folder for folder in (private, run_folder / "outcome" if run_folder else None) if folder]
-    written = [write_surely(partial(replace, folder / f"{name}.json", text), private) for folder in folders]
-    return all(written)
+    is_told = not private or note(private, verdict=row, by=name)
+    path = run_folder / "outcome" / f"{name}.json" if run_folder else None
+    return (not path or write_surely(partial(replace, path, json.dumps(row)), private)) and is_told
+
+
+def publish_before_training(fault: TrainError, rank: int, who: str) -> Verdict:
+    """Publish that a fault has ended the run, for `who` of this node: a local rank or its agent, by its variables."""
+    node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
+    verdict = failed(rank, node, 0, fault)
+    publish(verdict, Path(folder) if folder else None, f"{node}-{who}")
+    return verdict

@@ -121,8 +121,8 @@ class Run(Control):
 
     def told(self, host, text, seconds=60):
         """Wait until a host's node says this of itself to the others."""
-        path = f"~/.muster/runs/{self.run}/nodes/.{host}/.says"
-        waiting.until(lambda: text in self.rack.on(host, f"cat {path} 2>/dev/null; true"), f"{text} of {host}", seconds)
+        last = f"grep says ~/.muster/runs/{self.run}/nodes/.{host}/journal.jsonl 2>/dev/null | tail -n 1"
+        waiting.until(lambda: text in self.rack.on(host, last), f"{text} of {host}", seconds)
 
     def seen(self, host):
         """Of each life of the host's rank when it began and when it was last given samples, in unix seconds."""

@@ -14,6 +14,7 @@ from deploy.local import processes
 from deploy.run.environment import local_spec
 from lab.ports import free_port
 from tests.dist.warm import OURS, Warm
+from trainer.node.notes import Journal
 
 HOME = Path(__file__).resolve().parents[2]
 SECONDS = 120
@@ -24,6 +25,11 @@ def environment(**more):
     outer = ("PET_", "MUSTER_", "NNODES", "NODE_RANK")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
+
+
+def waits_for(folder):
+    """Above which epoch the ranks of a node wait for one, by its private folder; None while they train."""
+    return Journal(folder).newest("says").get("after")
 
 
 TORCHS = "torch.distributed.run"

@@ -6,6 +6,7 @@ import json
 from deploy.local import machine
 from deploy.run.environment import GROUP, NODE
 from lab.waiting import events, until
+from tests.dist.conftest import waits_for
 from tests.dist.test_spares import SLOWLY, STEPS, epochs, kill, trains
 
 
@@ -36,8 +37,7 @@ def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_
     newcomer(run, "late-4", 4)
     newcomer(run, "late-5", 5)
     for name in ("late-4", "late-5"):
-        says = run.run_dir / "nodes" / f".{name}" / ".says"
-        until(lambda says=says: says.exists() and '"after": 0' in says.read_text(), f"{name} to wait")
+        until(lambda name=name: waits_for(run.run_dir / "nodes" / f".{name}") == 0, f"{name} to wait")
     trains(run)
     assert epochs(run) == []
     kill(run, "worker-1")

@@ -15,7 +15,7 @@ import pytest
 from deploy.local import machine
 from deploy.run.environment import GROUP, NODE, group_variable, local_spec
 from lab.waiting import events, until
-from tests.dist.conftest import environment
+from tests.dist.conftest import environment, waits_for
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -177,7 +177,7 @@ def test_a_host_that_joins_takes_the_place_of_a_lost_one_with_what_the_others_ha
     new.variables = {**third.variables, GROUP: json.dumps(plan), NODE: "late", "MUSTER_RUN_DIR": str(new.folder)}
     new.start()
     try:
-        until(lambda: '"after": 0' in says(new), "the newcomer to wait")
+        until(lambda: waits_for(new.folder / "nodes" / f".{new.name}") == 0, "the newcomer to wait")
         first.kill()
         until(lambda: new.begins() and new.begins()[-1][1] == 3, "the newcomer to train", 90)
         began = new.begins()[-1]
@@ -186,9 +186,3 @@ def test_a_host_that_joins_takes_the_place_of_a_lost_one_with_what_the_others_ha
         assert "work/out/last.pt" in json.loads((new.folder / "copies.json").read_text())
     finally:
         new.kill()
-
-
-def says(host):
-    """What torchrun's process of a host says of itself."""
-    path = host.folder / "nodes" / f".{host.name}" / ".says"
-    return path.read_text() if path.exists() else ""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deploy.local import machine
 from lab.waiting import events, until
+from tests.dist.conftest import waits_for
 from trainer.node.membership.members import ENDS_S
 
 SLOWLY = """
@@ -44,9 +45,8 @@ def kill(run, name):
 
 def back(run, name):
     """Start a lost node again, and wait until it waits for an epoch."""
-    says = run.run_dir / "nodes" / f".{name}" / ".says"
     until(lambda: run.nodes.states(lambda state: state.node == name) and run.codes()[name] is None, "a start")
-    until(lambda: says.exists() and '"after": 0' in says.read_text(), f"{name} to wait for an epoch")
+    until(lambda: waits_for(run.run_dir / "nodes" / f".{name}") == 0, f"{name} to wait for an epoch")
 
 
 def test_a_spare_takes_the_place_of_a_lost_node_which_waits_when_it_is_back(nodes, recipe_file):
@@ -151,8 +151,7 @@ def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains
     assert events(run.run_dir, 0, "members")[-1]["t"] - silent > ENDS_S
     for pid in stopped:
         os.kill(pid, signal.SIGCONT)
-    says = run.run_dir / "nodes" / ".master" / ".says"
-    until(lambda: '"after": 2' in says.read_text(), "the first one to leave its epoch", 30)
+    until(lambda: waits_for(run.run_dir / "nodes/.master") == 2, "the first one to leave its epoch", 30)
 
 
 def leave(run, name):

@@ -18,6 +18,7 @@ from deploy.run.follow import Follower
 from muster.checkpoint import store
 from muster.checkpoint.manifest import parse_manifest, read_manifest
 from muster.errors import CheckpointError
+from muster.reserve import JOURNAL
 from tests.hostile.fuzz import near, readers, samples
 from trainer.node.ending.rank_lives import Ends
 from trainer.node.hang import stacks, stuck_ranks
@@ -154,7 +155,7 @@ def test_a_line_number_of_many_digits_is_no_line_of_a_stack(tmp_path) -> None:
 def test_a_line_that_is_no_note_of_a_rank_is_passed_over(tmp_path, line) -> None:
     good = {"local_rank": 0, "t": 1.0, "rank": 0, "attempt": 0, "world": 1, "pid": 7}
     ends = Ends(tmp_path)
-    ends._path.write_text(f"{line}\n{json.dumps(good)}\n")
+    (tmp_path / JOURNAL).write_text(f"{line}\n{json.dumps(good)}\n")
     assert [life.pid for life in ends.read()] == [7]
     (tmp_path / "0.json").write_text(line)
     assert read_verdict(tmp_path / "0.json") is None

@@ -1,4 +1,4 @@
-"""What the variables of a node say as numbers (contract.md): its place, its ranks, in which file each tells its events.
+"""What the variables of a node say (contract.md): its place, ranks, files of events, and whether ranks are watched.
 
 Standard library only.
 """
@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from .torch_names import plain
 
 # On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
 FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
@@ -33,6 +35,11 @@ def ranks(given: Mapping[str, str] = os.environ) -> int:
 def first_rank(given: Mapping[str, str] = os.environ) -> int:
     """The first rank of this node, where each node has as many."""
     return place(given) * ranks(given)
+
+
+def is_observed(given: Mapping[str, str]) -> bool:
+    """Whether the ranks may be watched from inside: the user has not switched that off, nor all that is ours."""
+    return not (plain(given) or given.get("MUSTER_OBSERVE") == "0")
 
 
 def event_file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:

@@ -22,7 +22,7 @@ from muster import exchange
 from muster.checkpoint import randomness
 from muster.errors import FAILED, TrainError
 from muster.files import read_lines, replace
-from muster.reserve import write_surely
+from muster.reserve import note
 from muster.stop import Stop
 
 from .. import recipe as recipes
@@ -30,7 +30,6 @@ from .. import verdict
 from ..config import Config
 from ..node.agent import handover
 from ..node.ending.peer_errors import lost_peer
-from ..node.rank.place import NOTES, append
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .ending.stack_samples import stack_samples
@@ -88,11 +87,9 @@ def run(config: Config, ranks: Ranks) -> int:
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
             console.say_on_any_rank(traceback.format_exc())
-        end = verdict.failed(ranks.rank, ranks.node, 0, known)
-        run_dir = os.environ.get("MUSTER_RUN_DIR")
-        verdict.publish(end, Path(run_dir) if run_dir else None, f"{ranks.node}-{ranks.local_rank}")
+        end = verdict.publish_before_training(known, ranks.rank, str(ranks.local_rank))
     _print_end(end, console)
-    # An agent reads the verdict from its file; another exit code would only make torchrun start this rank again.
+    # An agent reads the verdict itself; another exit code would only make torchrun start this rank again.
     return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else end.code
 
 
@@ -101,8 +98,7 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
     # Without its name: a victim may be heard before anybody names the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-        note = {"pid": os.getpid(), "error": words, "victim": True}
-        write_surely(partial(append, os.path.join(agent, NOTES), note), Path(agent))
+        note(Path(agent), pid=os.getpid(), error=words, victim=True)
     # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
     # it starts the ranks again.
     sys.stdout.flush()

@@ -4,6 +4,7 @@ import itertools
 import json
 import signal
 import threading
+import warnings
 
 import pytest
 import torch
@@ -298,8 +299,8 @@ def test_an_optimizers_copy_of_the_weights_comes_back_with_all_of_its_bits():
 PLAN = {"0": ColwiseParallel(), "1": RowwiseParallel()}
 
 
-@pytest.mark.parametrize(("mesh", "refused"), [("fsdp", False), ("hsdp", False), ("tp", True), ("fsdp tp", True)])
-def test_a_tensor_parallel_model_is_refused_for_its_ranks_would_get_different_samples(mesh, refused, tmp_path):
+@pytest.mark.parametrize(("mesh", "warned"), [("fsdp", False), ("hsdp", False), ("tp", True), ("fsdp tp", True)])
+def test_a_tensor_parallel_model_gets_a_warning_for_its_ranks_get_different_samples(mesh, warned, tmp_path):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         dims = {"fsdp": ("dp",), "hsdp": ("replicas", "shards"), "tp": ("tp",), "fsdp tp": ("dp", "tp")}[mesh]
@@ -310,10 +311,11 @@ def test_a_tensor_parallel_model_is_refused_for_its_ranks_would_get_different_sa
         if mesh != "tp":
             fully_shard(model, mesh=all_dims["dp"] if "dp" in dims else all_dims)
         optimizer = torch.optim.SGD(model.parameters())
-        if refused:
-            with pytest.raises(Refused, match="tensor parallel"):
-                muster.Training(tmp_path, model=model, optimizer=optimizer)
-        else:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
             muster.Training(tmp_path, model=model, optimizer=optimizer)
+        assert [str(each.message).partition(";")[0] for each in seen if "tensor parallel" in str(each.message)] == [
+            "muster.Training: the model is tensor parallel"
+        ] * warned
     finally:
         dist.destroy_process_group()

@@ -16,6 +16,7 @@ from muster.metrics import Metrics
 from muster.reserve import reserve_room, write_surely
 from trainer import run_dir
 from trainer.node.ending import rank_lives
+from trainer.node.notes import Journal
 from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
 from trainer.verdict import Verdict, publish
@@ -71,8 +72,8 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     with pytest.raises(OSError, match="No space"):
         replace(disk / "outcome/other.json", "x" * 5000)
     assert publish(Verdict("failed", 1, 2, "gpu-b", 7, "m" * 5000), disk, "gpu-b-0", private)
-    for place in (disk / "outcome", private):
-        assert "gpu-b" in (place / "gpu-b-0.json").read_text()
+    assert "gpu-b" in (disk / "outcome/gpu-b-0.json").read_text()
+    assert Journal(private).newest("verdict")["node"] == "gpu-b"
     fill()
     assert not write_surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
 
@@ -97,7 +98,7 @@ def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(disk))
     reserve_room(disk)
     rank_lives.note_begin(0, 71, {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0"})
-    with (disk / "ends.jsonl").open("a") as file:  # up to 20 bytes before the end of a page
+    with (disk / "journal.jsonl").open("a") as file:  # up to 20 bytes before the end of a page
         file.write(" " * (4096 - 20 - file.tell()))
     fill()
     rank_lives.note_end(time.time(), 0, 71, 3)

@@ -6,8 +6,9 @@ import pytest
 
 from muster.errors import Refused, TrainError
 from trainer import verdict as verdicts
+from trainer.node.notes import Journal
 from trainer.run_dir import FIRST_RANK, RankFolder
-from trainer.verdict import VerdictStore, done, failed, publish, read_verdict, record, stopped
+from trainer.verdict import VerdictStore, done, failed, publish, read_verdict, record, stopped, verdict_of
 
 FAULT = failed(2, "b", 7, TrainError("the loss is nan", "lower --lr"))
 
@@ -126,7 +127,8 @@ def test_a_verdict_goes_to_the_run_and_to_the_agent_with_the_ranks_number_in_the
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(own))
     monkeypatch.setenv(FIRST_RANK, "8")
     record(FAULT, RankFolder(tmp_path, 1, "a"), 1)
-    assert [json.loads((folder / "a-1.json").read_text())["rank"] for folder in (own, tmp_path / "outcome")] == [10, 10]
+    written = Journal(own).newest("verdict"), json.loads((tmp_path / "outcome/a-1.json").read_text())
+    assert [row["rank"] for row in written] == [10, 10]
     (event,) = map(json.loads, (tmp_path / "ranks/rank-9.jsonl").read_text().splitlines())
     assert (event["kind"], event["rank"], event["node"]) == ("outcome", 9, "a")
     assert (event["culprit"], event["culprit_node"], event["verdict"]) == (2, "b", "failed")
@@ -135,6 +137,7 @@ def test_a_verdict_goes_to_the_run_and_to_the_agent_with_the_ranks_number_in_the
 
 def test_a_verdict_that_could_not_be_written_everywhere_is_said(tmp_path):
     (tmp_path / "outcome").write_text("in the way")
+    (tmp_path / "own").mkdir()
     assert not publish(FAULT, tmp_path, "a-0", tmp_path / "own")
-    assert read_verdict(tmp_path / "own/a-0.json") == FAULT
+    assert verdict_of(Journal(tmp_path / "own").newest("verdict")) == FAULT
     assert publish(FAULT, None, "a-0", tmp_path / "own")

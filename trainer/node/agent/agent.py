@@ -34,7 +34,7 @@ from typing import Any
 import muster
 from muster.errors import DONE, FAILED, REFUSED, STOPPED, Refused, TrainError
 from muster.files import replace
-from muster.reserve import reserve_room
+from muster.reserve import JOURNAL, reserve_room
 
 from ... import NAME, config
 from ...verdict import Verdict, done, failed, publish
@@ -278,8 +278,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
 def _idle(what: str, node: Node) -> str:
     """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
     alone = all(life.world < 2 for life in node.diary.lives)
-    unseen = torch_names.plain(os.environ) or os.environ.get("MUSTER_OBSERVE") == "0"
-    if alone or unseen or not judge_below.nobody_trained(node.outcome):
+    if alone or not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
@@ -327,6 +326,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     reserve_room(folder)
+    (folder / JOURNAL).touch()  # before another user does, who asks the node to leave
     try:
         yield folder
     finally:

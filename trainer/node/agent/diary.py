@@ -174,10 +174,6 @@ class Diary:
         more = {"spares": spares} if spares else {}
         self.event("members", 0, epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
 
-    def tell_apart(self, name: str, others: Sequence[str]) -> None:
-        """Tell that a node that is left out lives, and which of the others do not reach it."""
-        self.event("apart", 0, left_out=name, others=others)
-
     def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
         """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
         if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
@@ -223,7 +219,7 @@ class Diary:
         return heard if self._launcher else script_verdict.or_noted(heard, noted.error)
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
-        """The exception that ended a rank, as it noted itself (trainer/node/rank/failure.py); ours know a lost peer."""
+        """The exception that ended a rank, as it noted itself (rank/steps/watcher.py); ours know a lost peer."""
         note = training_alone.error_of(self._outcome, life.pid)
         error = self.shown(" ".join(str(note.get("error", "")).split()))[: script_verdict.LINE_MOST]
         return script_verdict.LastWords((), error, victim=note.get("victim") is True)

@@ -6,23 +6,21 @@ The agent (agent.py) prepares all this and says how it ended. Standard library o
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, TrainError
-from muster.files import read
-from muster.stop import HAS_STOPPED, UNASKED, began
+from muster.stop import UNASKED, began
 
 from ... import with_muster
-from ...verdict import Verdict, failed, publish, read_verdict
+from ...verdict import Verdict, failed, publish, verdict_of
 from .. import processes, variables
 from ..ending import training_alone
 from ..ending.rank_lives import Life
@@ -34,6 +32,7 @@ from ..hang.throttle import Throttle
 from ..launch import rank_pipe
 from ..membership.all_nodes import Everybody
 from ..membership.min_nodes import Group
+from ..notes import Journal
 from ..parent_death import die_with_parent, input_is_closed
 from ..roles.part import Part
 from .diary import Diary
@@ -80,6 +79,8 @@ class Node:
         self._mender = Mender(mends, group or everybody, group is not None)
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
+        # The newest that each rank has noted of how it stops (muster/stop.py), and each verdict by who has left it.
+        self._journal, self._stops, self._verdicts_by = Journal(outcome), dict[str, Any](), dict[str, Verdict]()
         # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
         self.asked_at = float("inf")
         self.grace = grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
@@ -126,10 +127,6 @@ class Node:
             output.finish()
         return self._code(torchrun.returncode)
 
-    def _may_be_alone(self) -> bool:
-        """Whether the ranks train alone on purpose, or Muster's own trainer has joined them."""
-        return not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
-
     def _ask(self, number: int, *_: Any) -> None:
         if number == signal.SIGTERM and self._restarted_by_host:
             self.leaves = True
@@ -153,7 +150,9 @@ class Node:
         kill_at, asked = float("inf"), False
         folder = self.diary.run_folder
         stuck, links = StuckRanks(self.outcome, folder / work.WORK if folder else None), Links()
-        throttle, alone = Throttle(), training_alone.Watch(self.outcome, self._may_be_alone(), self._command)
+        # Muster's own trainer has joined its ranks.
+        may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
+        throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
         before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
         while torchrun.poll() is None:
             if input_is_closed():
@@ -235,11 +234,11 @@ class Node:
             _send(rank.life.pid, signal.SIGKILL)
 
     def _tell_members(self) -> None:
-        """Tell of each epoch that this node is first in, before its ranks begin."""
+        """Tell of each epoch that this node is first in, before its ranks begin, and of who lives and is left out."""
         if self._group and (epoch := self._group.news()):
             self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
         for name, others in self._group.apart() if self._group else ():
-            self.diary.tell_apart(name, others)
+            self.diary.event("apart", 0, left_out=name, others=others)
 
     def _has_failed(self) -> bool:
         """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""
@@ -257,8 +256,9 @@ class Node:
 
     def _judge_leavers(self) -> None:
         """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
+        self._read_journal()
         for life in () if self._relay else self.diary.lives:
-            if life.code == DONE and not any(self.outcome.glob(f"[!.]*-{life.local_rank}.json")):
+            if life.code == DONE and not any(by.endswith(f"-{life.local_rank}") for by in self._verdicts_by):
                 why = TrainError(
                     f"rank {life.rank} left with code 0 before the run's end, and the others wait for it",
                     f"does the recipe call sys.exit? logs/rank-{life.rank}.log has its last words",
@@ -275,7 +275,7 @@ class Node:
         living = self._living()
         if self._verdicts() or self._given_up:
             return
-        self._interrupted = self._interrupted or bool(living)
+        self._interrupted |= bool(living)
         (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
         for process in set(self._signal_targets(living)) - self._signalled:
             self._signalled.add(process)
@@ -284,17 +284,18 @@ class Node:
             self._given_up = True
             torchrun.send_signal(self._ending)
 
+    def _read_journal(self) -> None:
+        for row in self._journal.read():
+            if verdict := verdict_of(row.get("verdict")):
+                self._verdicts_by[str(row.get("by"))] = verdict
+            if "stops" in row:
+                self._stops[str(row["stops"])] = row
+
     def _listening(self) -> set[int]:
         """The processes of ranks that have said that they listen (muster/stop.py)."""
-        notes = [re.fullmatch(r"([1-9][0-9]{,8}) ([0-9]*)", text) for text in self._notes_of_ranks()]
-        return {int(note[1]) for note in notes if note and began(int(note[1])) == note[2]}
-
-    def _notes_of_ranks(self) -> list[str]:
-        texts = list[str]()
-        for path in self.outcome.glob("[!.]*.pid"):
-            with suppress(OSError, ValueError):
-                texts.append(read(path))
-        return texts
+        self._read_journal()
+        pids = ((row.get("listens"), row.get("began")) for row in self._stops.values())
+        return {pid for pid, since in pids if isinstance(pid, int) and began(pid) == since}
 
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save.
@@ -328,9 +329,9 @@ class Node:
                 for number in heard:
                     _send(process, number)
 
-    def _verdicts(self) -> list[Verdict]:
-        paths = sorted(self.outcome.glob("[!.]*.json"))
-        return [verdict for path in paths if (verdict := read_verdict(path))]
+    def _verdicts(self) -> Collection[Verdict]:
+        self._read_journal()
+        return self._verdicts_by.values()
 
     def _code(self, torchrun_code: int) -> int:
         if self.released:
@@ -346,7 +347,8 @@ class Node:
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
         # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
-        obeyed = self._asked and (torchrun_code or self._interrupted or HAS_STOPPED in self._notes_of_ranks())
+        stopped = any(row.get("stopped") for row in self._stops.values())
+        obeyed = self._asked and (torchrun_code or self._interrupted or stopped)
         if obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE

@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -24,9 +25,10 @@ from muster.stop import UNASKED
 from .. import processes
 from . import own_world, training_alone
 from .peer_errors import lost_a_peer
-from .rank_lives import LIFE, Crash, Memory
+from .rank_lives import LIFE, Crash, Memory, code_in_words
 from .watch_below import Unseen, has_torch
 
+Notes = Sequence[Mapping[str, Any]]
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
 # Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
@@ -36,6 +38,8 @@ _HELPERS_END_S = 8.0
 _NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
+# A line of a shell that ends others.
+_KILLS = re.compile(r"(?:^|[;&|({'\"]|\b(?:do|then|else|sudo))\s*p?kill(?:all)?\s")
 _ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
 
 
@@ -95,7 +99,7 @@ def _is_asked(shell: Sequence[str], script: str) -> bool | None:
 
     None where it does not name the program. `shell`: its folder and its words.
     """
-    lines = [line for _, line in own_world.shell_script(shell, ())[1]] if shell else []
+    lines = _lines(shell)
     name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
     places = [(at, place) for at, line in enumerate(lines) for place in name.finditer(line)]
     for at, place in places:
@@ -106,6 +110,10 @@ def _is_asked(shell: Sequence[str], script: str) -> bool | None:
     return False if places else None
 
 
+def _lines(shell: Sequence[str]) -> list[str]:
+    return [line for _, line in own_world.shell_script(shell, ())[1]]
+
+
 def nobody_trained(outcome: Path) -> bool:
     """Whether no process of this node has made a step, or had peers, as far as that is seen."""
     return not any("script" in note for note in training_alone.notes(outcome))
@@ -113,9 +121,10 @@ def nobody_trained(outcome: Path) -> bool:
 
 def not_known(outcome: Path) -> str:
     """A script that has torch loaded and of whose end nothing is known; empty if there is none."""
-    unknown = {note.get("process") for note in training_alone.notes(outcome) if note.get("how") == ""}
-    notes = (note for note in training_alone.notes(outcome) if note.get("process") in unknown and "script" in note)
-    return next((Path(str(note["script"])).name for note in notes), "")
+    notes = training_alone.notes(outcome)
+    unknown = {note.get("process") for note in notes if "code" in note and note["code"] is None}
+    scripts = (note["script"] for note in notes if note.get("process") in unknown and "script" in note)
+    return next((Path(str(script)).name for script in scripts), "")
 
 
 def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash | None:
@@ -135,9 +144,11 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
     # A script of Python's says itself how it ended, and nothing of a training that it leaves behind: a submitted job.
     last = _end(outcome / f"end-{life}") if program else None
     notes = training_alone.notes(outcome) if program else []
-    lost = next((note for note in reversed(notes) if _is_lost(note, life, last)), None)
+    killed = _killed(notes)
+    lost = next((note for note in reversed(notes) if _is_lost(note, killed, life, last)), None)
     if lost:
-        return Crash(f"nothing trained below it, and {Path(str(lost['lost'])).name} {lost['how']}", cause="killed")
+        how = f"{Path(str(lost['lost'])).name} {code_in_words(lost['code'])}"
+        return Crash(f"nothing trained below it, and {how}", cause="killed")
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return Crash(f"nothing trained below it, and {last['script']} failed", fault)
     if last is None and (left := _left_behind(life, pid, program)):
@@ -145,48 +156,59 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
     return None
 
 
-def _is_lost(note: Mapping[str, Any], life: str, last: Mapping[str, Any] | None) -> bool:
+def _is_lost(note: Mapping[str, Any], killed: Set[int], life: str, last: Mapping[str, Any] | None) -> bool:
     """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
-    if note.get("life") != life or "lost" not in note or not is_number(note.get("t")):
+    t, pid = note.get("t"), note.get("pid")
+    if note.get("life") != life or "lost" not in note or not (is_number(t) and is_number(note.get("code")) and pid):
         return False
-    asked = _is_asked(_strings(note.get("shell")), Path(str(note["lost"])).name)
-    return not asked and (last is None or float(last["t"]) < float(note["t"]))
+    shell = _strings(note.get("shell"))
+    asked = _is_asked(shell, Path(str(note["lost"])).name) or _is_ended_on_purpose(pid, pid, shell, killed)
+    return not asked and (last is None or float(last["t"]) < t)
+
+
+def _killed(notes: Notes) -> set[int]:
+    """The processes that a Python has ended on purpose, and below 0 the groups."""
+    return {note["kills"] for note in notes if "kills" in note}
+
+
+def _is_ended_on_purpose(pid: int, group: int, shell: Sequence[str], killed: Set[int]) -> bool:
+    """Whether a Python has ended this process, or its group, or it is gone and a line of its shell ends some."""
+    if pid in killed or -group in killed:
+        return True
+    return any(map(_KILLS.search, _lines(shell))) and not processes.lives(pid)
 
 
 def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
     """Those who trained in this life of a rank, in the order in which they began."""
-    notes: dict[str, list[Mapping[str, Any]]] = {}
-    for note in training_alone.notes(outcome):
+    every, notes = training_alone.notes(outcome), dict[str, list[Mapping[str, Any]]]()
+    for note in every:
         process = note.get("process")
         if note.get("life") == life and isinstance(process, str) and re.fullmatch(r"\d{1,9}-\d{1,19}", process):
             notes.setdefault(process, []).append(note)
     begun = {process: next((each for each in own if "script" in each), None) for process, own in notes.items()}
-    trained = [_end_of(outcome, process, notes[process], first, pid, oom) for process, first in begun.items() if first]
+    ends = partial(_end_of, outcome, pid, oom, _killed(every))
+    trained = [ends(process, notes[process], first) for process, first in begun.items() if first]
     trained.sort(key=lambda each: each.began)
     last = {each.pid: each for each in trained}  # a process that executes another program keeps its number
     return [each for each in trained if last[each.pid] is each]
 
 
 def _end_of(
-    outcome: Path, process: str, notes: Sequence[Mapping[str, Any]], first: Mapping[str, Any], pid: int, oom: bool
+    outcome: Path, pid: int, oom: bool, killed: Set[int], process: str, notes: Notes, first: Mapping[str, Any]
 ) -> Trained:
     """How a process that trained ended, by what it left and by what is left of it."""
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = _strings(first.get("shell"))
     stepped, last = any(each.get("stepped") for each in notes), max(times, default=0.0)
-    known = Trained(Path(str(first["script"])).name, int(own), int(began) / 1e9, last, stepped, shell=shell)
+    script, outside = Path(str(first["script"])).name, bool(first.get("outside"))
+    known = Trained(script, int(own), int(began) / 1e9, last, stepped, shell=shell, outside=outside)
     timed = any(Path(str(word)).name == "timeout" for word in first.get("command", ())[:1])
-    on_purpose = any((outcome / f"killed-{each}").exists() for each in (own, f"-{first.get('group', own)}"))
-    if first.get("outside"):
-        known = replace(known, outside=True)
-        if end:
-            return replace(known, ended=end["t"], error=f"ended with code {end['code']}" if _fault(end) else "")
-        how = next((str(note["how"]) for note in notes if "how" in note), None)
-        if how is not None and not on_purpose:
-            return replace(known, error=how, timed=timed, cause="killed" if how else "")
     if end:
         return replace(known, ended=end["t"], error=end["thread"] or _fault(end))
+    on_purpose = _is_ended_on_purpose(known.pid, first.get("group", known.pid), shell, killed)
+    if codes := [each["code"] for each in notes if "code" in each]:
+        return _with_code(known, codes[0], timed, on_purpose)
     after = _end(outcome / f"end-{first['life']}")
     if after and after["process"].partition("-")[0] == own:  # it has become another program
         return replace(known, ended=after["t"], error=_fault(after))
@@ -200,6 +222,13 @@ def _end_of(
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
     cause = "container-out-of-memory" if oom else "killed"
     return replace(known, error=f"it was killed by a signal{out_of_memory}", timed=timed, cause=cause)
+
+
+def _with_code(known: Trained, code: object, timed: bool, on_purpose: bool) -> Trained:
+    """How a process ended of which only the code is known, if that."""
+    if not is_number(code) or code in (DONE, _READER_LEFT) or (code < 0 and on_purpose):
+        return known
+    return replace(known, error=code_in_words(int(code)), timed=timed and code < 0, cause="killed" if code < 0 else "")
 
 
 def _fault(end: Mapping[str, Any]) -> str:

@@ -6,23 +6,21 @@ Standard library only: the agent needs no torch.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from muster.files import is_number, object_of
-from muster.reserve import write_surely
+from muster.files import is_number
+from muster.reserve import note
 
-from .. import cgroups
+from .. import cgroups, variables
+from ..notes import Journal
 
-_NAME = "ends.jsonl"
 # Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
 # stays where ranks restart for the fault of another node.
 LIFE = "MUSTER_LIFE"
@@ -73,7 +71,7 @@ def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> Non
     """Note that a rank has begun with this environment."""
     place = {"rank": "RANK", "world": "WORLD_SIZE", "attempt": "TORCHELASTIC_RESTART_COUNT"}
     about = {name: int(environment[key]) for name, key in place.items()}
-    _note({"local_rank": local_rank, "pid": pid, "observed": int(environment.get("MUSTER_OBSERVE") != "0"), **about})
+    _note({"local_rank": local_rank, "pid": pid, "observed": int(variables.is_observed(environment)), **about})
 
 
 def note_end(t: float, local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
@@ -86,29 +84,22 @@ def note_end(t: float, local_rank: int, pid: int, code: int, crash: Crash | None
 
 def _note(about: Mapping[str, Any]) -> None:
     if outcome := os.environ.get("MUSTER_OUTCOME_DIR"):
-        # A full disk may have cut the try before.
-        line = "\n" + json.dumps({"t": time.time(), **about}) + "\n"
-        write_surely(partial(_append, Path(outcome) / _NAME, line), Path(outcome))
-
-
-def _append(path: Path, text: str) -> None:
-    with path.open("a") as file:
-        file.write(text)
+        note(Path(outcome), **{"t": time.time(), **about})
 
 
 class Ends:
     """The notes in a node's private folder: the current life of each of its ranks, by local rank."""
 
     def __init__(self, outcome: Path) -> None:
-        self._path, self._offset = outcome / _NAME, 0
+        self._journal = Journal(outcome)
         self.lives: dict[int, Life] = {}
 
     def read(self) -> list[Life]:
         """The lives that began or ended since the last call, in that order."""
         news = []
-        for line in self._lines():
-            with suppress(ValueError, KeyError, TypeError):  # the script may write there as well
-                life = self._life(object_of(line))
+        for row in self._journal.read():
+            with suppress(ValueError, KeyError, TypeError):  # another's, or the script's
+                life = self._life(row)
                 self.lives[life.local_rank] = life
                 news.append(life)
         return news
@@ -124,17 +115,6 @@ class Ends:
             return replace(self.lives[local_rank], ended=t, code=int(row["code"]), crash=crash)
         rank, attempt, world, pid = (int(row[name]) for name in ("rank", "attempt", "world", "pid"))
         return Life(rank, local_rank, attempt, world, pid, began=t, observed=row.get("observed") != 0)
-
-    def _lines(self) -> list[str]:
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                new = file.read()
-        except FileNotFoundError:
-            return []
-        whole = new[: new.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole.decode(errors="replace").splitlines()
 
 
 class Memory:
@@ -181,17 +161,21 @@ def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
 
     `of_host`: it was not the container's own limit.
     """
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        how = f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # one of the signals that programs give a meaning of their own
-        return f"was killed by SIGRTMIN+{-code - signal.SIGRTMIN}"
     if code != -signal.SIGKILL:
-        return how
+        return code_in_words(code)
     causes: Mapping[bool | None, str] = {
         True: f" (out of memory {'on its host' if of_host else 'in its container'}: the kernel says so)",
         False: " from outside (the kernel was not out of memory)",
         None: " (from outside or out of memory: not known)",
     }
-    return how + causes[oom]
+    return code_in_words(code) + causes[oom]
+
+
+def code_in_words(code: int) -> str:
+    """How a process with this code, as Popen has it, ended."""
+    if code >= 0:
+        return f"ended with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:  # one of the signals that programs give a meaning of their own
+        return f"was killed by SIGRTMIN+{-code - signal.SIGRTMIN}"

@@ -9,26 +9,24 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE
-from muster.files import object_of, read
 
-from .. import torch_names
-from ..rank.place import NOTES
+from .. import variables
+from ..notes import Journal
 from . import own_world
 from .rank_lives import Life
 
 SITE = Path(__file__).parents[1] / "rank" / "site"
-_EVERY_SECONDS, _MOST_BYTES = 1.0, 64 << 20
+_EVERY_SECONDS = 1.0
 # A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
 _GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
 # What a note may have: a script may write to the file as well.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("rank", "attempt", "size", "member", "pid", "taken"), int),
+    **dict.fromkeys(("rank", "attempt", "size", "member", "pid", "taken", "kills", "group"), int),
     **dict.fromkeys(("store", "meets", "given", "at"), str),
     **dict.fromkeys(("loaded", "launch", "command", "shell"), list),
     "t": (int, float),
@@ -49,7 +47,7 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
 
     A user who has switched that off gets the environment as it is.
     """
-    if torch_names.plain(environment) or environment.get("MUSTER_OBSERVE") == "0":
+    if not variables.is_observed(environment):
         return dict(environment)
     return {**environment, "PYTHONPATH": ":".join(filter(None, (environment.get("PYTHONPATH"), str(SITE))))}
 
@@ -73,7 +71,8 @@ class Watch:
     """
 
     def __init__(self, outcome: Path, separate: bool = False, script: Sequence[str] = ()) -> None:
-        self._outcome, self._separate, self._script = outcome, separate, script
+        self._journal, self._separate, self._script = Journal(outcome), separate, script
+        self._noted: list[dict[str, Any]] = []
         self._next = 0.0
         self._reported: dict[tuple[int, int], bool] = {}
         self._ended: list[tuple[int, int]] = []
@@ -89,7 +88,8 @@ class Watch:
             return []
         self._next, self._ended = now + _EVERY_SECONDS, ended
         living = [life for life in lives if life.code is None]
-        noted, at = _notes_of(self._outcome, lives), time.time()
+        self._noted += _notes_in(self._journal)
+        noted, at = _of_lives(self._noted, lives), time.time()
         news = list[tuple[int, dict[str, Any]]]()
         loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
         self.final = next((of for of in loners.values() if of.in_vain), None)
@@ -246,8 +246,12 @@ def _key(life: Life) -> tuple[int, int]:
 
 def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
     """What the present lives have noted."""
+    return _of_lives(notes(outcome), lives)
+
+
+def _of_lives(noted: Iterable[dict[str, Any]], lives: Sequence[Life]) -> list[dict[str, Any]]:
     present = {_key(life) for life in lives}
-    return [note for note in notes(outcome) if (note.get("rank"), note.get("attempt")) in present]
+    return [note for note in noted if (note.get("rank"), note.get("attempt")) in present]
 
 
 def _are_words(values: Iterable[object]) -> bool:
@@ -267,12 +271,13 @@ def error_of(outcome: Path, process: int) -> dict[str, Any]:
 
 def notes(outcome: Path) -> list[dict[str, Any]]:
     """What the processes of this node have noted."""
+    return _notes_in(Journal(outcome))
+
+
+def _notes_in(journal: Journal) -> list[dict[str, Any]]:
     noted = []
-    with suppress(OSError, ValueError):
-        for line in read(outcome / NOTES, _MOST_BYTES).splitlines():
-            note = object_of(line)
-            known = {name: kind for name, kind in _KINDS.items() if name in note}
-            names = note.get("loaded", ())
-            if all(isinstance(note[name], kind) for name, kind in known.items()) and _are_words(names):
-                noted.append(note)
+    for note in journal.read():
+        known = {name: kind for name, kind in _KINDS.items() if name in note}
+        if all(isinstance(note[name], kind) for name, kind in known.items()) and _are_words(note.get("loaded", ())):
+            noted.append(note)
     return noted

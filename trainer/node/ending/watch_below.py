@@ -10,11 +10,9 @@ held as well, for the kill that comes before its first step. Standard library on
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import select
-import signal
 import struct
 import threading
 import time
@@ -24,9 +22,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from muster.reserve import note
+
 from .. import processes
 from ..rank import worlds
-from ..rank.place import NOTES, slot
+from ..rank.place import slot
+from ..variables import is_observed
 from . import own_world, rank_lives, training_alone
 
 _EVERY_SECONDS, _MOST_WATCHED, _MOST_LOOKED = 0.3, 64, 2000
@@ -38,8 +39,6 @@ _GET_INFO, _INFO_BYTES, _INFO_EXIT, _AT_CODE = 0xC040FF0B, 64, 8, 60
 _EXITING, _FLAGS, _CODE = 0x4, 6, 49
 # The options with which Python reads no PYTHONPATH, or runs no sitecustomize.
 _IGNORES = re.compile(r"-[bBdhiOPqRsuvVx]*[EIS]")
-# A line of a shell that ends others.
-_KILLS = re.compile(r"(?:^|[;&|({'\"]|\b(?:do|then|else|sudo))\s*p?kill(?:all)?\s")
 
 
 class Unseen:
@@ -107,7 +106,7 @@ class Unseen:
     def _hold(self, pid: int, name: str, shell: list[str], script: str) -> None:
         """Have its end noted: that of `name`, or, of a process that does so itself, a kill."""
         about = {"pid": pid, **({"process": name} if name else {"lost": script, "shell": shell})}
-        watch = threading.Thread(target=self._watch, args=(about, shell), daemon=True)
+        watch = threading.Thread(target=self._watch, args=(about,), daemon=True)
         self._watched[pid] = watch
         watch.start()
 
@@ -122,30 +121,16 @@ class Unseen:
             return launch
         return {"unseen": True} if own_world.is_astray(words, variables) else {}
 
-    def _watch(self, about: dict[str, object], shell: list[str]) -> None:
-        """Note how a process ended, as soon as it has."""
+    def _watch(self, about: dict[str, object]) -> None:
+        """Note the code that a process ended with, as soon as it has; None where that is not known."""
         pid, name, code = int(str(about["pid"])), about.get("process"), None
         with suppress(OSError):  # it has just gone, or this container forbids handles
             code = _code_of(pid, _LOOK_MS if name else _LOOK_SEEN_MS)
-        about, killed = {**about, "t": time.time()}, code is not None and code < 0
-        mark, lines = self._outcome / f"killed-{pid}", own_world.shell_script(shell, ())[1]
-        is_marked = mark.exists() or mark.with_name(f"killed--{pid}").exists()  # it, or its group
-        asked = killed and (is_marked or any(_KILLS.search(line) for _, line in lines))
-        with suppress(OSError):
-            if asked:
-                mark.touch()
-            elif code is not None and killed:
-                self._note(**about, how=f"was killed by {_name(-code)}")
-            elif name and code is None:
-                self._note(**about, how="")
-            elif name and code is not None:
-                line = json.dumps({**about, "script": "", "error": "", "thread": ""})
-                (self._outcome / f"end-{name}").write_bytes(line.encode() + b"\n" + bytes([code]))
+        if name or (code is not None and code < 0):
+            self._note(**about, code=code)
 
     def _note(self, **about: object) -> None:
-        line = {**self._slot, "t": time.time(), "life": self._life, **about}
-        with suppress(OSError), (self._outcome / NOTES).open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        note(self._outcome, **{**self._slot, "t": time.time(), "life": self._life, **about})
 
 
 def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
@@ -156,19 +141,13 @@ def notes_itself(words: Sequence[str], variables: Mapping[str, str]) -> bool:
             break
         options.append(word)
     on_path = str(training_alone.SITE) in variables.get("PYTHONPATH", "").split(os.pathsep)
-    switched_off = variables.get("MUSTER_OBSERVE") == "0" or any(map(_IGNORES.match, options))
-    return on_path and "MUSTER_OUTCOME_DIR" in variables and not switched_off
+    blind = any(map(_IGNORES.match, options))
+    return on_path and "MUSTER_OUTCOME_DIR" in variables and is_observed(variables) and not blind
 
 
 def has_torch(pid: int) -> bool:
     """Whether a process has torch loaded. Raises OSError where it is gone."""
     return "libtorch" in Path(f"/proc/{pid}/maps").read_text(errors="replace")
-
-
-def _name(number: int) -> str:
-    with suppress(ValueError):
-        return signal.Signals(number).name
-    return f"signal {number}"
 
 
 def _code_of(pid: int, every_ms: int) -> int | None:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ..ending.rank_lives import Life
+from ..notes import Journal
 from . import work
 
-EARLIER, ANEW = "earlier", ".anew.*"
+EARLIER = "earlier"
 _LOOK_SECONDS = 0.5
 # So much of the free disk stays the script's own: it is about to save again.
 _SHARE = 0.5
@@ -30,8 +31,8 @@ class Earlier:
     """Looks whether a start begins anew, and copies what earlier ones left. `tell` gets the fields of an event."""
 
     def __init__(self, outcome: Path, run_folder: Path | None, tell: Callable[[Mapping[str, Any]], None]) -> None:
-        self._outcome, self._run_folder, self._tell = outcome, run_folder, tell
-        self._seen, self._next = set[str](), 0.0
+        self._journal, self._run_folder, self._tell = Journal(outcome), run_folder, tell
+        self._is_anew, self._next = False, 0.0
         self._copying: threading.Thread | None = None
 
     def look(self, lives: Sequence[Life]) -> None:
@@ -40,10 +41,10 @@ class Earlier:
         if not self._run_folder or now < self._next or (self._copying and self._copying.is_alive()):
             return
         self._next = now + _LOOK_SECONDS
-        notes = {path.name for path in self._outcome.glob(ANEW)} - self._seen
+        self._is_anew = any("anew" in row for row in self._journal.read()) or self._is_anew
         running = [life.began for life in lives if life.code is None]
-        if notes and running:
-            self._seen |= notes
+        if self._is_anew and running:
+            self._is_anew = False
             self._copying = threading.Thread(target=self._copy, args=(self._run_folder, min(running)), daemon=True)
             self._copying.start()
 

@@ -10,14 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from muster.ray import OF_TORCHRUN
+
 from .launcher import Place
 
 RANK = "MUSTER_BARE_RANK"
-# What torchrun, the variables of its options and style.py give a rank.
-_TORCHRUNS = re.compile(
-    r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
-    r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-)
 _COUNT = "TORCHELASTIC_RESTART_COUNT"
 # What a script misses that joins a process group all the same, in the words of torch and of Python.
 _MISSED = re.compile(
@@ -32,7 +29,7 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     is_bare = given.get(RANK) == "1" and given.get("WORLD_SIZE") == "1"
     if not (launches or is_bare):
         return dict(given)
-    own = {name: value for name, value in given.items() if not _TORCHRUNS.fullmatch(name)}
+    own = {name: value for name, value in given.items() if not re.fullmatch(OF_TORCHRUN, name)}
     if not launches:
         return own
     node, nodes, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))

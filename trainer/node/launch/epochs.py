@@ -1,14 +1,13 @@
 """When the ranks of all nodes begin together, with which world, and when a node whose ranks ended well may go.
 
-The agent writes the present epoch into a file of the node's private folder, and reads there what torchrun waits for
-(membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with itself. The
-first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch makes torchrun end its
-ranks and start them again.
+The agent writes the present epoch into a file of the node's private folder, and reads in its journal what torchrun
+waits for (membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with
+itself. The first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch makes
+torchrun end its ranks and start them again.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import sys
@@ -29,14 +28,14 @@ from torch.distributed.elastic.rendezvous.utils import parse_rendezvous_endpoint
 from torch.distributed.launcher.api import LaunchConfig
 
 from muster.errors import TrainError
-from muster.files import read_object, replace
-from muster.reserve import write_surely
+from muster.files import read_object
+from muster.reserve import note
 
 from ..files.share import Sharing
 from ..membership import meeting
 from ..membership.all_nodes import Roll
 from ..membership.link import LinkLost
-from ..membership.min_nodes import BACKEND, EPOCH, SAYS
+from ..membership.min_nodes import BACKEND, EPOCH
 from ..membership.register_without_vote import view_of
 from . import stores
 
@@ -187,8 +186,7 @@ class Epochs:
         if self._alone:
             self._alone.hear(0, view_of(says, time.monotonic()))
             return
-        # Said once: on a full disk, too, the other nodes wait for it.
-        write_surely(partial(replace, self._outcome / SAYS, json.dumps(says)), self._outcome)
+        note(self._outcome, says=says)
 
     def _epoch(self) -> dict[str, Any]:
         now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)

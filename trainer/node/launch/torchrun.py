@@ -16,12 +16,10 @@ if __name__ == "__main__":
 
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NoReturn
 
 from torch.distributed import run
@@ -32,7 +30,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from muster.errors import TrainError
 
 from ... import NAME
-from ...verdict import failed, publish
+from ...verdict import publish_before_training
 from .. import torch_names, variables
 from ..files import share
 from . import forks, rank_pipe
@@ -67,7 +65,9 @@ def main() -> None:
         _launch(sharing, pipes)
         return
     except TrainError as fault:
-        sys.exit(_report(fault, first_rank))
+        publish_before_training(fault, first_rank, "agent")
+        print(fault.report(), file=sys.stderr)
+        sys.exit(fault.code)
     except forks.Forked as rank:
         words = rank.words
     forks.run(words)
@@ -152,14 +152,6 @@ class Launch:
 
 def _raise(number: int, _: object) -> NoReturn:
     raise SignalException(f"Process {os.getpid()} got signal: {number}", sigval=signal.Signals(number))
-
-
-def _report(fault: TrainError, rank: int) -> int:
-    """Write a verdict for the agent and the control side, print the fault, and return its exit code."""
-    node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
-    publish(failed(rank, node, 0, fault), Path(folder) if folder else None, f"{node}-agent")
-    print(fault.report(), file=sys.stderr)
-    return fault.code
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """A run whose nodes all have to be there: the first node's agent says when ranks begin, and which each node has.
 
 They begin together once all wait for it: at first, and again wherever the ranks of one have failed, or a node has come
-back. torchrun's process reads this in the note EPOCH, and writes SAYS. No clock is compared with another host's.
-Standard library only.
+back. torchrun's process reads this in the note EPOCH, and says in the journal what it waits for. No clock is compared
+with another host's. Standard library only.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import Refused
-from muster.files import is_number, read_object, replace
+from muster.files import is_number, replace
 
 from .. import torch_names
 from ..files.share import KEY
 from ..hang.mend import MOVES, joined
+from ..notes import Journal
 from ..variables import number
 from . import meeting, peers
 from .members import View, may_repeat
-from .min_nodes import EPOCH, SAYS
+from .min_nodes import EPOCH
 from .register_without_vote import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
@@ -113,7 +114,7 @@ class Everybody:
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
         self._life = secrets.token_hex(8)
         self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
-        self._outcome: Path | None = None
+        self._journal: Journal | None = None
         self._shown, self._says = dict[str, Any](), dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
@@ -121,7 +122,7 @@ class Everybody:
 
     def begin(self, outcome: Path) -> None:
         """Speak for torchrun's process from now on, by the notes in this folder."""
-        self._outcome = outcome
+        self._journal = Journal(outcome)
         threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
 
     def close(self) -> None:
@@ -161,7 +162,7 @@ class Everybody:
 
     def _step(self) -> None:
         """Say how this node is, and note the answer."""
-        now, says = time.monotonic(), read_object(self._outcome / SAYS) if self._outcome else {}
+        now, says = time.monotonic(), self._journal.newest("says") if self._journal else {}
         trains = says.get("after") is None and not says.get("done") and says == self._says
         if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
             return
@@ -179,9 +180,9 @@ class Everybody:
             self._note({**self._shown, "gone": now - self._heard_at > patience})
 
     def _note(self, shown: dict[str, Any]) -> None:
-        if shown != self._shown and self._outcome:
+        if shown != self._shown and self._journal:
             with suppress(OSError):
-                replace(self._outcome / EPOCH, json.dumps(shown))
+                replace(self._journal.folder / EPOCH, json.dumps(shown))
                 self._shown = shown
 
 

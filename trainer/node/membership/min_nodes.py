@@ -2,7 +2,7 @@
 
 Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
 decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
-private folder, and says there what it waits for (launch/epochs.py).
+private folder, and says in its journal what it waits for (launch/epochs.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED, TrainError
-from muster.files import read_object
 from muster.files import replace as write
 
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..hang.mend import MOVES, STILL, joined
+from ..notes import Journal
 from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
 from .leave import Leaving
@@ -31,8 +31,8 @@ from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
 # The agent's plan; only agents have it, because it has the run's key.
 GROUP = "MUSTER_GROUP"
-# In the node's private folder: the present epoch, by the agent; what torchrun's process waits for and has, by that.
-EPOCH, SAYS = ".epoch", ".says"
+# In the node's private folder, by the agent: the present epoch.
+EPOCH = ".epoch"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
@@ -61,7 +61,7 @@ class Group:
     ) -> None:
         self._restarts, self._stops = restarts, False
         self.stands = MOVES
-        self.name, self._outcome, self._folder = name, outcome, folder
+        self.name, self._folder, self._journal = name, folder, Journal(outcome)
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
         self._planned_spares = self.spares = tuple(map(str, plan.get("spares", ())))
@@ -353,11 +353,11 @@ class Group:
         text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
         if text != self._shown:
             with suppress(OSError):
-                write(self._outcome / EPOCH, text)
+                write(self._journal.folder / EPOCH, text)
                 self._shown = text
 
     def _says(self) -> dict[str, Any]:
-        return read_object(self._outcome / SAYS)
+        return self._journal.newest("says")
 
 
 def newest(checkpoints: Path) -> float:

@@ -6,7 +6,7 @@ import os
 import sys
 from types import ModuleType
 
-from . import end_note, failure, hooks, together
+from . import end_note, hooks, together
 from .place import Place
 from .steps.doors import patches
 from .steps.watcher import Watcher
@@ -18,8 +18,6 @@ def watch() -> None:
     # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
-    if first:
-        failure.arm(place.outcome)
     together.ends.append(end_note.End(place.outcome, place.life))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
     for some in (together.patches(), patches(Watcher(place, first))):

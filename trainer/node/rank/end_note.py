@@ -22,6 +22,7 @@ from typing import Any
 
 from . import hooks, worlds
 from .failure import masked, words
+from .place import note
 
 _WORD_MOST = 400
 _DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
@@ -78,17 +79,17 @@ class End:
     def _python_ends(self) -> None:
         path = self._write()
         if path and not _add_code(path):
-            _append(path, bytes([bool(self._error())]))
+            _add_byte(path, bool(self._error()))
 
     def _leaves(self, status: int) -> None:
         """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
         if path := self._write():
-            _append(path, bytes([status & 0xFF]))
+            _add_byte(path, status)
 
     def _kills(self, pid: int, number: int) -> None:
         """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
         if number in _DEADLY and pid not in (0, os.getpid()):
-            Path(self._outcome, f"killed-{pid}").touch()
+            note(self._outcome, kills=pid)
 
     def _write(self) -> str:
         if not self.trains and not self._program:
@@ -105,9 +106,9 @@ class End:
         return words(value) if isinstance(value, BaseException) else ""
 
 
-def _append(path: str, data: bytes) -> None:
+def _add_byte(path: str, number: int) -> None:
     with open(path, "ab") as file:
-        file.write(data)
+        file.write(bytes([number & 0xFF]))
 
 
 def _add_code(path: str) -> bool:

@@ -1,21 +1,15 @@
-"""One line of the exception that ends a rank, for when its output lacks the traceback.
+"""An exception in one line, without the run's secrets, as the notes of a rank have it (raised.py, end_note.py).
 
-What a rank prints may be cut off, closed, or drawn in another way (an ExceptionGroup has no plain traceback): the note
-is what the agent falls back on (trainer/node/agent/diary.py). Nothing of Muster may be imported here (place.py).
+Nothing of Muster may be imported here (place.py).
 """
 
 from __future__ import annotations
 
 import builtins
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-
-from . import hooks
-from .place import NOTES, append
 
 # As trainer/node/agent/handover.py has them.
 _NAMES, _FILES, _FOLDER = ("MUSTER_SECRET_NAMES", "MUSTER_SECRETS_PRESENT"), "MUSTER_SECRET_FILES", "/run/secrets"
@@ -23,18 +17,6 @@ MOST = 300
 _MOST_PARTS, _PART_MOST = 3, 80
 # Python has it since 3.11; without it nothing is a group.
 _GROUP = getattr(builtins, "BaseExceptionGroup", ())
-
-
-def arm(outcome: str) -> None:
-    """Note the exception that ends this process, and then let Python do as ever."""
-    own, noted = os.getpid(), list[bool]()
-
-    def note(_: type[BaseException], fault: BaseException, __: TracebackType | None) -> None:
-        if os.getpid() == own and not noted:  # what fails while it is printed comes after
-            noted.append(True)
-            append(os.path.join(outcome, NOTES), {"pid": own, "error": words(fault)})
-
-    hooks.wrap(sys, "excepthook", note)  # a full disk, a message that cannot be made: then it is not known
 
 
 def _masking() -> Callable[[str], str]:

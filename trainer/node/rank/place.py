@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-# In the private folder: what the processes below a rank note of themselves, a line of JSON each.
-NOTES = "ranks.jsonl"
+# As muster/reserve.py has it.
+JOURNAL = "journal.jsonl"
 _DISTRIBUTED = "torch.distributed"
 # The end of a file of events in which the last step is looked for, and how `event` writes one.
 _LAST_BYTES = 256 * 1024
@@ -160,3 +160,8 @@ def append(path: str, line: dict[str, Any]) -> int:
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
+
+
+def note(outcome: str, **row: Any) -> None:
+    """Append a row to the journal of this node. Raises OSError."""
+    append(os.path.join(outcome, JOURNAL), row)

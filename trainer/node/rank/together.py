@@ -1,7 +1,7 @@
 """Notes who trained with whom, by torch or by other means (Horovod, MPI, Ray).
 
 A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-MUSTER_OUTCOME_DIR/ranks.jsonl: a launcher of the script's own, the process group that a rank is about to join and
+the node's journal: a launcher of the script's own, the process group that a rank is about to join and
 has joined (worlds.py), that an optimizer stepped, that one still steps a while later, and that anything went through
 a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
 """
@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from . import end_note, hooks, worlds
-from .place import NOTES, append, slot
+from .place import note, slot
 
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
 # NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
@@ -44,8 +44,7 @@ def _note(**fields: Any) -> None:
         # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
         fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
         fields |= {"life": end.life, "process": end.name}
-    line = {"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields}
-    append(os.path.join(os.environ["MUSTER_OUTCOME_DIR"], NOTES), line)
+    note(os.environ["MUSTER_OUTCOME_DIR"], **{"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields})
 
 
 def _groups(module: ModuleType) -> None:

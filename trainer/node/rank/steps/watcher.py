@@ -20,7 +20,7 @@ from .. import hooks
 from ..failure import masked
 from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
-from ..place import Before, Place, append
+from ..place import Before, Place, append, note
 from ..raised import UncaughtErrors
 from . import waits
 from .losses import Losses
@@ -267,7 +267,7 @@ class Watcher:
         if event:
             self._place.event("continues", **event)
         if "anew" in event:
-            self._place.claim("anew")
+            note(self._place.outcome, anew=True)
         return True
 
     def _tell_step(self) -> None:
@@ -347,7 +347,14 @@ class Watcher:
             looks.take({**about, "collectives": rows})
 
     def _raises(self) -> None:
-        """The main thread fails: Python may wait for other threads from now on."""
+        """The main thread fails: Python may wait for other threads from now on.
+
+        What a rank prints may be cut off, closed, or drawn in another way (an ExceptionGroup has no plain traceback):
+        the row is what the agent falls back on (trainer/node/agent/diary.py).
+        """
+        if self._first:
+            with suppress(OSError):
+                note(self._place.outcome, pid=os.getpid(), **self._raised.about())
         if self._looks and not self._ends:
             self._looks.take(self._about())
 

@@ -12,6 +12,7 @@ import pytest
 
 from lab.ports import free_port
 from muster.errors import DONE, STOPPED, Refused, TrainError
+from muster.reserve import JOURNAL, note
 from trainer.node.agent import node
 from trainer.node.agent.agent import after_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
@@ -21,6 +22,7 @@ from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.script_verdict import LastWords
 from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
+from trainer.node.notes import Journal
 
 HOME = Path(__file__).resolve().parents[5]
 MASTER = {"PET_RDZV_CONF": "is_host=1,last_call_timeout=1", "PET_NODE_RANK": "0"}
@@ -120,11 +122,9 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
     here = node.Node(["torchrun"], {"MUSTER_ALL_SIGNALLED": "1"}, tmp_path, diary, None, relay=True)
     here._ask(15)
     assert here._code(0) == 0, "they may have been done before they heard of it"
-    (tmp_path / "7.pid").mkdir()
-    (tmp_path / "8.pid").write_bytes(b"\xff")
-    os.mkfifo(tmp_path / "9.pid")
+    (tmp_path / JOURNAL).write_bytes(b'\xff\n{"stops": {}, "listens": []}\n{"verdict": {"code": 7}, "by": 1}\n')
     assert here._code(0) == 0, "a script may write there"
-    (tmp_path / "0.pid").write_text("stopped")
+    note(tmp_path, stops="0", stopped=True)
     assert here._code(0) == 75
 
 
@@ -141,10 +141,10 @@ def test_a_stop_reaches_a_rank_that_listens_and_nobody_who_has_its_number_later(
     with subprocess.Popen([sys.executable, "-c", words], env=told, cwd=HOME, **pipes) as rank:
         rank.stdout.readline()
         assert living(tmp_path) == [rank.pid]
-        note = (tmp_path / "0.pid").read_text()
+        (row,) = Journal(tmp_path).read()
         rank.stdin.close()
     assert living(tmp_path) == []
-    (tmp_path / "0.pid").write_text(note.replace(str(rank.pid), str(os.getpid())))
+    note(tmp_path, **{**row, "listens": os.getpid()})
     assert living(tmp_path) == [], "its number went to somebody else"
 
 

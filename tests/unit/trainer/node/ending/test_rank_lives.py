@@ -147,7 +147,7 @@ def test_a_rank_that_ended_by_itself_is_told_with_its_code_and_no_cause():
 
 
 def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
-    path, noted = tmp_path / "ends.jsonl", Ends(tmp_path)
+    path, noted = tmp_path / "journal.jsonl", Ends(tmp_path)
     whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"
     path.write_text(whole + '{"t": 2.0, "local')
     assert [life.rank for life in noted.read()] == [4]
@@ -177,9 +177,9 @@ def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp
     begin = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     end = {"local_rank": 0, "pid": 14, "t": 101.0, "code": 1, "crash": crash}
     for odd in ({}, {"why": "x", "more": 1}, {"1": 2}):
-        (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps({**end, 'crash': odd})}\n")
+        (tmp_path / "journal.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps({**end, 'crash': odd})}\n")
         assert [life.code for life in Ends(tmp_path).read()] == [None], "a crash has a reason, and nothing else"
-    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps(end)}\n")
+    (tmp_path / "journal.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps(end)}\n")
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     diary.keep(lambda local_rank: "")
     (told,) = told_ends(tmp_path)
@@ -189,7 +189,7 @@ def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp
 def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):
     place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
-    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     diary.keep(lambda local_rank: "")
     diary.tell_torchrun(-11, lambda local_rank: "")
@@ -211,7 +211,7 @@ def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path)
 def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_path, code, asked, cut, how, cause):
     place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     rows = [{"local_rank": 0, **place}, {"local_rank": 0, "pid": 14, "t": 101.0, "code": code}]
-    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     if asked:
         diary.tell_asked(20.0)
@@ -225,7 +225,7 @@ def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_p
 def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_for_a_lost_peer(tmp_path):
     place = {"attempt": 0, "world": 3, "t": 100.0}
     rows = [{"local_rank": rank, "rank": rank, "pid": 14 + rank, **place} for rank in (0, 1)]
-    (tmp_path / "ends.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection reset by peer."
     words = ["Traceback (most recent call last):\n" + lost, "step 7\n"]
@@ -239,7 +239,7 @@ def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_f
 @pytest.mark.parametrize(("oom", "shown"), [(True, ("loading shard 7",)), (None, ("loading shard 7",)), (False, ())])
 def test_the_last_lines_of_a_rank_that_was_killed_from_outside_do_not_hide_that(tmp_path, oom, shown):
     place = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
-    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': -9})}\n")
+    (tmp_path / "journal.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': -9})}\n")
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     diary._memory = SimpleNamespace(killed=lambda: oom, of_host=lambda: False)
     diary.keep(lambda local_rank: "loading shard 7\n")
@@ -250,9 +250,10 @@ def test_the_last_lines_of_a_rank_that_was_killed_from_outside_do_not_hide_that(
 @pytest.mark.holds("secrets-masked")
 def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_path):
     key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
-    (tmp_path / "ends.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': 1})}\n")
     # A process that has no variable with the secret any more masks nothing itself.
-    (tmp_path / "ranks.jsonl").write_text(json.dumps({"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}))
+    error = {"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}
+    rows = (error, place, {**place, "code": 1})
+    (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
     diary.tell_stuck(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
     diary.keep(lambda local_rank: "")

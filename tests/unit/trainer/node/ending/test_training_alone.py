@@ -14,6 +14,7 @@ from tests.unit.trainer.node.ending.test_rank_lives import node
 from trainer.node.ending import own_world, training_alone
 from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.training_alone import trained_alone
+from trainer.node.notes import Journal
 from trainer.node.rank import together, worlds
 
 STEP = """
@@ -92,7 +93,7 @@ def lives(*ranks, world=4, attempt=0):
 
 def noted(folder, *notes):
     lines = [json.dumps({"attempt": 0, **note}) + "\n" for note in notes]
-    (folder / "ranks.jsonl").write_text("".join(lines))
+    (folder / "journal.jsonl").write_text("".join(lines))
 
 
 def test_a_group_that_is_whole_on_one_of_several_hosts_is_that_hosts_alone(tmp_path):
@@ -142,10 +143,10 @@ def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
     noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
     assert trained_alone(tmp_path, lives(0), 4) == ""
     for odd in (b"torn {", b"\xff\xfe"):
-        (tmp_path / "ranks.jsonl").write_bytes(odd)
+        (tmp_path / "journal.jsonl").write_bytes(odd)
         assert trained_alone(tmp_path, lives(0), 4) == ""
-    (tmp_path / "ranks.jsonl").unlink()
-    os.mkfifo(tmp_path / "ranks.jsonl")
+    (tmp_path / "journal.jsonl").unlink()
+    os.mkfifo(tmp_path / "journal.jsonl")
     assert trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
 
 
@@ -158,6 +159,7 @@ def told(tmp_path, monkeypatch):
     def look(watch, *notes, of=None):
         clock[0] += 10.0
         noted(tmp_path, *notes)
+        watch._journal, watch._noted = Journal(tmp_path), []  # a watch of these alone
         return [(rank, about["why"], about.get("hint", "")) for rank, about in watch.look(of or lives_now(0, 1))]
 
     return look

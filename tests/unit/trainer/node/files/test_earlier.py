@@ -8,6 +8,7 @@ from collections import namedtuple
 
 import pytest
 
+from muster.reserve import note
 from trainer.node.ending.rank_lives import Life
 from trainer.node.files import earlier
 
@@ -109,7 +110,7 @@ def test_a_disk_that_hangs_holds_up_no_end_of_a_node(run, monkeypatch):
     hangs, over = threading.Event(), threading.Event()
     monkeypatch.setattr(earlier, "put_aside", lambda *where: (hangs.set(), over.wait(), {})[-1])
     monkeypatch.setattr(earlier, "_FINISH_SECONDS", 0.1)
-    (folder / ".anew.1").touch()
+    note(folder, anew=True)
     looks = earlier.Earlier(folder, folder, lambda about: None)
     looks.look([Life(0, 0, 1, 1, 7, time.time())])
     assert hangs.wait(30)

@@ -1,6 +1,5 @@
 """Nodes that all have to be there begin together, and begin again together; never with one that has gone."""
 
-import json
 from operator import sub
 from statistics import median
 from time import monotonic
@@ -9,11 +8,12 @@ import pytest
 
 from lab.ports import free_port
 from lab.waiting import until
-from muster.files import read_object, replace
+from muster.files import read_object
+from muster.reserve import note
 from trainer.node.hang import mend
 from trainer.node.membership import all_nodes
 from trainer.node.membership.all_nodes import Roll
-from trainer.node.membership.min_nodes import EPOCH, SAYS
+from trainer.node.membership.min_nodes import EPOCH
 from trainer.node.membership.register_without_vote import view_of
 
 
@@ -152,7 +152,7 @@ def two(tmp_path):
 
 
 def say(folder, after, number=0, **more):
-    replace(folder / SAYS, json.dumps({"after": after, "number": number, "store": "", **more}))
+    note(folder, says={"after": after, "number": number, "store": "", **more})
 
 
 def test_two_agents_bring_what_their_torchruns_say_to_each_other(two):

@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from muster.reserve import note
 from trainer.node.membership import leave
 from trainer.node.membership.leave import Leaving
 from trainer.node.membership.members import Epoch
+from trainer.node.notes import Journal
 
 ALL, REST = Epoch(4, ("a", "b", "c")), Epoch(5, ("a", "c"))
 
@@ -14,13 +16,12 @@ ALL, REST = Epoch(4, ("a", "b", "c")), Epoch(5, ("a", "c"))
 @pytest.fixture
 def asked(tmp_path):
     """A node b that was asked to leave."""
-    (tmp_path / ".leave").touch()
+    note(tmp_path, leave=True)
     return Leaving(tmp_path, "b")
 
 
 def answer(folder):
-    path = folder / ".leave"
-    return json.loads(path.read_text()) if path.exists() and path.read_text() else None
+    return Journal(folder).newest("leaves") or None
 
 
 def may():
@@ -63,7 +64,7 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     assert "needed" not in answer(tmp_path)
     asked.look(may, ALL, 17.5)
     assert not asked.asked, "its own answer is no request"
-    (tmp_path / ".leave").write_text("")
+    note(tmp_path, leave=True)
     asked.look(may, ALL, 18.0)
     assert asked.asked
 
@@ -86,7 +87,7 @@ def here(monkeypatch, tmp_path):
 
 
 def test_an_answer_to_an_earlier_request_is_not_taken_for_this_ones(here, monkeypatch, capsys):
-    (here / ".leave").write_text('{"why": "too few"}')
+    note(here, leaves={"why": "too few"})
     leaving = Leaving(here, "b")
     monkeypatch.setattr(leave.time, "sleep", lambda _: leaving.look(lambda: "now it is the arbiter", ALL, 1.0))
     assert leave.main() == 0
@@ -97,13 +98,15 @@ def test_a_request_that_no_agent_answers_is_taken_back(here, monkeypatch, capsys
     monkeypatch.setattr(leave, "_PATIENCE_S", 0.0)
     assert leave.main() == 1
     assert "did not answer" in capsys.readouterr().err
-    assert list(here.iterdir()) == []
+    leaving = Leaving(here, "b")
+    leaving.look(may, ALL, 1.0)
+    assert not leaving.asked
 
 
 def test_a_node_that_has_left_hears_no_other_request(asked, tmp_path):
     for epoch, now in ((ALL, 1.0), (REST, 3.0)):
         asked.look(may, epoch, now)
-    (tmp_path / ".leave").write_text("")
+    note(tmp_path, leave=True)
     asked.look(lambda: "too few", REST, 30.0)
     assert asked.over
-    assert answer(tmp_path) is None
+    assert answer(tmp_path)["why"] == ""

@@ -3,11 +3,13 @@
 import time
 from pathlib import Path
 
+from muster.reserve import note
 from trainer.node.hang.mend import MOVES, STILL, WAITS
 from trainer.node.membership.leave import Leaving
 from trainer.node.membership.members import ENDED_S, ENDS_S, Epoch, View
 from trainer.node.membership.min_nodes import _ALONE_S, _STUCK_S, Group
 from trainer.node.membership.newcomers import Newcomers
+from trainer.node.notes import Journal
 
 ALL = ("a", "b", "c")
 
@@ -35,8 +37,8 @@ def test_the_first_node_of_an_epoch_tells_who_trains_also_if_epochs_have_passed_
 
 def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_epoch(tmp_path):
     node = member("a", floor=-1)
-    node._views, node._outcome, node._folder = {}, tmp_path, tmp_path
-    (tmp_path / ".says").write_text('{"after": 0, "number": 0, "store": ""}')
+    node._views, node._journal, node._folder = {}, Journal(tmp_path), tmp_path
+    note(tmp_path, says={"after": 0, "number": 0, "store": ""})
     assert node._about()["after"] is None
     node._floor = 3
     assert node._about()["after"] == 3
@@ -44,7 +46,7 @@ def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_ep
 
 def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_itself(tmp_path):
     node = member("a")
-    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node.planned, node.least, node._returns, node._journal = ALL, 2, False, Journal(tmp_path)
     node._voters, node._arbiter = ALL, ""
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ALL)
@@ -74,7 +76,7 @@ def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_
 
 def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
     node = member("a")
-    node.planned, node.least, node._returns, node._outcome = ALL, 2, False, tmp_path
+    node.planned, node.least, node._returns, node._journal = ALL, 2, False, Journal(tmp_path)
     node._voters, node._arbiter = ALL, ""
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ("a", "c", "d"))
@@ -89,12 +91,12 @@ def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
 
 def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(tmp_path):
     node = member("a")
-    node.planned, node.least, node._returns, node._outcome = ("a", "b"), 1, False, tmp_path
+    node.planned, node.least, node._returns, node._journal = ("a", "b"), 1, False, Journal(tmp_path)
     node._voters, node._arbiter = ALL, "c"
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ("a",), ("a", "b"))
     node._views = {each: View() for each in ALL}
-    (tmp_path / ".says").write_text('{"after": null, "number": 3, "store": ""}')
+    note(tmp_path, says={"after": None, "number": 3, "store": ""})
     assert node.trouble() == ""
     node._alone_since -= (ENDS_S + ENDED_S) / 2
     assert "sees 1 of 3" in node.trouble()
@@ -102,7 +104,7 @@ def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(
 
 def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
     node = member("a")
-    node.planned, node.least, node._returns, node._outcome = ALL, 2, True, tmp_path
+    node.planned, node.least, node._returns, node._journal = ALL, 2, True, Journal(tmp_path)
     node._voters, node._arbiter = ALL, ""
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ("b", "c"))
@@ -110,7 +112,7 @@ def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
     node.trouble()
     node._stuck_since -= 2 * _STUCK_S
     assert node.trouble() == "", "torchrun has not said anything yet"
-    (tmp_path / ".says").write_text('{"after": null, "number": 2, "store": ""}')
+    note(tmp_path, says={"after": None, "number": 2, "store": ""})
     node.trouble()
     node._stuck_since -= 2 * _STUCK_S
     assert "have not ended" in node.trouble()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -10,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from trainer.node.ending import script_verdict
+from trainer.node.ending import script_verdict, training_alone
 from trainer.node.ending.rank_lives import Life
 from trainer.node.rank.failure import MOST, words
+
+
+def rank(folder: Path, code: str, **more: str) -> subprocess.Popen[bytes]:
+    """A rank that is watched, and runs this."""
+    given = {"MUSTER_OUTCOME_DIR": str(folder), "RANK": "0", "PYTHONPATH": str(training_alone.SITE)}
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env={**os.environ, **given, **more}
+    )
 
 
 @pytest.mark.parametrize(
@@ -27,41 +34,35 @@ from trainer.node.rank.failure import MOST, words
     ],
 )  # fmt: skip
 def test_the_exception_is_noted_by_the_process_that_it_ends(tmp_path: Path, raises: str, noted: str) -> None:
-    code = f"import os, subprocess\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r})\n{raises}"
-    process = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[5])
+    process = rank(tmp_path, f"import os, subprocess\n{raises}")
     assert process.wait(60) == 1
-    assert json.loads((tmp_path / "ranks.jsonl").read_text()) == {"pid": process.pid, "error": noted}
+    assert training_alone.error_of(tmp_path, process.pid)["error"] == noted
 
 
 def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_path: Path) -> None:
     code = (
-        "import sys\nfrom trainer.node.rank import failure\n"
-        "def broken(*_): sys.excepthook(OSError, OSError('closed'), None)\nsys.excepthook = broken\n"
-        f"failure.arm({str(tmp_path)!r})\n"
-        "try: raise ValueError('bad')\nexcept ValueError as fault:\n"
-        "    try: sys.excepthook(ValueError, fault, None)\n    except RecursionError: pass"
+        "import sys\nnoting = sys.excepthook\n"
+        "try: raise ValueError('bad')\nexcept ValueError as fault: noting(ValueError, fault, None)\n"
+        "noting(OSError, OSError('closed'), None)"
     )
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 0
-    assert json.loads((tmp_path / "ranks.jsonl").read_text())["error"] == "ValueError: bad"
+    process = rank(tmp_path, code)
+    assert process.wait(60) == 0
+    assert training_alone.error_of(tmp_path, process.pid)["error"] == "ValueError: bad"
 
 
 def test_a_secret_in_an_exception_is_not_noted(tmp_path: Path) -> None:
     secret = "hunter2-of-the-run"
-    code = (
-        "import os\nfrom trainer.node.rank import failure\nvalue = os.environ.pop('WANDB_API_KEY')\n"
-        f"failure.arm({str(tmp_path)!r})\nraise ValueError('x' * 270 + value + value)"
-    )
-    env = {**os.environ, "MUSTER_SECRET_NAMES": "WANDB_API_KEY", "WANDB_API_KEY": secret}
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5], env=env).returncode == 1
-    noted = (tmp_path / "ranks.jsonl").read_text()
+    code = "import os\nvalue = os.environ.pop('WANDB_API_KEY')\nraise ValueError('x' * 270 + value + value)"
+    assert rank(tmp_path, code, MUSTER_SECRET_NAMES="WANDB_API_KEY", WANDB_API_KEY=secret).wait(60) == 1
+    noted = (tmp_path / "journal.jsonl").read_text()
     assert secret[:4] not in noted
     assert "***" in noted
 
 
 def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
-    code = f"import sys\nfrom trainer.node.rank import failure\nfailure.arm({str(tmp_path)!r})\nsys.exit(7)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[5]).returncode == 7
-    assert not list(tmp_path.iterdir())
+    process = rank(tmp_path, "import sys\nsys.exit(7)")
+    assert process.wait(60) == 7
+    assert training_alone.error_of(tmp_path, process.pid) == {}
 
 
 def test_what_a_rank_printed_counts_before_its_note_and_a_lost_peer_stays_one() -> None:
