@@ -24,6 +24,7 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
+from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
@@ -419,7 +420,8 @@ class _Work:
         raise DeployError(
             f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
             "from the same lock",
-            "deploy again; if they still differ, the index serves different files under one name, or a host lies",
+            f"{command_of('clean', hosts=','.join(place.name for place in odd), caches=True)}; deploy again; if they "
+            "still differ, the index serves different files under one name, or a host lies",
         )
 
 
