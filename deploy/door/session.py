@@ -39,6 +39,7 @@ __all__ = [
     "Session",
     "SshFault",
     "on_all",
+    "on_each",
     "open_all",
     "trust",
 ]
@@ -305,7 +306,7 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
                 session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
             return session
 
-        yield _each(by_name, open_one, CAP)
+        yield on_each(by_name, open_one)
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:
@@ -313,11 +314,14 @@ def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int =
 
     Any other exception, and Ctrl-C, ends this call at once. Work that still runs then ends with its session.
     """
-    return _each({session.name: session for session in sessions}, work, cap)
+    return on_each({session.name: session for session in sessions}, work, cap)
 
 
-def _each(items: dict[str, S], work: Callable[[S], T], cap: int) -> Results[T]:
-    """Uses daemon threads and not an executor, whose exit would wait for them after Ctrl-C."""
+def on_each(items: dict[str, S], work: Callable[[S], T], cap: int = CAP) -> Results[T]:
+    """The same with anything of each host, by its name.
+
+    Uses daemon threads and not an executor, whose exit would wait for them after Ctrl-C.
+    """
     todo = iter(list(items.items()))
     lock, stop = threading.Lock(), threading.Event()
     ended: queue.SimpleQueue[tuple[str, T | BaseException]] = queue.SimpleQueue()

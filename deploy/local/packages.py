@@ -58,7 +58,7 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
 def _bring(place: Place, needs: Requirements, folder: Path, console: Console, source: Path) -> str:
     """The environment's name. A second `muster up` waits until the first one has installed."""
     with locks.wait_for(folder / ".lock", _INSTALL_S, console.note):
-        return packages_shown.bring([place], needs, _each, console, source).environments.get(HERE, "")
+        return packages_shown.bring([place], needs, console, source, each=_each).environments.get(HERE, "")
 
 
 def _each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:

@@ -20,7 +20,7 @@ from ..send.packages import install, project_file, requirements, settings
 from ..send.packages.base import Base, Foreseeing, Foreseen
 from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
-from ..send.packages.places import Place, ProcessPlace
+from ..send.packages.places import Place, ProcessPlace, at_once
 from ..send.packages.requirements import Requirements
 from ..send.packages.resolve import BESIDE_NONE
 from ..send.packages.settings import Settings
@@ -48,17 +48,17 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
 def bring(
     places: Sequence[Place],
     needs: Requirements,
-    each: Each,
     console: Console,
     source: Path,
     torch: str = "",
     resolved: Callable[[Base], object] = lambda base: None,
     foreseen: Foreseeing | None = None,
+    each: Each = at_once,
 ) -> Installed:
     """Install the packages at every place and say what was done. `source`: the folder that is sent.
 
-    `torch`: the build of torch that is among them (`cu126`), where the base has none. `resolved`, `foreseen`: as
-    install.PackageRequest has them.
+    `torch`: the build of torch that is among them (`cu126`), where the base has none. `resolved`, `foreseen`,
+    `each`: as install.PackageRequest has them.
     """
     here = all(isinstance(place, ProcessPlace) for place in places)
     own = settings.of_user(far=not here)
@@ -66,8 +66,8 @@ def bring(
     needs, own = _from(needs, own, torch)
     try:
         with console.waiting("packages") as say:
-            about = (needs, own, lambda place, words: say(f"{place}: {words}"), each, source)
-            installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen))
+            about = (needs, own, lambda place, words: say(f"{place}: {words}"), source)
+            installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen, each))
     except DeployError as fault:
         if own.left:
             console.warn(left)
@@ -93,11 +93,11 @@ def bring(
 
 
 def foresee(
-    places: Sequence[Place], needs: Requirements, each: Each, source: Path, torch: str, coming: Base | None
+    places: Sequence[Place], needs: Requirements, source: Path, torch: str, coming: Base | None
 ) -> Foreseen | None:
     """The lock of the packages before their time, in silence: as install.foresee has it."""
     needs, own = _from(needs, settings.of_user(), torch)
-    return install.foresee(places, install.PackageRequest(needs, own, lambda *_: None, each, source), coming)
+    return install.foresee(places, install.PackageRequest(needs, own, lambda *_: None, source), coming)
 
 
 def _from(needs: Requirements, own: Settings, torch: str) -> tuple[Requirements, Settings]:

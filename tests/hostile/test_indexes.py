@@ -108,7 +108,7 @@ def bring(tmp_path, tool):
         needs, settings = requirements.take_out_logins(needs, settings)
         place = ProcessPlace(HERE, sys.executable, own.parent / "environments", folder)
         place_of = {HERE: place}
-        asked = install.PackageRequest(needs, settings, lambda *_: None, each, folder)
+        asked = install.PackageRequest(needs, settings, lambda *_: None, folder, each=each)
         done = install.bring(list(place_of.values()), asked, own)
         return next(Path(done.environments[HERE]).glob("lib/python*/site-packages"))
 

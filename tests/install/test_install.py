@@ -139,7 +139,7 @@ def bring(tmp_path, address, tool):
         needs = requirements.read(folder, first, set(files))
         settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1", "UV_HTTP_RETRIES": "0"})
         needs, settings = requirements.take_out_logins(needs, settings)
-        asked = install.PackageRequest(needs, settings, lambda place, words: None, each, folder)
+        asked = install.PackageRequest(needs, settings, lambda place, words: None, folder, each=each)
         own = tmp_path / cache / "muster" / "packages"
         own.mkdir(parents=True, exist_ok=True)
         if not (own / tool.name).exists():

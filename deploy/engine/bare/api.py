@@ -7,7 +7,6 @@ import os
 import re
 import selectors
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -116,37 +115,31 @@ def _command_ended(_: Any, __: Any, id: str) -> Any:
 
 
 def _run_command(_: Any, __: Any, id: str) -> None:
-    """Run it over this connection, which then has nothing else."""
+    """Run it over this connection, which then has nothing else. It reads the connection itself; who leaves, ends it."""
     about = _command(id)
-    words = [*keeper.itself(), "exec", *(["-i"] if about["Input"] else []), about["Container"], *about["Words"]]
-    pipe, end = subprocess.PIPE, processes.end_with_parent  # who leaves, ends it
-    child = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, preexec_fn=end)
-    assert child.stdin
-    assert child.stdout
-    assert child.stderr
+    container = store.find(about["Container"])
+    container.require_running()
+    pipes = {stream: os.pipe() for stream in (1, 2)}
+    pid = keeper.spawn(container, about["Words"], about["Input"], {stream: end for stream, (_, end) in pipes.items()})
+    for _, end in pipes.values():
+        os.close(end)
     _send(_UPGRADED)
-    _carry(child.stdin.fileno(), {child.stdout.fileno(): 1, child.stderr.fileno(): 2})
-    write(store.command(id), {**about, "Code": child.wait()})
+    _carry({reading: stream for stream, (reading, _) in pipes.items()})
+    write(store.command(id), {**about, "Code": keeper.wait_for(pid)})
     os._exit(0)
 
 
-def _carry(into: int, out: dict[int, int]) -> None:
-    """Carry input there, and frames of output here, until the output ends."""
+def _carry(readers: dict[int, int]) -> None:
+    """Send frames of what these have, by their streams, until all have ended."""
     with selectors.DefaultSelector() as ready:
-        for reading in (0, *out):
+        for reading in readers:
             ready.register(reading, selectors.EVENT_READ)
-        while any(reading in ready.get_map() for reading in out):
+        while ready.get_map():
             for key, _ in ready.select():
-                data = os.read(key.fd, _PIECE)
-                if not data:
-                    ready.unregister(key.fd)
-                if key.fd in out:
-                    _frame(out[key.fd], data)
-                elif data:
-                    with suppress(BrokenPipeError):
-                        _send(data, into)
+                if data := os.read(key.fd, _PIECE):
+                    _frame(readers[key.fd], data)
                 else:
-                    os.close(into)
+                    ready.unregister(key.fd)
 
 
 def _usage(*_: Any) -> Any:

@@ -103,7 +103,7 @@ def guard(container: Container, writing: int) -> None:
         finally:
             os._exit(0)
     os.close(writing)
-    _wait_for(watcher)
+    wait_for(watcher)
     with suppress(Refused):
         processes.sweep(container, os.getpid())
     state = container.noted()
@@ -114,7 +114,7 @@ def guard(container: Container, writing: int) -> None:
     os._exit(0)
 
 
-def _wait_for(pid: int, how: int = 0) -> int:
+def wait_for(pid: int, how: int = 0) -> int:
     """Wait for a child, and collect whatever else ends here. Its code as a shell says it; -1: it goes on (WNOHANG)."""
     with suppress(ChildProcessError):
         while (done := os.waitpid(-1, how))[0]:
@@ -162,7 +162,7 @@ class Watcher:
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""
         pipes = {1: os.pipe(), 2: os.pipe()}
-        pid = _spawn(self._container, words_of(self._container), False, {n: end for n, (_, end) in pipes.items()})
+        pid = spawn(self._container, words_of(self._container), False, {n: end for n, (_, end) in pipes.items()})
         for _, end in pipes.values():
             os.close(end)
         started = time.monotonic()
@@ -203,7 +203,7 @@ class Watcher:
                             self._log.feed(readers[key.fd], data)
                         else:
                             ready.unregister(key.fd)
-                if code < 0 and (code := _wait_for(pid, os.WNOHANG)) >= 0:
+                if code < 0 and (code := wait_for(pid, os.WNOHANG)) >= 0:
                     # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
                     with suppress(Refused):
                         processes.sweep(self._container, os.getpid())
@@ -218,10 +218,10 @@ def run_here(container: Container, interactive: bool) -> int:
     container.hold()
     processes.make_root(container)
     processes.adopt()
-    pid = _spawn(container, words_of(container), interactive)
+    pid = spawn(container, words_of(container), interactive)
     container.keep({"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now(), "Restarts": 0})
     _pass_on(pid)
-    code = _wait_for(pid)
+    code = wait_for(pid)
     processes.sweep(container, os.getpid())
     container.keep(ended(container.noted(), code))
     if container.config["AutoRemove"]:
@@ -232,12 +232,12 @@ def run_here(container: Container, interactive: bool) -> int:
 def run_inside(container: Container, words: Sequence[str], interactive: bool) -> int:
     """Run a command in a container that runs, with this process's input and output; its code. Raises Refused."""
     container.require_running()
-    pid = _spawn(container, words, interactive)
+    pid = spawn(container, words, interactive)
     _pass_on(pid)
-    return _wait_for(pid)
+    return wait_for(pid)
 
 
-def _spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
+def spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
     """Start a program of a container. `out`: its output streams, where they are not this process's own."""
     environment = processes.variables(container)
     pid = os.fork()

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any
 
 from . import asked, keeper, processes, store
@@ -122,16 +121,10 @@ def _image_add(_: Options, words: list[str]) -> None:
 
 def _plain_python() -> str:
     """An environment with this Python and no packages: what a host has beside it is no part of a run."""
-    version, program = store.python_version(), os.path.realpath(sys.executable)
-    place = store.volume(f"muster-python-{version}")
-    packages = place / "lib" / f"python{version.rpartition('.')[0]}" / "site-packages"
-    for folder in (place / "bin", packages):
-        folder.mkdir(parents=True, exist_ok=True)
-    for name in ("python", "python3"):
-        with suppress(FileExistsError):
-            (place / "bin" / name).symlink_to(program)
-    home = f"home = {os.path.dirname(program)}\n"
-    (place / "pyvenv.cfg").write_text(f"{home}include-system-site-packages = false\nversion = {version}\n")
+    import venv
+
+    place = store.volume(f"muster-python-{store.python_version()}")
+    venv.create(place, symlinks=True)
     return str(place)
 
 

@@ -7,13 +7,12 @@ driver and the processor, made once, by content, as a project's packages are (se
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...core.errors import DeployError, UsageError
-from ...core.results import Results
 from ...core.text import amount, several
 from ...door.session import Session, on_all
 from ...engine import bringing
@@ -28,7 +27,7 @@ from ...run.environment import DATA
 from ...send.ahead import Ahead
 from ...send.image import official
 from ...send.packages.base import Base, Foreseeing, Foreseen
-from ...send.packages.places import DockerPlace, Place
+from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 from .shipment import Shipment
 
@@ -109,15 +108,10 @@ class Making(NamedTuple):
     needs: Requirements
     build: str
 
-    def each(self, some: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
-        """Do it for these places."""
-        by_name = {place.name: place for place in some}
-        return on_all((each for each in self.sessions if each.name in by_name), lambda s: work(by_name[s.name]))
-
     def foresee(self) -> Foreseen | None:
         """Resolve it: nothing is changed on the hosts. Raises DeployError."""
         with TemporaryDirectory(prefix="muster-bare-") as empty:
-            return packages_shown.foresee(self.places, self.needs, self.each, Path(empty), self.build, None)
+            return packages_shown.foresee(self.places, self.needs, Path(empty), self.build, None)
 
 
 def begin(hosts: Shipment) -> tuple[Making, Foreseeing] | None:
@@ -158,12 +152,10 @@ def bring(hosts: Shipment, console: Console, begun: tuple[Making, Foreseeing] | 
     def resolve_next(coming: Base) -> None:
         needs, folder = hosts.requirements, hosts.folder
         if needs and folder:
-            ahead.append(Ahead(lambda: packages_shown.foresee((), needs, making.each, folder, build, coming)))
+            ahead.append(Ahead(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
     with TemporaryDirectory(prefix="muster-bare-") as empty:
-        made = packages_shown.bring(
-            making.places, making.needs, making.each, console, Path(empty), build, resolve_next, foreseen
-        )
+        made = packages_shown.bring(making.places, making.needs, console, Path(empty), build, resolve_next, foreseen)
 
     def name_it(session: Session) -> None:
         volume = made.environments[session.name]

@@ -6,11 +6,9 @@ packages/install.py does the work. `muster deploy` and `muster push` call this m
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ...core.results import Results
 from ...core.text import amount, several
 from ...door.session import on_all
 from ...host import audit
@@ -21,7 +19,7 @@ from ...send.folder.folder_look import FolderLook
 from ...send.image.push import Pushed
 from ...send.packages import commands, install
 from ...send.packages.base import Foreseeing
-from ...send.packages.places import DockerPlace, Place
+from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 from ...send.packages.store import Lock
 from . import container, sent_folders
@@ -48,15 +46,9 @@ def bring(
     """
     if not shipment.requirements:
         return None
-    sessions = {session.name: session for session in shipment.sessions}
-
-    def each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
-        by_name = {place.name: place for place in places}
-        return on_all((sessions[name] for name in by_name), lambda session: work(by_name[session.name]))
-
     assert shipment.folder is not None, "requirements are those of a folder"
     places = _places(shipment, pushed)
-    installed = packages_shown.bring(places, shipment.requirements, each, console, shipment.folder, foreseen=foreseen)
+    installed = packages_shown.bring(places, shipment.requirements, console, shipment.folder, foreseen=foreseen)
     if installed.size:
         words = f"{several(installed.lock.count, 'package')} ({amount(installed.size)})"
         on_all(shipment.sessions, lambda session: audit.note(session, audit.Action.INSTALLED, words))

@@ -24,6 +24,7 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
+from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..ahead import Ahead
@@ -32,7 +33,7 @@ from .base import Base, Foreseeing, Foreseen, NotYet, of_lock
 from .exchange import Exchange, Files, ToolFailed, Unreached
 from .from_source import archives, git, sources
 from .inside.tools import LOST
-from .places import HERE, Has, Place
+from .places import HERE, Has, Place, at_once
 from .requirements import Requirements
 from .settings import Settings, drop_logins
 from .store import Content, Lock, Source
@@ -61,18 +62,17 @@ _BUILT = record(
 class PackageRequest:
     """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
-    `each` does one thing at all places at once: for hosts that is `door.session.on_all`. `source`: the folder that is
-    sent. `resolved` gets what the places will have, before they install it. `foreseen`: the lock for these places, if
-    they have the base that it was made for.
+    `source`: the folder that is sent. `resolved` gets what the places will have, before they install it. `foreseen`:
+    the lock for these places, if they have the base that it was made for. `each` does one thing at all places.
     """
 
     requirements: Requirements
     settings: Settings
     tell: Tell
-    each: Each
     source: Path
     resolved: Callable[[Base], object] = lambda base: None
     foreseen: Foreseeing | None = None
+    each: Each = at_once
 
 
 @dataclass(frozen=True)
@@ -419,7 +419,8 @@ class _Work:
         raise DeployError(
             f"{', '.join(place.name for place in odd)}: the installed files differ from those of {', '.join(others)}, "
             "from the same lock",
-            "deploy again; if they still differ, the index serves different files under one name, or a host lies",
+            f"{command_of('clean', hosts=','.join(place.name for place in doubted), caches=True)}; deploy again; if "
+            "they still differ, the index serves different files under one name, or a host lies",
         )
 
 

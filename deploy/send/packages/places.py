@@ -9,7 +9,7 @@ import platform
 import secrets
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, json_object, record, text
-from ...door.session import Session
+from ...core.results import Results
+from ...door.session import Session, on_each
 from ..image.model import DIGEST
 from . import commands
 from .exchange import Exchange, Files
@@ -203,3 +204,8 @@ class ProcessPlace:
 
 # One place that gets packages: its `name` in messages, and `who` tells it from every other one.
 Place = DockerPlace | ProcessPlace
+
+
+def at_once(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
+    """Do it at all these places at once."""
+    return on_each({place.name: place for place in places}, work)

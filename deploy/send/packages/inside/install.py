@@ -4,12 +4,14 @@ No code of a package runs here: the tools look at the environment only while it 
 bytecode without a look at what is installed.
 """
 
+import base64
 import csv
 import hashlib
 import json
 import os
 import re
 import shutil
+import stat
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +23,7 @@ from .wheel import digest
 _COMPILED_S = 1800.0
 # Bytes of the largest file that may have the environment's path in it: a command. Of a package's own files none has.
 _MOST_WITH_PATHS = 8 << 20
+_SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})=?")
 
 
 class Installing(Work):
@@ -69,7 +72,8 @@ class Installing(Work):
         if not BARE:
             _compile(packages)  # elsewhere the packages cannot be written once they are used
         apart = {wheel["wheel"].partition("-")[0] for wheel in self.order.get("built", [])}
-        whole, size = _digest(target, _files_of(packages, apart))
+        linked = _Linked(packages, (target / "pyvenv.cfg").stat().st_mtime_ns)
+        whole, size = _digest(target, _files_of(packages, apart), linked)
         if not BARE:
             os.sync()  # of a login's environment, run-order notes when it is on the disk
         return {"digest": whole, "size": size}
@@ -113,6 +117,28 @@ def _files_of(packages: Path, names: set[str]) -> set[str]:
     return files
 
 
+class _Linked:
+    """The files that uv has linked from what it took out of archives since a time: none of them is read again.
+
+    It had just checked those archives' hashes, and their records have each file's. An older file of its cache may have
+    been changed since; one that two packages have may be of either.
+    """
+
+    def __init__(self, packages: Path, since_ns: int) -> None:
+        self._since_ns, self._recorded = since_ns, dict[str, str]()
+        for record in packages.glob("*.dist-info/RECORD"):
+            with open(record, newline="", errors="surrogateescape") as rows:
+                for name, words, _ in filter(None, csv.reader(rows)):
+                    path = f"{packages}/{name}"
+                    self._recorded[path] = words if self._recorded.get(path, words) == words else ""
+
+    def digest(self, path: str, facts: os.stat_result) -> str:
+        """The SHA-256 of such a file; empty for another one."""
+        is_new = facts.st_nlink > 1 and facts.st_mtime_ns >= self._since_ns
+        recorded = _SHA256.fullmatch(self._recorded.get(path, "")) if is_new else None
+        return base64.urlsafe_b64decode(f"{recorded[1]}=").hex() if recorded else ""
+
+
 def _digest_of(path: str, size: int, target: Path) -> str:
     """A digest of a file; where each host has its packages at a path of its own, without that path."""
     if size > _MOST_WITH_PATHS:
@@ -125,20 +151,21 @@ def _digest_of(path: str, size: int, target: Path) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def _digest(target: Path, apart: set[str]) -> tuple[str, int]:
+def _digest(target: Path, apart: set[str], linked: _Linked) -> tuple[str, int]:
     """A digest of every installed file and its name, but those apart; the bytes of all. Bytecode holds times."""
     whole, total = hashlib.sha256(), 0
     for folder, folders, names in os.walk(target):
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(names):
             path = f"{folder}/{name}"
-            if os.path.islink(path):
+            facts = os.lstat(path)
+            if stat.S_ISLNK(facts.st_mode):
                 content = os.readlink(path)
             else:
-                total += (size := os.path.getsize(path))
+                total += facts.st_size
                 if path in apart:
                     continue
-                content = _digest_of(path, size, target)
+                content = linked.digest(path, facts) or _digest_of(path, facts.st_size, target)
             inside = path.removeprefix(f"{target}/")
             whole.update(f"{inside}\0{content}\0".encode(errors="surrogateescape"))
     return whole.hexdigest(), total

@@ -1,0 +1,55 @@
+"""Logins whose environments are links into uv's cache: what was changed there is seen, though nothing new is read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.send.packages import install, requirements, uv
+from deploy.send.packages.inside.wheel import remake
+from deploy.send.packages.places import ProcessPlace
+from deploy.send.packages.settings import Settings
+from tests import index
+
+
+def with_a_record(name: str, folder: Path) -> tuple[str, bytes]:
+    """A wheel that has the hashes of its files."""
+    file, content = index.wheel(name, "1.0", "x = 1\n")
+    (folder / file).write_bytes(content)
+    made = remake(folder / file, folder)
+    return file, (folder / made.sha256 / file).read_bytes()
+
+
+@pytest.fixture
+def bring(tmp_path, tmp_path_factory, monkeypatch):
+    """Install packages at places of these names; gives the folder of their environments, by name."""
+    monkeypatch.setenv("MUSTER_ROOT", "/.")  # as a process of a login has it: its paths are links to others
+    tool, folder, own = Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1], tmp_path / "f", tmp_path / "own"
+    folder.mkdir()
+    own.mkdir(0o700)
+    (own / tool.name).symlink_to(tool)
+
+    def at(*names: str, needs: str) -> dict[str, Path]:
+        (folder / "requirements.txt").write_text(needs)
+        read = requirements.read(folder, "requirements.txt", {"requirements.txt"})
+        places = [ProcessPlace(name, sys.executable, tmp_path / name / "environments", folder) for name in names]
+        settings = Settings({"UV_DEFAULT_INDEX": address, "NO_PROXY": "127.0.0.1"})
+        done = install.bring(places, install.PackageRequest(read, settings, lambda *_: None, folder), own)
+        return {name: next(Path(made).glob("lib/python*/site-packages")) for name, made in done.environments.items()}
+
+    files = dict(with_a_record(name, tmp_path) for name in ("plain", "other", "third"))
+    with index.serve("127.0.0.1", files) as address:
+        yield at
+
+
+def test_a_file_that_was_changed_on_one_host_is_seen_when_the_packages_change(bring):
+    file = bring("a", needs="plain\n")["a"] / "plain.py"
+    assert file.stat().st_nlink > 1, "uv's cache has the same file"
+    bring("a", "b", needs="plain\nother\n")  # where it is new, it has the hash that it has where it is read
+    file.write_text("x = 2\n")
+    with pytest.raises(DeployError, match="c: the installed files differ from those of a") as refused:
+        bring("a", "c", needs="plain\nother\nthird\n")
+    assert refused.value.hint.startswith("muster clean --hosts a,c --caches")
