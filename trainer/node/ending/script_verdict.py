@@ -35,16 +35,23 @@ _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
 _UNENDED = re.compile(r"(?<=\S)(?=\[rank\d+\]: )")
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
-# torchrun and `accelerate launch` end with these where a rank of theirs failed.
-_LAUNCHER_ERRORS = (
-    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
-    "subprocess.CalledProcessError",
+# What says only that another process failed, which says why itself: of torchrun, `accelerate launch`, mp.spawn.
+_HANDED_ON = re.compile(
+    r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|subprocess\.CalledProcessError|"
+    r"torch\.multiprocessing\.spawn\.ProcessExitedException: process \d+ terminated with exit code"
 )
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 # An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
+# Words that say how their script is mended.
+_REMEDIES = {
+    re.compile(r"EOFError: EOF when reading a line|bdb\.BdbQuit"): "nobody can answer a run: "
+    "give the script its answer as an option or a variable, and take out its debugger",
+    re.compile(r"RuntimeError: An attempt has been made to start a new process before"): "each process that it starts "
+    'reads its file again: put what starts them below `if __name__ == "__main__":`',
+}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
 _LAST_OF = {
@@ -85,7 +92,7 @@ def _remedy(error: str, own_library: str) -> str:
     variable = _VARIABLE.match(error)
     if variable and (name := style.that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"
-    return ""
+    return next((remedy for words, remedy in _REMEDIES.items() if words.match(error)), "")
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,7 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
-    lines = _before_launcher(lines) if launcher else lines
+    lines = _before_handed_on(lines, launcher)
     speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
     if any(_speaker(line) == speaker for line in lines[-_LAST_LINES:]):
@@ -148,7 +155,9 @@ def _says_last(life: Life, line: str) -> bool:
 
 
 def _unwrapped(error: str, lines: Sequence[str]) -> str:
-    """The error whole where the library rich printed it: below a frame, and wrapped at the frame's width."""
+    """The error whole where its first line is its class alone, or rich wrapped it at the width of a frame above it."""
+    if error.endswith(":") and (words := lines[lines.index(error) + 1 :][:1] if error in lines else []):
+        return f"{error} {words[0].strip()}"[:LINE_MOST]
     at = next((at for at, line in enumerate(lines) if at and line == error and lines[at - 1].startswith("╰")), None)
     if at is None:
         return error
@@ -167,14 +176,14 @@ def or_noted(heard: LastWords, noted: str) -> LastWords:
     return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
-def _before_launcher(lines: list[str]) -> list[str]:
-    """The lines before the traceback in which a launcher reports that a rank failed."""
+def _before_handed_on(lines: list[str], launcher: bool) -> list[str]:
+    """The lines before the traceback that reports another's failure; a script's own, only where that one said why."""
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
             start = at
-        elif start and line.startswith(_LAUNCHER_ERRORS):
-            return lines[:start]
+        elif start and _HANDED_ON.match(line):
+            return lines[:start] if launcher or _chain(lines[:start][-_ABORT_LINES:]) else lines
     return lines
 
 
