@@ -59,14 +59,15 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
 
 def refuse_no_program(words: Sequence[str], folder: Path) -> None:
     """Raise UsageError for a file that nothing can start: a notebook, or one that a script reads."""
-    path, suffix = words[0], PurePosixPath(words[0]).suffix
-    if suffix == ".ipynb":
-        cells = retyped((f"{path.removesuffix(suffix)}.py", *words[1:]), SCRIPT)
-        hint = f"its cells as a script: jupyter nbconvert --to script {shlex.quote(path)}; then {cells}"
-        raise UsageError(f"{path}: a notebook, and ranks start a script", hint)
-    if suffix in _NO_PROGRAM:
+    ending = PurePosixPath(words[0]).suffix
+    if ending == ".ipynb":
+        hint = f"its cells as one: jupyter nbconvert --to script {shlex.quote(words[0])}"
+        raise UsageError(f"{words[0]}: a notebook, and ranks start a script", hint)
+    if ending in _NO_PROGRAM:
         reads = next(iter(scripts_in(folder)), "train.py")
-        raise UsageError(f"{path}: no program", f"name the script that reads it: {retyped((reads, *words), SCRIPT)}")
+        raise UsageError(
+            f"{words[0]}: no program", f"name the script that reads it: {retyped((reads, *words), SCRIPT)}"
+        )
 
 
 def refuse_outside(path: str, folder: Path) -> None:

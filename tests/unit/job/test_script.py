@@ -252,7 +252,7 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
 @pytest.mark.parametrize(
     ("words", "works"),
     [
-        (["lesson 1.ipynb", "--lr", "1"], ["nbconvert --to script 'lesson 1.ipynb'", "-- 'lesson 1.py' --lr 1"]),
+        (["lesson 1.ipynb", "--lr", "1"], ["nbconvert --to script 'lesson 1.ipynb'"]),
         (["conf/tiny.yaml"], ["-- train.py conf/tiny.yaml"]),
         (["train.py", "tiny.yaml"], []),
         (["trainer"], []),

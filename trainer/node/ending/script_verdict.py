@@ -47,10 +47,10 @@ _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
 # Words that say how their script is mended.
 _REMEDIES = {
-    re.compile(r"EOFError: EOF when reading a line|bdb\.BdbQuit"): "nobody can answer a run: "
-    "give the script its answer as an option or a variable, and take out its debugger",
-    re.compile(r"RuntimeError: An attempt has been made to start a new process before"): "each process that it starts "
-    'reads its file again: put what starts them below `if __name__ == "__main__":`',
+    r"EOFError: EOF when reading a line|bdb\.BdbQuit": "nobody can answer a run: give the script its answer as an option "
+    "or a variable, and take out its debugger",
+    "RuntimeError: An attempt has been made to start a new process before": "each process that it starts reads its file "
+    'again: put what starts them below `if __name__ == "__main__":`',
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
@@ -92,7 +92,7 @@ def _remedy(error: str, own_library: str) -> str:
     variable = _VARIABLE.match(error)
     if variable and (name := style.that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"
-    return next((remedy for words, remedy in _REMEDIES.items() if words.match(error)), "")
+    return next((remedy for words, remedy in _REMEDIES.items() if re.match(words, error)), "")
 
 
 @dataclass(frozen=True)
@@ -119,30 +119,30 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
     lines = _before_handed_on(lines, launcher)
     speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
-    if any(_speaker(line) == speaker for line in lines[-_LAST_LINES:]):
+    if speaker in map(_speaker, lines[-_LAST_LINES:]):
         lines = [line for line in lines if _speaker(line) == speaker]
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
-    peer_words = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
-    if life.code == FAILED:
-        victim = bool(errors) and lost_a_peer(errors[0])
-    else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
-        victim = life.code == -signal.SIGABRT and bool(peer_words)
-        errors = peer_words[:1] if victim else errors
+    victim = bool(errors) and life.code == FAILED and lost_a_peer(errors[0])
+    # NCCL's watchdog and an exception in gloo's own thread abort the process.
+    if life.code == -signal.SIGABRT and (peer_words := list(filter(speaks_of_peers, bare[-_ABORT_LINES:]))):
+        victim, errors = True, peer_words[:1]
     last = errors[-1].splitlines()[0] if errors else ""
     ending = _up_to(lines, last)
-    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
+    start = max((at for at, line in enumerate(ending) if _TRACEBACK in line), default=0)
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
     # Output and errors come through two pipes: a line of the one may break a traceback.
     if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
-    return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+    return LastWords(tuple(ending[start:]), _unwrapped(last, bare), victim)
 
 
 def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
     """The last lines; those of the error's own speaker up to it, where much was printed after it."""
-    at = max((at for at, line in enumerate(lines) if error and _SPEAKER.sub("", line) == error), default=len(lines))
+    at = max(
+        (at for at, line in enumerate(lines) if error and error.startswith(_SPEAKER.sub("", line))), default=len(lines)
+    )
     if at < len(lines) - _LAST_LINES:
         lines = [line for line in lines[: at + 1] if _speaker(line) == _speaker(lines[at])]
     return lines[-_LAST_LINES:]
@@ -155,9 +155,7 @@ def _says_last(life: Life, line: str) -> bool:
 
 
 def _unwrapped(error: str, lines: Sequence[str]) -> str:
-    """The error whole where its first line is its class alone, or rich wrapped it at the width of a frame above it."""
-    if error.endswith(":") and (words := lines[lines.index(error) + 1 :][:1] if error in lines else []):
-        return f"{error} {words[0].strip()}"[:LINE_MOST]
+    """The error whole where the library rich printed it: below a frame, and wrapped at the frame's width."""
     at = next((at for at, line in enumerate(lines) if at and line == error and lines[at - 1].startswith("╰")), None)
     if at is None:
         return error
@@ -190,10 +188,12 @@ def _before_handed_on(lines: list[str], launcher: bool) -> list[str]:
 def _first_to_fail(lines: Sequence[str], rank: int) -> int:
     """The rank whose traceback comes first and is not of a lost peer; `rank` where none has one."""
     speakers = dict.fromkeys(_speaker(line) for line in lines if _TRACEBACK in line)
-    failed = [speaker for speaker in speakers if speaker is not None]
-    of = {speaker: [_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker] for speaker in failed}
-    causes = [speaker for speaker in failed if (errors := _chain(of[speaker])) and not lost_a_peer(errors[0])]
-    return next(iter([*causes, *failed]), rank)
+
+    def knows_nothing(speaker: int) -> bool:
+        errors = _chain([_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker])
+        return not errors or lost_a_peer(errors[0])
+
+    return min((speaker for speaker in speakers if speaker is not None), key=knows_nothing, default=rank)
 
 
 def _of_attempt(console: str, pids: Collection[int]) -> str:
@@ -205,7 +205,10 @@ def _of_attempt(console: str, pids: Collection[int]) -> str:
 
 
 def _chain(lines: Sequence[str]) -> list[str]:
-    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines."""
+    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines.
+
+    A first line that ends with a colon has said nothing yet: the next one is its end.
+    """
     chain: list[list[str]] = []
     linked = inside = False
     for line in lines:
@@ -214,6 +217,8 @@ def _chain(lines: Sequence[str]) -> list[str]:
             linked, inside = False, True
         elif line.startswith(_LINKS):
             linked, inside = True, False
+        elif inside and chain[-1] and chain[-1][0].endswith(":"):
+            chain[-1][0] += f" {line.strip()}"
         elif inside and (chain[-1] or not line.startswith(" ")):
             chain[-1].append(line)
     return ["\n".join(error) for error in chain if error]
