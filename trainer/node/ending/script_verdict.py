@@ -47,10 +47,10 @@ _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
 # Words that say how their script is mended.
 _REMEDIES = {
-    r"EOFError: EOF when reading a line|bdb\.BdbQuit": "nobody can answer a run: give the script its answer as an option "
-    "or a variable, and take out its debugger",
-    "RuntimeError: An attempt has been made to start a new process before": "each process that it starts reads its file "
-    'again: put what starts them below `if __name__ == "__main__":`',
+    "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
+    r"bdb\.BdbQuit": "nobody can answer a debugger of a run: take it out; `muster why` shows the line of each rank",
+    "RuntimeError: An attempt has been made to start a new process before": "each process that it starts reads its "
+    'file again: put what starts them below `if __name__ == "__main__":`',
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.

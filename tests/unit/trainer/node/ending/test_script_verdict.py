@@ -250,7 +250,7 @@ def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
         ),
         ("AttributeError: module 'muster' has no attribute 'Trainign'", "", ""),
         ("EOFError: EOF when reading a line", "", "as an option or a variable"),
-        ("bdb.BdbQuit", "", "take out its debugger"),
+        ("bdb.BdbQuit", "", "take it out"),
         ("RuntimeError: An attempt has been made to start a new process before the", "", "__main__"),
         ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
     ],
