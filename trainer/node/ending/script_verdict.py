@@ -73,14 +73,14 @@ def why_failed(
         message, cause = f"{message} without an exception", "left-early"
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
-    shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
+    message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
     hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
-    if few := _TOO_FEW.search(message + "\n".join(shown)):
+    if few := _TOO_FEW.search(message):
         knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
         hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
     elif remedy := _remedy(last_words.error, own_library):
         hint = f"{remedy}; {hint}"
-    return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended, cause)
+    return Verdict("failed", FAILED, life.rank, node, 0, message, hint, life.ended, cause)
 
 
 def _remedy(error: str, own_library: str) -> str:
@@ -116,8 +116,8 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
-    lines = _before_handed_on(lines, launcher)
-    speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
+    whole, lines = lines, _before_handed_on(lines, launcher)
+    speaker = _first_to_fail(lines, life.rank) if launcher or lines != whole else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
     if speaker in map(_speaker, lines[-_LAST_LINES:]):
         lines = [line for line in lines if _speaker(line) == speaker]
@@ -248,5 +248,5 @@ def own_library(arguments: Sequence[str]) -> str:
     folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
     # A folder without an __init__.py stands behind every package.
     own_modules = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
-    is_ours = (folder / "muster" / "training.py").is_file()
+    is_ours = (folder / "muster/training.py").is_file()
     return os.path.relpath(own_modules[0]) if own_modules and not is_ours else ""

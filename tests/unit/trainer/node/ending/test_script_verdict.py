@@ -221,6 +221,10 @@ def test_who_only_hands_on_that_another_failed_leaves_the_word_to_that_one(hande
     said = heard(*own, *traceback([handed_on]))
     assert said.error == "RuntimeError: An attempt has been made to start a new process before the"
     assert not any("Exited" in line or "Called" in line for line in said.words)
+    # Of ranks below it, who only lost another says nothing.
+    below = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *traceback([LOST], "[rank0]: ")]
+    said = heard(*below, *traceback([handed_on]))
+    assert (said.error, said.victim) == ("ValueError: bad sample 7", False)
     # Its own words are all there is where the other printed none.
     assert heard("step 3", *traceback([handed_on])).error == handed_on
 
