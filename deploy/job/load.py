@@ -192,6 +192,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
         script_file.refuse_outside(first, folder)
         if not (folder / first).is_file():
             script_file.refuse_missing(first, folder)
+        script_file.refuse_no_program(words, folder)
     return folder
 
 

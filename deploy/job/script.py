@@ -132,9 +132,9 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _NO_MATTER_BEHIND.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
-            again = _again(shlex.split(alone.removeprefix("nohup ")), option)
+            again = retyped(shlex.split(alone.removeprefix("nohup ")), option)
             _refusal(option)(operator[1], "a run keeps what it prints, and continues without its terminal", again)
-        shell = _again(("bash", "-c", command), option)
+        shell = retyped(("bash", "-c", command), option)
         _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
     # A Python file needs no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
@@ -230,8 +230,8 @@ def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> 
     """Raise UsageError for a program whose name is almost one of the folder's own."""
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
-        shell = _again(("bash", "-c", shlex.join(words[1:])), option)
-        hint = f"did you mean {_again((meant, *words[2:]), option)}? a program of the image: {shell}"
+        shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
+        hint = f"did you mean {retyped((meant, *words[2:]), option)}? a program of the image: {shell}"
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
@@ -253,10 +253,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
-        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, _again(inner, option), note))))
+        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, retyped(inner, option), note))))
     if first.startswith("-") and first not in _KINDS:
         trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
-        hint = f"of Muster's own trainer: {trainer}; of a script: {_again(('train.py', *words), option)}"
+        hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"
         refuse(first, "an option, where a script or -m is expected", hint)
     if _PYTHON.fullmatch(first):
         return _of_python(words, option)
@@ -290,7 +290,7 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     pairs = [word.partition("=")[::2] for word in given]
     hidden = [name for name, value in pairs if is_likely(name, value)]
     shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
-    again = _again(words, option)
+    again = retyped(words, option)
     if COMMAND in ("up", "agent"):
         return " ".join([*shown, "muster", shlex.join(_typed_before(words)), again])
     options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
@@ -328,7 +328,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
         value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
         given, behind = [variable + value * (known == "-W")], _inner(rest[1:], "") if takes_value else rest[1:]
-        again = _with_variables(given, behind, option) if variable else _again(behind, option)
+        again = _with_variables(given, behind, option) if variable else retyped(behind, option)
         refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
@@ -412,7 +412,8 @@ def _refusal(option: str) -> Refuse:
     return refuse
 
 
-def _again(words: Sequence[str], option: str) -> str:
+def retyped(words: Sequence[str], option: str) -> str:
+    """A script's command, for a hint, as `option` takes it."""
     if not words:
         return _typed("train.py --lr 3e-4", option)
     return f"-- {shlex.join(words)}" if option == "--" else f"{option} {shlex.quote(shlex.join(words))}"

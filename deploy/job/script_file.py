@@ -15,12 +15,14 @@ from ..core.errors import UsageError
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, SCRIPT
 from .options import FLAG
-from .script import PER_NODE
+from .script import PER_NODE, retyped
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # Muster's own trainer is asked for by its options.
 DEMO = f'{FLAG.args}="--recipe digits"'
 _NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|test_.*|.*_test)\.py")
+# What is typed for the script that reads it, or was made with.
+_NO_PROGRAM = (".yaml", ".yml", ".json", ".toml", ".md", ".txt", ".csv", ".pt", ".pth", ".ckpt", ".safetensors")
 _MOST_NAMES, _MOST_SHOWN = 1000, 3
 
 
@@ -53,6 +55,19 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
         how = "as a line of a shell" if is_line else "without the quotes"
         hint = f"{how}: -- {typed}" if SCRIPT == "--" else f"with one pair of quotes: {SCRIPT} {shlex.quote(typed)}"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
+
+
+def refuse_no_program(words: Sequence[str], folder: Path) -> None:
+    """Raise UsageError for a file that nothing can start: a notebook, or one that a script reads."""
+    ending = PurePosixPath(words[0]).suffix
+    if ending == ".ipynb":
+        hint = f"its cells as one: jupyter nbconvert --to script {shlex.quote(words[0])}"
+        raise UsageError(f"{words[0]}: a notebook, and ranks start a script", hint)
+    if ending in _NO_PROGRAM:
+        reads = next(iter(scripts_in(folder)), "train.py")
+        raise UsageError(
+            f"{words[0]}: no program", f"name the script that reads it: {retyped((reads, *words), SCRIPT)}"
+        )
 
 
 def refuse_outside(path: str, folder: Path) -> None:

@@ -249,6 +249,27 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
         assert ("train.py" in refused.value.hint) == meant
 
 
+@pytest.mark.parametrize(
+    ("words", "works"),
+    [
+        (["lesson 1.ipynb", "--lr", "1"], ["nbconvert --to script 'lesson 1.ipynb'"]),
+        (["conf/tiny.yaml"], ["-- train.py conf/tiny.yaml"]),
+        (["train.py", "tiny.yaml"], []),
+        (["trainer"], []),
+    ],
+)
+def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_path, monkeypatch, words, works):
+    monkeypatch.setattr(script_file, "SCRIPT", "--")
+    (tmp_path / "train.py").touch()
+    if not works:
+        script_file.refuse_no_program(words, tmp_path)
+        return
+    with pytest.raises(UsageError) as refused:
+        script_file.refuse_no_program(words, tmp_path)
+    assert refused.value.message.startswith(f"{words[0]}: ")
+    assert all(each in refused.value.hint for each in works)
+
+
 @pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("torchx", False)])
 def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')

@@ -35,16 +35,23 @@ _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
 _UNENDED = re.compile(r"(?<=\S)(?=\[rank\d+\]: )")
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
-# torchrun and `accelerate launch` end with these where a rank of theirs failed.
-_LAUNCHER_ERRORS = (
-    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError",
-    "subprocess.CalledProcessError",
+# What says only that another process failed, which says why itself: of torchrun, `accelerate launch`, mp.spawn.
+_HANDED_ON = re.compile(
+    r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|subprocess\.CalledProcessError|"
+    r"torch\.multiprocessing\.spawn\.ProcessExitedException: process \d+ terminated with exit code"
 )
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 # An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
+# Words that say how their script is mended.
+_REMEDIES = {
+    "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
+    r"bdb\.BdbQuit": "nobody can answer a debugger of a run: take it out; `muster why` shows the line of each rank",
+    "RuntimeError: An attempt has been made to start a new process before": "each process that it starts reads its "
+    'file again: put what starts them below `if __name__ == "__main__":`',
+}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
 _LAST_OF = {
@@ -66,14 +73,14 @@ def why_failed(
         message, cause = f"{message} without an exception", "left-early"
     elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
         message += f": {last_words.error}"[:LINE_MOST]
-    shown = [f"    {line[:LINE_MOST]}" for line in last_words.words]
+    message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
     hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
-    if few := _TOO_FEW.search(message + "\n".join(shown)):
+    if few := _TOO_FEW.search(message):
         knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
         hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
     elif remedy := _remedy(last_words.error, own_library):
         hint = f"{remedy}; {hint}"
-    return Verdict("failed", FAILED, life.rank, node, 0, "\n".join([message, *shown]), hint, life.ended, cause)
+    return Verdict("failed", FAILED, life.rank, node, 0, message, hint, life.ended, cause)
 
 
 def _remedy(error: str, own_library: str) -> str:
@@ -85,7 +92,7 @@ def _remedy(error: str, own_library: str) -> str:
     variable = _VARIABLE.match(error)
     if variable and (name := style.that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"
-    return ""
+    return next((remedy for words, remedy in _REMEDIES.items() if re.match(words, error)), "")
 
 
 @dataclass(frozen=True)
@@ -109,33 +116,33 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
-    lines = _before_launcher(lines) if launcher else lines
-    speaker = _first_to_fail(lines, life.rank) if launcher else life.rank
+    whole, lines = lines, _before_handed_on(lines, launcher)
+    speaker = _first_to_fail(lines, life.rank) if launcher or lines != whole else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
-    if any(_speaker(line) == speaker for line in lines[-_LAST_LINES:]):
+    if speaker in map(_speaker, lines[-_LAST_LINES:]):
         lines = [line for line in lines if _speaker(line) == speaker]
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
-    peer_words = [line for line in bare[-_ABORT_LINES:] if speaks_of_peers(line)]
-    if life.code == FAILED:
-        victim = bool(errors) and lost_a_peer(errors[0])
-    else:  # NCCL's watchdog and an exception in gloo's own thread abort the process
-        victim = life.code == -signal.SIGABRT and bool(peer_words)
-        errors = peer_words[:1] if victim else errors
+    victim = bool(errors) and life.code == FAILED and lost_a_peer(errors[0])
+    # NCCL's watchdog and an exception in gloo's own thread abort the process.
+    if life.code == -signal.SIGABRT and (peer_words := list(filter(speaks_of_peers, bare[-_ABORT_LINES:]))):
+        victim, errors = True, peer_words[:1]
     last = errors[-1].splitlines()[0] if errors else ""
     ending = _up_to(lines, last)
-    starts = [at for at, line in enumerate(ending) if _TRACEBACK in line]
+    start = max((at for at, line in enumerate(ending) if _TRACEBACK in line), default=0)
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
     # Output and errors come through two pipes: a line of the one may break a traceback.
     if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
-    return LastWords(tuple(ending[starts[-1] :] if starts else ending), _unwrapped(last, bare), victim)
+    return LastWords(tuple(ending[start:]), _unwrapped(last, bare), victim)
 
 
 def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
     """The last lines; those of the error's own speaker up to it, where much was printed after it."""
-    at = max((at for at, line in enumerate(lines) if error and _SPEAKER.sub("", line) == error), default=len(lines))
+    at = max(
+        (at for at, line in enumerate(lines) if error and error.startswith(_SPEAKER.sub("", line))), default=len(lines)
+    )
     if at < len(lines) - _LAST_LINES:
         lines = [line for line in lines[: at + 1] if _speaker(line) == _speaker(lines[at])]
     return lines[-_LAST_LINES:]
@@ -167,24 +174,26 @@ def or_noted(heard: LastWords, noted: str) -> LastWords:
     return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
-def _before_launcher(lines: list[str]) -> list[str]:
-    """The lines before the traceback in which a launcher reports that a rank failed."""
+def _before_handed_on(lines: list[str], launcher: bool) -> list[str]:
+    """The lines before the traceback that reports another's failure; a script's own, only where that one said why."""
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
             start = at
-        elif start and line.startswith(_LAUNCHER_ERRORS):
-            return lines[:start]
+        elif start and _HANDED_ON.match(line):
+            return lines[:start] if launcher or _chain(lines[:start][-_ABORT_LINES:]) else lines
     return lines
 
 
 def _first_to_fail(lines: Sequence[str], rank: int) -> int:
     """The rank whose traceback comes first and is not of a lost peer; `rank` where none has one."""
     speakers = dict.fromkeys(_speaker(line) for line in lines if _TRACEBACK in line)
-    failed = [speaker for speaker in speakers if speaker is not None]
-    of = {speaker: [_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker] for speaker in failed}
-    causes = [speaker for speaker in failed if (errors := _chain(of[speaker])) and not lost_a_peer(errors[0])]
-    return next(iter([*causes, *failed]), rank)
+
+    def knows_nothing(speaker: int) -> bool:
+        errors = _chain([_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker])
+        return not errors or lost_a_peer(errors[0])
+
+    return min((speaker for speaker in speakers if speaker is not None), key=knows_nothing, default=rank)
 
 
 def _of_attempt(console: str, pids: Collection[int]) -> str:
@@ -196,7 +205,10 @@ def _of_attempt(console: str, pids: Collection[int]) -> str:
 
 
 def _chain(lines: Sequence[str]) -> list[str]:
-    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines."""
+    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines.
+
+    A first line that ends with a colon has said nothing yet: the next one is its end.
+    """
     chain: list[list[str]] = []
     linked = inside = False
     for line in lines:
@@ -205,6 +217,8 @@ def _chain(lines: Sequence[str]) -> list[str]:
             linked, inside = False, True
         elif line.startswith(_LINKS):
             linked, inside = True, False
+        elif inside and chain[-1] and chain[-1][0].endswith(":"):
+            chain[-1][0] += f" {line.strip()}"
         elif inside and (chain[-1] or not line.startswith(" ")):
             chain[-1].append(line)
     return ["\n".join(error) for error in chain if error]
@@ -234,5 +248,5 @@ def own_library(arguments: Sequence[str]) -> str:
     folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
     # A folder without an __init__.py stands behind every package.
     own_modules = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
-    is_ours = (folder / "muster" / "training.py").is_file()
+    is_ours = (folder / "muster/training.py").is_file()
     return os.path.relpath(own_modules[0]) if own_modules and not is_ours else ""

@@ -209,6 +209,26 @@ def test_an_error_that_rich_has_wrapped_is_whole(prefix):
     assert said.error == f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
 
 
+HANDED_ON = [
+    "torch.multiprocessing.spawn.ProcessExitedException: process 0 terminated with exit code 1",
+    "subprocess.CalledProcessError: Command '['python', 'inner.py']' returned non-zero exit status 1.",
+]
+
+
+@pytest.mark.parametrize("handed_on", HANDED_ON)
+def test_who_only_hands_on_that_another_failed_leaves_the_word_to_that_one(handed_on):
+    own = traceback(["RuntimeError: ", "        An attempt has been made to start a new process before the"])
+    said = heard(*own, *traceback([handed_on]))
+    assert said.error == "RuntimeError: An attempt has been made to start a new process before the"
+    assert not any("Exited" in line or "Called" in line for line in said.words)
+    # Of ranks below it, who only lost another says nothing.
+    below = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *traceback([LOST], "[rank0]: ")]
+    said = heard(*below, *traceback([handed_on]))
+    assert (said.error, said.victim) == ("ValueError: bad sample 7", False)
+    # Its own words are all there is where the other printed none.
+    assert heard("step 3", *traceback([handed_on])).error == handed_on
+
+
 def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
     words = LastWords(
         ("RuntimeError: [enforce fail at", "/x/gloo/context.cc:23] rank < size. 2 vs 1"), "RuntimeError: [enforce"
@@ -233,6 +253,9 @@ def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
             "rename it",
         ),
         ("AttributeError: module 'muster' has no attribute 'Trainign'", "", ""),
+        ("EOFError: EOF when reading a line", "", "as an option or a variable"),
+        ("bdb.BdbQuit", "", "take it out"),
+        ("RuntimeError: An attempt has been made to start a new process before the", "", "__main__"),
         ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
     ],
 )
