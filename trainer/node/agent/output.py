@@ -41,11 +41,12 @@ _BEGINS_S = 0.5
 _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
-_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+# More bars than that nobody draws; without a bound, a long row of them is looked through from each of its places.
+_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){1,16}\r?\n+")
 # The way down to a second or third bar, which goes up again once it is drawn: no end of a line either.
 _DOWN = re.compile(rb"|".join(rb"\n{%d}(?=\r[^\n\x1b]*(?:\x1b\[A){%d})" % (down, down) for down in (3, 2, 1)))
 _DRAWS_BELOW = re.compile(rb"(?:\r[^\n\x1b]*(?:\x1b\[?)?)?")
-_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)*\r?$")
+_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){0,16}\r?$")
 _CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
 
 
