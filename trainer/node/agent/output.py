@@ -99,9 +99,8 @@ class Output:
     def words(self, local_rank: int) -> str:
         """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
         with self._lock:
-            has_pipe = local_rank < len(self._ranks) and local_rank in self._lives()
-        if not has_pipe:
-            return self.torchrun_words()
+            if local_rank >= len(self._ranks) or local_rank not in self._lives():
+                return self._torchrun.tail.decode(errors="replace")
         rank = self._ranks[local_rank]
         end = time.monotonic() + _REST_SECONDS
         while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:
@@ -109,11 +108,6 @@ class Output:
         with self._lock:
             rank.settle(float("inf"))
             return _CURSOR.sub(b"", rank.tail).decode(errors="replace")
-
-    def torchrun_words(self) -> str:
-        """The last 64 KB of what torchrun itself printed, and of ranks without a pipe of their own."""
-        with self._lock:
-            return self._torchrun.tail.decode(errors="replace")
 
     def _read(self) -> None:
         while True:

@@ -59,7 +59,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
     cores = number(given, "SLURM_CPUS_ON_NODE", 1)
     made = {
-        **of_a_node(given, arguments, ranks),
+        **of_a_node(arguments, ranks),
         "PET_NNODES": str(nodes),
         "PET_NODE_RANK": str(place),
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
@@ -76,7 +76,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     return beside(given, arguments, made)
 
 
-def of_a_node(given: Mapping[str, str], arguments: Sequence[str], ranks: int) -> dict[str, str]:
+def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
     """What every node gets that no control side has planned: `ranks` of them, and how torchrun looks after them."""
     return {
         "PET_NPROC_PER_NODE": str(ranks),
