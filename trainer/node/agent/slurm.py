@@ -144,19 +144,16 @@ def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]
 
 def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
     """Where the nodes of this start meet: at the address of the first; `own`: this node's, on the way there."""
+    patient = re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", RDZV_CONF)
     made = {
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": meeting.endpoint(first, port),
         "PET_RDZV_ID": start,
-        "PET_RDZV_CONF": f"is_host={int(place == 0)},{_patient(RDZV_CONF)}",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{patient}",
     }
     if interface := _interface(own):
         made |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return made
-
-
-def _patient(conf: str) -> str:
-    return re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", conf)
 
 
 def _port(given: Mapping[str, str], start: str) -> int:
