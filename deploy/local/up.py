@@ -237,14 +237,14 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
         """Write this start into the run's folder; the time for building the image does not count."""
-        self._began, asked, run = time.time(), self._asked, self._run
+        self._began, asked, run = time.monotonic(), self._asked, self._run
         again: dict[str, Any] = {"again": shlex.join(words_again(self._options))}
         if asked.acted:
             again |= {"roles": list(self._options.role), "role_of": roles.by_node(run)}
         if asked.choice.script:
             again["sent_from"] = resumable.sent_from(self._options.folder, run.run_dir.parent)
         where, why = self._choice.name, self._choice.why
-        self._before = record.open_start(run.run_dir, asked.choice, where, why, run.names, self._began, again)
+        self._before = record.open_start(run.run_dir, asked.choice, where, why, run.names, time.time(), again)
         return self._before
 
     def tell_started(self, backend: backends.LocalBackend) -> None:
@@ -275,7 +275,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
         result = attach.with_resume_hint(result, state, run.run_id)
         sent = (self._folder, self._sending) if self._folder else None
-        return ending.end(run.run_dir, result, state, time.time() - self._began, console, sent=sent)
+        return ending.end(run.run_dir, result, state, time.monotonic() - self._began, console, sent=sent)
 
     def _follow_nodes(self, backend: backends.LocalBackend) -> Result:
         run, state = self._run, self._state

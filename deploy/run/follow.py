@@ -36,7 +36,8 @@ AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
 AFTER_JUDGEMENT_S = 3.0
 _AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
-# After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it.
+# After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it. The same holds
+# where its clock was set back.
 _AWAY_S = 30.0
 
 
@@ -201,7 +202,7 @@ class _Watch:
 
     def step(self, now: float) -> Result | None:
         """Judge the run again. Returns the result once no node runs any more."""
-        if (away_s := now - self._looked_at) > _AWAY_S:
+        if not 0 <= (away_s := now - self._looked_at) <= _AWAY_S:
             self._pass_over(away_s, now)
         self._looked_at, requests = now, self._stop_requests()
         if requests and not self._stopping:
@@ -223,6 +224,7 @@ class _Watch:
         """Count no time in which nobody looked: what the hosts have told meanwhile is still on its way."""
         case, self._state.ranks.last_sign = self._state.case, now
         self._started_at, self._deadline = self._started_at + away_s, self._deadline + away_s
+        self._stopped_at += away_s
         case.found_at, case.cut.t = case.found_at + away_s, case.cut.t + away_s
 
     def _final(self) -> Result | None:

@@ -185,6 +185,8 @@ def _with_cause(result: Result, finding: Finding | None) -> Result:
     is_alone = result.from_ranks and result.cause == Cause.ALONE
     if finding is None or finding.lasting or is_alone or result.by_inquest:
         return result
+    if finding.cause == Cause.ENDED and not result.from_ranks:  # by our own stop: we had judged the run before
+        return result
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
         # Of one end, what was seen says more than what its words leave open; that no words were seen does not.

@@ -66,6 +66,17 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
     assert not (project.folder / "outputs").exists()
 
 
+def test_a_clock_that_is_set_back_during_a_run_changes_neither_its_end_nor_how_long_it_took(project):
+    clock = project.folder / "clock" / "sitecustomize.py"
+    clock.parent.mkdir()
+    jump = f"os.path.exists({str(project.runs / 'back/work/outputs')!r})"
+    clock.write_text(f"import os, time\nnow = time.time\ntime.time = lambda: now() - 3600 * {jump}\n")
+    project.environment["PYTHONPATH"] += f":{clock.parent}"
+    done = project("--script", "train.py 3 0.2", "--run", "back")
+    assert done.returncode == 0, done.stderr
+    assert 0 < json.loads((project.runs / "back/outcome.json").read_text())["seconds"] < 600
+
+
 def test_data_is_where_the_variable_says_and_stays_where_it_is(project, tmp_path_factory):
     corpus = tmp_path_factory.mktemp("corpus")
     (corpus / "file").write_text("words")

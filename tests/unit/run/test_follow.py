@@ -11,7 +11,7 @@ import pytest
 from deploy.core.facts import NodeState
 from deploy.run.backend import Backend
 from deploy.run.events import last_words
-from deploy.run.follow import Follower, _Watch
+from deploy.run.follow import Follower, _Watch, stop_patience_s
 from deploy.run.outcome import (
     FIRST_NODE_S,
     LEFT_AFTER_S,
@@ -184,6 +184,28 @@ def test_who_was_away_ends_no_run_for_what_has_not_come_home_yet(events) -> None
     watch._started_at = watch._looked_at = 10.0
     for now in (11.0, 3600.0, 3610.0):
         assert watch.step(now) is None
+
+
+class Deaf(Unasked):
+    """A backend whose nodes do not stop when they are asked to."""
+
+    kills = 0
+
+    def stop(self) -> None:
+        """Nobody hears it."""
+
+    def kill(self) -> None:
+        self.kills += 1
+
+
+def test_a_clock_that_is_set_back_makes_no_stop_wait_longer() -> None:
+    backend = Deaf()
+    watch = _Watch(backend, run_of(*training(1, t=10_000.0)), lambda: 1)
+    for now in (10_000.0, 10_001.0, 6_401.0):
+        assert watch.step(now) is None
+    result = watch.step(6_400.0 + stop_patience_s(0.0))
+    assert result is not None
+    assert (result.message, backend.kills) == ("killed: still running 30 s after the stop; there is no checkpoint", 1)
 
 
 @pytest.mark.parametrize("steps", [0, 200])

@@ -474,6 +474,16 @@ def test_a_run_that_somebody_asked_to_kill_is_no_crash_of_the_node_that_ended_fi
     assert from_verdicts([asked, before]).verdict == "failed", "it had failed before somebody asked"
 
 
+def test_a_node_that_was_killed_is_the_cause_and_not_a_rank_that_our_stop_then_ended() -> None:
+    state = run_of({**node("n1"), "state": "exited", "code": -9})
+    result = judge(state, 0.0, 103.0)
+    assert result is not None
+    state.apply(ended(0, -15, 104.0, GONE, how="was ended by the stop (SIGTERM)", cause="ended-from-outside"))
+    state.inquire(105.0)
+    whole = concluded(result, state.case.finding)
+    assert (whole.node, whole.cause, whole.message) == ("n1", Cause.KILLED, "n1 was killed by SIGKILL")
+
+
 @pytest.mark.parametrize("script", [True, False])
 def test_a_cut_link_is_waited_for_as_long_as_asked_also_while_the_ranks_start_again(script: bool) -> None:
     def cut(*events: dict[str, Any], now: float) -> State:

@@ -111,7 +111,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     part = None
     try:
         is_script = arguments[:1] == ["--script"]
-        began = time.time()
+        began, ticks = time.time(), time.monotonic()
         conflicts = _enter_work(folder if is_script else None)
         part = roles.join(os.environ, name, folder, variables.first_rank())
         command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
@@ -146,6 +146,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         node.part = part
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
+        began = min(began, time.time() - time.monotonic() + ticks)  # files have times of a clock that was set back
         _tell_kept(folder if is_script else None, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
             agreed.linger()

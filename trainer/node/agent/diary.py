@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -184,6 +185,8 @@ class Diary:
         oom = self._memory.killed() if code == -signal.SIGKILL else None
         of_host = self._memory.of_host()
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
+        if not self.lives:  # nobody else has any words
+            print(f"{self.node} {how}, before any rank began", file=sys.stderr, flush=True)
         for life in self.lives:
             if life.code is None:
                 self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})

@@ -41,11 +41,12 @@ _BEGINS_S = 0.5
 _REST_SECONDS = 2.0
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
-_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)+\r?\n+")
+# More bars than that nobody draws; without a bound, a long row of them is looked through from each of its places.
+_REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){1,16}\r?\n+")
 # The way down to a second or third bar, which goes up again once it is drawn: no end of a line either.
 _DOWN = re.compile(rb"|".join(rb"\n{%d}(?=\r[^\n\x1b]*(?:\x1b\[A){%d})" % (down, down) for down in (3, 2, 1)))
 _DRAWS_BELOW = re.compile(rb"(?:\r[^\n\x1b]*(?:\x1b\[?)?)?")
-_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A)*\r?$")
+_UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){0,16}\r?$")
 _CURSOR = re.compile(rb"\x1b\[[0-9;]{0,16}[A-HJK]")
 
 
@@ -98,9 +99,8 @@ class Output:
     def words(self, local_rank: int) -> str:
         """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
         with self._lock:
-            has_pipe = local_rank < len(self._ranks) and local_rank in self._lives()
-        if not has_pipe:
-            return self.torchrun_words()
+            if local_rank >= len(self._ranks) or local_rank not in self._lives():
+                return self._torchrun.tail.decode(errors="replace")
         rank = self._ranks[local_rank]
         end = time.monotonic() + _REST_SECONDS
         while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:
@@ -108,11 +108,6 @@ class Output:
         with self._lock:
             rank.settle(float("inf"))
             return _CURSOR.sub(b"", rank.tail).decode(errors="replace")
-
-    def torchrun_words(self) -> str:
-        """The last 64 KB of what torchrun itself printed, and of ranks without a pipe of their own."""
-        with self._lock:
-            return self._torchrun.tail.decode(errors="replace")
 
     def _read(self) -> None:
         while True:

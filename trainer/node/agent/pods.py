@@ -38,7 +38,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     """
     nodes, place = number(given, "PET_NNODES", 1), number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
-    made = slurm.of_a_node(given, arguments, slurm.ranks_of(given))
+    made = slurm.of_a_node(arguments, slurm.ranks_of(given))
     made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
     if nodes > 1:
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)

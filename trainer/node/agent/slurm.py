@@ -59,7 +59,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
     cores = number(given, "SLURM_CPUS_ON_NODE", 1)
     made = {
-        **of_a_node(given, arguments, ranks),
+        **of_a_node(arguments, ranks),
         "PET_NNODES": str(nodes),
         "PET_NODE_RANK": str(place),
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
@@ -76,7 +76,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     return beside(given, arguments, made)
 
 
-def of_a_node(given: Mapping[str, str], arguments: Sequence[str], ranks: int) -> dict[str, str]:
+def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
     """What every node gets that no control side has planned: `ranks` of them, and how torchrun looks after them."""
     return {
         "PET_NPROC_PER_NODE": str(ranks),
@@ -144,19 +144,16 @@ def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]
 
 def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
     """Where the nodes of this start meet: at the address of the first; `own`: this node's, on the way there."""
+    patient = re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", RDZV_CONF)
     made = {
         "PET_RDZV_BACKEND": "c10d",
         "PET_RDZV_ENDPOINT": meeting.endpoint(first, port),
         "PET_RDZV_ID": start,
-        "PET_RDZV_CONF": f"is_host={int(place == 0)},{_patient(RDZV_CONF)}",
+        "PET_RDZV_CONF": f"is_host={int(place == 0)},{patient}",
     }
     if interface := _interface(own):
         made |= {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": f"={interface}"}
     return made
-
-
-def _patient(conf: str) -> str:
-    return re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", conf)
 
 
 def _port(given: Mapping[str, str], start: str) -> int:

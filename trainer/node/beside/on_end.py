@@ -91,12 +91,12 @@ def main() -> int:
     if len(hosts) > 1:
         with suppress(Refused):
             peers.serve(hosts[place], plan["port"], plan["token"], lambda _: witness.answer())
-    began = time.time()
+    began = time.monotonic()
     witness.wait()
     if _another_acts(plan):
         return 0
     ends, lost = _all_ends(witness)
-    about = {**describe(ends, lost), "run": plan["run"], "seconds": round(time.time() - began, 1)}
+    about = {**describe(ends, lost), "run": plan["run"], "seconds": round(time.monotonic() - began, 1)}
     act(plan, about, secrets)
     witness.acted = True
     time.sleep(_LINGER_S if len(hosts) > 1 else 0)

@@ -127,16 +127,22 @@ def not_known(outcome: Path) -> str:
     return next((Path(str(script)).name for script in scripts), "")
 
 
-def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash | None:
-    """Who failed where a rank ended with 0, and why; None if nobody did.
+class NotYet(Exception):
+    """What a rank has started still runs, and may end in time."""
+
+
+def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: float = 0.0) -> Crash | None:
+    """Who failed where a rank ended with 0, and why; None if nobody did. Raises NotYet.
 
     `life` and `pid` are the rank's, whose own code is known. `oom`: the kernel killed somebody in the meantime.
-    `program`: the rank is no script of Python's, but a program that starts some.
+    `program`: the rank is no script of Python's, but a program that starts some. `until`: so long its helpers may take.
     """
     if trained := _trained(outcome, life, pid, oom):
         failed = not_made_good(trained)
         if failed is None:
             return None
+        if failed.lives and time.monotonic() < until:
+            raise NotYet
         if failed.outside and not failed.lives:  # its error is among what it printed
             return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
@@ -151,8 +157,12 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool) -> Crash
         return Crash(f"nothing trained below it, and {how}", cause="killed")
     if last and (fault := _fault(last)) and not _is_asked(last["shell"], last["script"]):
         return Crash(f"nothing trained below it, and {last['script']} failed", fault)
-    if last is None and (left := _left_behind(life, pid, program)):
-        return Crash(f"{left}, which it started, has not ended", _NOBODY_WAITS)
+    left = {} if last else _below(life, pid)
+    if left and time.monotonic() < until:
+        raise NotYet
+    for each, script in left.items():  # of a script of Python's a server without torch keeps no work from it
+        if program or has_torch(each):
+            return Crash(f"{script}, which it started, has not ended", _NOBODY_WAITS)
     return None
 
 
@@ -258,19 +268,6 @@ def _strings(value: object) -> tuple[str, ...]:
     return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
-def _left_behind(life: str, pid: int, program: bool) -> str:
-    """A program of Python's that this life of a rank has started, and that does not end with it; empty if none is.
-
-    Of a script of Python's only one that has torch by now: a server that it leaves behind keeps no work from it.
-    """
-    until = time.monotonic() + _HELPERS_END_S
-    while (left := _below(life, pid)) and time.monotonic() < until:
-        time.sleep(0.1)
-    with suppress(OSError):
-        return next((script for each, script in left.items() if program or has_torch(each)), "")
-    return ""
-
-
 def _below(life: str, pid: int) -> dict[int, str]:
     """The scripts and modules that Pythons of this life run, by process; a library's `-c` is a helper."""
     mine, left = f"{LIFE}={life}", dict[int, str]()
@@ -301,6 +298,7 @@ class Judged:
         outcome = environment.get("MUSTER_OUTCOME_DIR")
         self._outcome = Path(outcome) if outcome else None
         self._memory, self._program = Memory(), bool(environment.get("MUSTER_LAUNCHER_RANKS"))
+        self._until = 0.0
         self._unseen = Unseen(self._outcome, environment, self.pid) if self._outcome and self._program else None
 
     def poll(self) -> int | None:
@@ -322,5 +320,11 @@ class Judged:
         given, oom = self._environment, bool(self._memory.killed())
         if self._unseen:
             self._unseen.settle()
-        if crash := judge(outcome, given[LIFE], self.pid, oom, self._program):
+        self._until = self._until or time.monotonic() + _HELPERS_END_S
+        try:
+            crash = judge(outcome, given[LIFE], self.pid, oom, self._program, self._until)
+        except NotYet:  # the other ranks are looked at meanwhile
+            self.returncode = None
+            return
+        if crash:
             self.crash, self.returncode = crash, FAILED

@@ -191,3 +191,21 @@ def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_p
     failures = [failed, *([Failure(peer, LastWords((), "", victim=True), "")] if first else [])]
     diary = SimpleNamespace(run_folder=None, lives=[failed.life, peer], failures=failures, cut=None, shown=str)
     assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
+
+
+@pytest.mark.torch
+@pytest.mark.long
+def test_what_a_script_wrote_into_its_image_is_saved_though_the_clock_was_set_back_meanwhile(tmp_path):
+    """Its files have times from before the node began, as the clock told it then."""
+    image, clock = tmp_path / "image", tmp_path / "clock"
+    image.mkdir()
+    clock.mkdir()
+    is_right = f"os.path.exists({str(image / 'model.txt')!r})"
+    words = f"import os, time\nnow = time.time\ntime.time = lambda: now() + 3600 * (not {is_right})\n"
+    (clock / "sitecustomize.py").write_text(words)
+    (image / "train.py").write_text("open('model.txt', 'w').write('trained')\n")
+    environment = {**os.environ, "PYTHONPATH": f"{HOME}:{clock}", "MUSTER_RUN_DIR": str(tmp_path / "run")}
+    environment |= {"MUSTER_NODE": "here", "MUSTER_SAVE_CHANGES": "1", "PET_MASTER_PORT": "0"}
+    line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
+    subprocess.run(line, cwd=image, env=environment, check=True, capture_output=True, timeout=60)
+    assert (tmp_path / "run/work/model.txt").read_text() == "trained"

@@ -157,9 +157,10 @@ def test_a_log_ends_at_its_limit_and_says_what_is_missing(node):
 
 
 def test_binary_junk_and_a_line_without_an_end_come_through(node):
-    junk = ("bytes(range(256)) * 1000", "b'\\x1b]0;title\\x07\\x1b[2J' * 1000", "b'z' * 1_000_000")
+    escapes = ("b'\\x1b]0;title\\x07\\x1b[2J' * 1000", "b'\\r' + b'\\x1b[A' * 100_000")
+    junk = ("bytes(range(256)) * 1000", *escapes, "b'z' * 1_000_000")
     _, _, folder = node(*(f"import sys; sys.stdout.buffer.write({bytes_}); sys.stdout.flush()" for bytes_ in junk))
-    assert [log(folder, 4 + number) for number in range(3)] == [eval(bytes_) for bytes_ in junk]
+    assert [log(folder, 4 + number) for number in range(4)] == [eval(bytes_) for bytes_ in junk]
 
 
 class Lines:

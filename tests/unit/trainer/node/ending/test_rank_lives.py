@@ -198,6 +198,11 @@ def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path)
     assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
 
 
+def test_a_torchrun_that_a_signal_killed_before_any_rank_began_is_told_of_in_the_log_of_its_node(tmp_path, capsys):
+    Diary(tmp_path / "run", "n1", tmp_path).tell_torchrun(-11, lambda local_rank: "")
+    assert capsys.readouterr().err == "n1 lost its torchrun, which was killed by SIGSEGV, before any rank began\n"
+
+
 @pytest.mark.parametrize(
     ("code", "asked", "cut", "how", "cause"),
     [

@@ -44,14 +44,11 @@ def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, err
 @pytest.mark.parametrize(
     ("program", "has_torch", "fails"), [(False, True, True), (False, False, False), (True, False, True)]
 )
-def test_a_rank_that_leaves_a_job_of_pythons_behind_has_not_ended_well(
-    tmp_path, monkeypatch, program, has_torch, fails
-):
+def test_a_rank_that_leaves_a_job_of_pythons_behind_has_not_ended_well(tmp_path, program, has_torch, fails):
     """A script that submits itself as a job, and ends: nothing has trained, and the run's end would end the job.
 
     A server that a script leaves behind, without torch, is none.
     """
-    monkeypatch.setattr(judge_below, "_HELPERS_END_S", 0)
     (tmp_path / "job.py").write_text("import torch\n" * has_torch + "print(flush=True); input()")
     given = {**os.environ, "MUSTER_LIFE": LIFE}
     line, pipe = [sys.executable, "-m", "job"], subprocess.PIPE

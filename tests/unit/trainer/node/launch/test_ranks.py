@@ -1,9 +1,14 @@
 """What torchrun's process finds of its ranks, and notes for the agent."""
 
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 
+from lab import waiting
+from muster.stop import UNASKED
 from trainer.node.ending import rank_lives
 from trainer.node.ending.culprit import Failure, first_to_fail
 from trainer.node.ending.judge_below import Judged
@@ -12,21 +17,49 @@ from trainer.node.ending.script_verdict import LastWords
 pytestmark = pytest.mark.torch
 
 
-def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_path, monkeypatch):
-    """A rank that leaves with a code of its own as its peer goes is noted in the order of the ranks."""
+@pytest.fixture
+def both(tmp_path, monkeypatch):
+    """Two ranks of one generation that have ended with these codes."""
     ranks = pytest.importorskip("trainer.node.launch.ranks")
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
-    config = SimpleNamespace(nproc_per_node=2)
-    both = ranks.Ranks(config, ["train.py"], pipes=[])
-    both._generation = SimpleNamespace(first_rank=0)
-    for local, code in enumerate((1, -11)):
-        both._processes[local] = Judged(SimpleNamespace(pid=10 + local, poll=lambda code=code: code), {})
-        both._error_files[local] = ""
-        both.running.add(local)
-        own = {"RANK": str(local), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}
-        rank_lives.note_begin(local, 10 + local, own)
-    assert both.look().keys() == {0, 1}
+
+    def make(*codes, **given):
+        of_node = ranks.Ranks(SimpleNamespace(nproc_per_node=2), ["train.py"], pipes=[])
+        of_node._generation = SimpleNamespace(first_rank=0)
+        for local, code in enumerate(codes):
+            own = {"RANK": str(local), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}
+            process = SimpleNamespace(pid=10 + local, poll=lambda code=code: code)
+            life = {"MUSTER_LIFE": f"{local}-0-1"} if given else {}
+            of_node._processes[local] = Judged(process, {**given, **life})
+            of_node._error_files[local] = ""
+            of_node.running.add(local)
+            rank_lives.note_begin(local, 10 + local, own)
+        return of_node
+
+    return make
+
+
+def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_path, both):
+    """A rank that leaves with a code of its own as its peer goes is noted in the order of the ranks."""
+    assert both(1, -11).look().keys() == {0, 1}
     ends = rank_lives.Ends(tmp_path)
     ends.read()
     first = first_to_fail(Failure(life, LastWords(), "") for life in ends.lives.values())
     assert (first.life.rank, first.life.code) == (1, -11)
+
+
+def test_a_rank_that_fails_is_seen_while_another_s_helpers_have_time_to_end(tmp_path, both):
+    """Four ranks that each left a server behind took half a minute to end, one after the other."""
+    (tmp_path / UNASKED).touch()
+    (tmp_path / "helper.py").write_text("print(flush=True); input()")
+    given = {**os.environ, "MUSTER_LIFE": "0-0-1"}
+    line, pipe = [sys.executable, str(tmp_path / "helper.py")], subprocess.PIPE
+    with subprocess.Popen(line, env=given, stdin=pipe, stdout=pipe) as helper:
+        helper.stdout.readline()
+        node = both(0, 1, MUSTER_OUTCOME_DIR=str(tmp_path))
+        assert (node.look().keys(), node.running) == ({1}, {0})
+        helper.communicate(b"\n")
+    waiting.until(lambda: node.look() and not node.running, "both have ended")
+    ends = rank_lives.Ends(tmp_path)
+    ends.read()
+    assert [life.code for _, life in sorted(ends.lives.items())] == [0, 1]
