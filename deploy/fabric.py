@@ -132,6 +132,9 @@ class HostConnection(Connection):  # type: ignore[misc]
             place: Any = local
         else:
             place = self._written(str(local or "{basename}"), path, b"".join(pieces))
+            if preserve_mode:
+                mode = self._session().run(("stat", "-L", "-c", "%a", "--", path)).out.strip()
+                Path(place).chmod(int(mode, 8) & 0o777)
         return Transferred(local=place, orig_local=local, remote=path, orig_remote=remote, connection=self)
 
     def _written(self, template: str, path: str, data: bytes) -> str:

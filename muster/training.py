@@ -1,4 +1,4 @@
-"""A plain training loop that neither repeats nor misses a sample: `muster.Training`; it refuses data without a length.
+"""A plain training loop that neither repeats nor misses a sample: `muster.Training`; what it refuses.
 
     training = muster.Training(model=model, optimizer=optimizer)         # continues from the newest checkpoint
     for images, labels in training.batches(dataset, batch=256, steps=10_000):

@@ -1,4 +1,4 @@
-"""What a rank writes to the run folder, and where: its events, its output, its losses. contract.md has the formats."""
+"""What a rank writes to the run folder, under which number: events, output, losses. contract.md has the formats."""
 
 from __future__ import annotations
 

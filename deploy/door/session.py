@@ -1,4 +1,4 @@
-"""SSH sessions: a session is one host over one connection; `open_all` and `on_all` work on many at once.
+"""SSH sessions: a host over as many connections as its server needs; `open_all` and `on_all` work on many at once.
 
 The other packages use this module, and the rest of door/ serves it. settings.py writes the file by which the user's own
 `ssh` is started, and asks what it makes of a host; connection.py lets it log in; mux.py speaks with it; command.py runs

@@ -1,4 +1,4 @@
-"""`muster trust`: show a host's keys and add them to known_hosts after a yes. Never replaces or removes a key.
+"""`muster trust`: show a host's keys, say which changed, add the others after a yes; none is replaced or removed.
 
 `ssh` fetches the keys, over the jump hosts that lead there, and `ssh-keygen` says which of them are known.
 faults.py has the words of a key that is unknown, or another than before.

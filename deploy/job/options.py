@@ -694,7 +694,7 @@ class Options:
         },
         read=values.digits(0, 255),
         refusal="not a number from 0 to 255",
-        hint="--workers 2 is the default",
+        hint="as many as shall train beside the master: --workers 2",
         rules=(Rule("role", "each role says how many nodes it has", "--role NAME=N:COMMAND"),),
     )
     backend: str = option(

@@ -1,4 +1,4 @@
-"""The file that a script's command needs: whether the folder that is sent has it, and can run it."""
+"""The file that a script's command needs: whether the folder that is sent has it; the words of each refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One whole `make up`: look, plan, start, follow, record. Other modules have the steps; this one has their order.
+"""One whole `make up`: how many nodes, then look, plan, start, follow, record, in this order.
 
 Whatever happens, it ends the same way: nothing of the run is left running, and the run folder says how it ended.
 """

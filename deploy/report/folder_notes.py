@@ -1,4 +1,4 @@
-"""Prints what send/folder/ decided of the folder that is sent: which files stay here, which are large, which odd."""
+"""Prints what send/folder/ decided of the folder and data that are sent: what stays, is large, odd or a secret."""
 
 from __future__ import annotations
 

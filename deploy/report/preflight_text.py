@@ -1,4 +1,4 @@
-"""A preflight's verdict as text: the groups in one line, the one cause with evidence and fix, then the rest. Pure."""
+"""A preflight's verdict as text: groups, the one cause with evidence and fix, the rest, the matrix of `--nc`. Pure."""
 
 from __future__ import annotations
 

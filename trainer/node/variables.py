@@ -14,6 +14,8 @@ from .torch_names import plain
 
 # On hosts whose nodes go on without a lost one: the number of the node's first file of a rank; ranks change theirs.
 FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
+# What the names of those begin with that environment.json shows, but for secrets.
+WRITTEN_DOWN = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
 
 
 def number(given: Mapping[str, str], name: str, otherwise: int) -> int:

@@ -30,6 +30,7 @@ from .. import verdict
 from ..config import Config
 from ..node.agent import handover
 from ..node.ending.peer_errors import lost_peer
+from ..node.variables import WRITTEN_DOWN
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
 from .ending.stack_samples import stack_samples
@@ -177,7 +178,6 @@ def _new_folder(config: Config) -> str:
 
 def _environment(group: Group) -> dict[str, Any]:
     no_secrets = os.environ.keys() - handover.names(os.environ)
-    prefixes = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -187,7 +187,7 @@ def _environment(group: Group) -> dict[str, Any]:
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "variables": {name: os.environ[name] for name in sorted(no_secrets) if name.startswith(prefixes)},
+        "variables": {name: os.environ[name] for name in sorted(no_secrets) if name.startswith(WRITTEN_DOWN)},
     }
 
 

@@ -1,4 +1,4 @@
-"""What this engine keeps, in files below ~/.muster/bare: containers, images, volumes."""
+"""What this engine keeps: containers, images, volumes below ~/.muster/bare, scratch in /tmp/muster-ID."""
 
 from __future__ import annotations
 

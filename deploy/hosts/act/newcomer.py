@@ -40,7 +40,7 @@ from .newcomer_plan import (
     Template,
     again,
     planned,
-    refuse_new,
+    refuse_file,
     refuse_other_arguments,
     refuse_other_image,
     template_of,
@@ -62,8 +62,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     if known.get("script") and words:
         options, words = replace(options, script=shlex.join(words)), [SCRIPT, *words]
     cluster = load_cluster(options)
-    if cluster.job.data:
-        refuse_new("data")
+    refuse_file(cluster.job)
     with open_all(cluster.hosts) as opened:
         sessions, last = opened.values, cluster.hosts[-1].name
         facts = observe.facts(sessions.values())

@@ -17,7 +17,7 @@ from ...core.fields import address, array, flag, json_object, record, row, table
 from ...core.names import NODE_PROGRAMS, node_name
 from ...core.text import listed
 from ...job.again import command_of, read_again
-from ...job.options import Options, flag_of
+from ...job.options import Job, Options, flag_of
 from ...run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from ..node.container import NodeContainer
 
@@ -90,12 +90,18 @@ def again(text: str) -> Options:
     """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
     options = read_again(text)
     if name := next((name for name in _REFUSED if getattr(options, name)), ""):
-        refuse_new(name)
+        _refuse(name)
     return Options(**{name: getattr(options, name) for name in _REPEATED})
 
 
-def refuse_new(option: str) -> NoReturn:
-    """Raise UsageError: a run with this option takes no new host."""
+def refuse_file(job: Job) -> None:
+    """Raise UsageError for what cluster.toml gives the nodes of a run, and a newcomer would not have."""
+    for name, given in (("data", job.data), ("secret", job.secrets), ("overlay", job.overlay)):
+        if given:
+            _refuse(name)
+
+
+def _refuse(option: str) -> NoReturn:
     raise UsageError(f"a run with {flag_of(option)} cannot take a new host yet", "hosts of the run may leave and join")
 
 

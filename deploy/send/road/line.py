@@ -1,4 +1,4 @@
-"""One host of a push: its script gets orders and pieces, no more at once than a window; how long pieces stay."""
+"""One host of a push: its ports, its script that gets orders and pieces, no more than a window; how long they stay."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from deploy.hosts.node import container
 from deploy.hosts.node.container import Meeting, Work
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job, Options
+from deploy.job.values import Secret
 from deploy.run.environment import GROUP
 from deploy.send.folder.content import WORKSPACE
 from tests.hosts import FACTS
@@ -67,6 +68,14 @@ def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot
     assert found == Options(folder="my code", image="app", nproc="2", include=("a", "b"), env=("A=1",), restarts="3")
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
         newcomer_plan.again("--image app --secret TOKEN")
+
+
+def test_what_cluster_toml_gives_the_nodes_and_a_newcomer_would_not_have_is_refused():
+    newcomer_plan.refuse_file(Job())
+    with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
+        newcomer_plan.refuse_file(Job(secrets=(Secret("TOKEN"),)))
+    with pytest.raises(UsageError, match="--overlay cannot take a new host yet"):
+        newcomer_plan.refuse_file(Job(overlay=True))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.errors import TrainError
+from muster.errors import Refused, TrainError
 
 from ..membership import meeting
 from ..variables import number
@@ -56,7 +56,7 @@ def _of_role(given: Mapping[str, str]) -> dict[str, str]:
         node = list(nodes)[index]
         name, *_ = nodes[node]
     except (ValueError, KeyError, IndexError, StopIteration, TypeError, RecursionError) as fault:
-        raise TrainError(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
+        raise Refused(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
     if not given.get(KEY):
         raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
     # It listens there; to the others it has a name, since another pod in its place has another address.

@@ -1,4 +1,4 @@
-"""A node that Slurm's `srun` has started: the variables of contract.md, made from Slurm's own.
+"""A node that Slurm's `srun` has started: contract.md's variables from Slurm's own; what cannot be right is refused.
 
 `srun muster agent -- train.py` starts one task on each host of a job, and nothing else says where the nodes meet. The
 first host of the step is the first node, so it has rank 0. Variables that are set already stay. Standard library only.

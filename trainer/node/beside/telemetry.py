@@ -31,6 +31,7 @@ from ... import NODE, with_muster
 from .. import processes
 from ..agent import handover
 from ..parent_death import die_with_parent
+from ..variables import WRITTEN_DOWN
 from .meters import Meters
 from .nvml import NoGpus, Nvml
 from .scalars import Scalars
@@ -46,7 +47,6 @@ _WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000
 _DEVICE = Path("/dev/nvidiactl")
-_VARIABLES = ("PET_", "MUSTER_", "NCCL_", "GLOO_", "OMP_", "CUDA_", "TORCH_", "MASTER_", "WORLD_SIZE")
 _CUDA = re.compile(r"^cuda\b[^=\n]*= *'([0-9.]+)'", re.MULTILINE)
 
 
@@ -212,7 +212,7 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
         "system": platform.platform(),
         "host": socket.gethostname(),
         "cpus": os.cpu_count(),
-        "variables": {name: variables[name] for name in sorted(shown) if name.startswith(_VARIABLES)},
+        "variables": {name: variables[name] for name in sorted(shown) if name.startswith(WRITTEN_DOWN)},
         "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())[:_MOST_PACKAGES]),
     }
 

@@ -1,4 +1,4 @@
-"""The folder that a script works in: below the run folder, so it outlives its container; other hosts' files land there.
+"""The folder that a script works in, and its home: below the run folder; other hosts' files land there.
 
 At each start the sent folder is copied there. A file that was sent and is unchanged is replaced by what is sent now; a
 file that the script wrote or changed stays as it is, and is named where something else was sent in its place. A run's
