@@ -73,7 +73,7 @@ def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot
 def test_what_cluster_toml_gives_the_nodes_and_a_newcomer_would_not_have_is_refused():
     newcomer_plan.refuse_file(Job())
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
-        newcomer_plan.refuse_file(Job(secrets=(Secret("TOKEN"),)))
+        newcomer_plan.refuse_file(Job(secrets=(Secret("TOKEN", None),)))
     with pytest.raises(UsageError, match="--overlay cannot take a new host yet"):
         newcomer_plan.refuse_file(Job(overlay=True))
 
