@@ -1,4 +1,4 @@
-"""A run as a JobSet or a TrainJob of Kubernetes, as `muster export --to` prints it. Pure; it starts nothing itself.
+"""A run as a JobSet or TrainJob of Kubernetes (`muster export --to`); the role that ends it is the trainer. Pure.
 
 The pods run the agent that runs everywhere, which makes the rest of its variables there (trainer/node/agent/pods.py).
 What a cluster decides is not in the text: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.

@@ -1,4 +1,4 @@
-"""A folder, or what changed in it, as a tar stream for the script receive-folder: read while it is sent."""
+"""A folder, or what changed in it, as a tar stream; a file that changes while it is read is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""torchrun and its ranks on one node: started, looked at, asked to stop (who gets SIGTERM), and the code they end with.
+"""torchrun and its ranks on one node: started, masked, looked at, asked to stop (who gets SIGTERM), and their code.
 
 The agent (agent.py) prepares all this and says how it ended. Standard library only.
 """

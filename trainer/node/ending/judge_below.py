@@ -1,4 +1,4 @@
-"""How those who trained below a rank have ended, where its code does not say (a pipe ends with 0) or hid them.
+"""How those who trained below a rank, or in a thread of it, have ended, where its code does not say or hid them.
 
 A process trains if it made a step, or joined a group of two and more (trainer/node/rank/together.py); it leaves its end
 behind (node/rank/end_note.py). What one of them failed at is made good by another that began after it and ended well:

@@ -1,4 +1,4 @@
-"""How each rank of this node began and ended, first hand: torchrun's process writes it down, the agent reads it.
+"""How ranks began and ended, in the journal; and MUSTER_LIFE, the mark that all below a rank carry.
 
 torchrun itself reports only one failure, after it has ended the other ranks, and never a rank that exits with 0.
 Standard library only: the agent needs no torch.

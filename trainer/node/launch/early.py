@@ -1,4 +1,4 @@
-"""One reason for a new Python in place of a fork: the script sets what torch reads as it is imported.
+"""Two reasons for a new Python in place of a fork: the script sets what torch reads, or hides a loaded module.
 
 Such a script sets variables that torch reads as it is imported, and a fork has torch before; or a module of its folder
 has the name of one that torchrun has imported.

@@ -1,4 +1,4 @@
-"""`python launcher.py COMMAND ARGS`: the one rank of a node becomes a user's launcher, its braces filled (--each).
+"""`python launcher.py COMMAND ARGS`: a node's one rank becomes a user's launcher or shell: its variables and braces.
 
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
 place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own

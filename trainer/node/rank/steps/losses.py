@@ -76,9 +76,11 @@ class Losses:
         """An optimizer stepped; `first` of its round: the roots since the last step are this step's loss."""
         groups, bad = self._groups, self._bad
         self._groups, self._bad = [], ""
-        known = id(optimizer) in self._optimizers
+        reference = self._optimizers.get(id(optimizer))
+        known = reference is not None and reference() is optimizer  # or its number was another's, which is gone
         if not known:
             self._optimizers[id(optimizer)] = ref(optimizer)
+            self._evaluations.pop(id(optimizer), None)
         evaluations = self._closures(optimizer)
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
@@ -101,7 +103,7 @@ class Losses:
         state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})  # to index it would make an entry
         before, now = self._evaluations.get(id(optimizer), 0), int(state.get("func_evals", 0))
         self._evaluations[id(optimizer)] = now
-        return now - before
+        return max(now - before, 0)  # less after load_state_dict
 
     def _fail(self, why: str) -> None:
         self.failures, self.why_not = self.failures + 1, why

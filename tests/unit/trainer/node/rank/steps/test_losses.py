@@ -132,10 +132,11 @@ def test_a_loss_that_no_scaler_made_is_not_divided(script):
     assert script.read == [3.0]
 
 
-def test_of_lbfgs_the_loss_is_that_of_its_first_evaluation(script):
+def train_with_lbfgs(script):
+    """Two steps of a new LBFGS; the loss of the first of several evaluations of each."""
     parameter = weight()
     optimizer = torch.optim.LBFGS([parameter], max_iter=3, lr=0.1)
-    values = []
+    values, firsts = [], []
 
     def closure():
         optimizer.zero_grad()
@@ -145,13 +146,22 @@ def test_of_lbfgs_the_loss_is_that_of_its_first_evaluation(script):
         loss.backward()
         return loss
 
-    firsts = []
     for _ in range(2):
         firsts.append(len(values))
         optimizer.step(closure)
         script.stepped(optimizer)
     assert len(values) > 2
-    assert script.read == [pytest.approx(values[at]) for at in firsts]
+    return [pytest.approx(values[at]) for at in firsts]
+
+
+def test_of_lbfgs_the_loss_is_that_of_its_first_evaluation(script):
+    assert train_with_lbfgs(script) == script.read
+
+
+def test_an_lbfgs_with_the_number_of_one_that_is_gone_begins_to_count_anew(script):
+    """The next fold's optimizer may get the address of the last one, and with it its number."""
+    wanted = [loss for _ in range(20) for loss in train_with_lbfgs(script)]
+    assert script.read == wanted
 
 
 @pytest.mark.parametrize(
