@@ -24,6 +24,7 @@ from fabric.transfer import Result as Transferred
 from invoke.exceptions import CommandTimedOut, UnexpectedExit
 from paramiko.config import SSHConfig
 
+from .core import fields
 from .core.errors import DeployError, UsageError
 from .core.printable import visible
 from .core.text import amount
@@ -36,6 +37,7 @@ from .report.console import Console
 __all__ = ["Hosts"]
 # Bytes of one file, which this machine holds in memory; and the seconds of a command, unless the caller says another.
 MOST, LONGEST_S = 256 << 20, 3600.0
+_MODE = fields.text(4, r"[0-7]{1,4}")
 _INSTEAD = "the hosts of Muster have run, put and get; for a shell: muster shell"
 
 
@@ -133,8 +135,8 @@ class HostConnection(Connection):  # type: ignore[misc]
         else:
             place = self._written(str(local or "{basename}"), path, b"".join(pieces))
             if preserve_mode:
-                mode = self._session().run(("stat", "-L", "-c", "%a", "--", path)).out.strip()
-                Path(place).chmod(int(mode, 8) & 0o777)
+                mode = _MODE(self._session().run(("stat", "-L", "-c", "%a", "--", path)).out.strip(), f"mode of {path}")
+                Path(place).chmod(int(mode, 8) & 0o755)  # a host lets nobody else here write
         return Transferred(local=place, orig_local=local, remote=path, orig_remote=remote, connection=self)
 
     def _written(self, template: str, path: str, data: bytes) -> str:

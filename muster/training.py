@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -295,7 +294,8 @@ def _check(parts: dict[str, Part]) -> None:
 
 def _is_tensor_parallel(model: torch.nn.Module) -> bool:
     """Whether a weight is cut by more than FSDP2, which cuts it along one dimension of a mesh."""
-    cuts = 1 if any(isinstance(module, FSDPModule) for module in model.modules()) else 0
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # its import takes time, and who uses it has it
+    cuts = 1 if fsdp and any(isinstance(module, fsdp.FSDPModule) for module in model.modules()) else 0
     weights = (weight for weight in model.parameters() if isinstance(weight, DTensor))
     return any(sum(not place.is_replicate() for place in weight.placements) > cuts for weight in weights)
 

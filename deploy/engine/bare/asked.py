@@ -44,16 +44,16 @@ def moment(text: str) -> str:
     """A time, how long ago it was (1h30m) or seconds since 1970, as `store.now` writes times. Raises Refused."""
     if not text:
         return ""
-    if _AGO.fullmatch(text):
-        return store.now(sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text)))
-    if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
-        return store.written(int(float(text) * 10**9))
     try:
+        if _AGO.fullmatch(text):
+            return store.now(sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text)))
+        if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
+            return store.written(int(float(text) * 10**9))
         day, fraction, zone = _TIME.fullmatch(text).groups()  # type: ignore[union-attr]
         whole = datetime.fromisoformat(day + ("+00:00" if zone == "Z" else zone or "")).timestamp()
-    except (AttributeError, ValueError):
+        return store.written(int(whole) * 10**9 + int((fraction or "0").ljust(9, "0")))
+    except (AttributeError, ValueError, OverflowError, OSError):  # no time, or one that no clock can show
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
-    return store.written(int(whole) * 10**9 + int((fraction or "0").ljust(9, "0")))
 
 
 def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
