@@ -64,6 +64,7 @@ def test_an_error_of_the_script_is_told_as_that():
     assert "KeyError: 'image'" in explained.what
 
 
+@pytest.mark.long
 def test_real_output_of_any_launcher_is_explained_as_well_as_before():
     verdicts = [benchmark.verdict(thread, thread.text) for thread in threads.load()]
     assert verdicts.count("right") >= 730

@@ -258,6 +258,7 @@ def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, lett
     assert b"Traceback (most recent" not in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", ["--help", "docs", "completion bash", "explain gpu-xid --json"])
 def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
     """`muster export train.py >job.sbatch` left half a file, and exit code 0; the help ended with a traceback."""
@@ -272,6 +273,7 @@ def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
     assert done.returncode == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "first"), [("explain --json", "latest"), ("bootstrap a", "no terminal to ask on")])
 def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, first, tmp_path):
     """As cron and service managers start it: it ended with a traceback."""

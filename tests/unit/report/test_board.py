@@ -164,6 +164,7 @@ def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(
     assert "more are in the folder" in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("then", WAYS.values(), ids=WAYS)
 def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path, first, then):
@@ -231,6 +232,7 @@ def test_a_look_without_time_goes_on_with_the_next(tmp_path, monkeypatch):
     assert board.runs.unread == 0
 
 
+@pytest.mark.long
 def test_a_very_large_run_has_a_page_at_once_and_all_of_it_with_the_next_look(tmp_path, monkeypatch):
     """The first page reads no long file as a whole, and says so; events of ranks between steps come with the second."""
     run = going_on(tmp_path / "a")

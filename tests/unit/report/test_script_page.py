@@ -219,6 +219,7 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
     assert ("steps, including repeated steps" in names) == (not known)
 
 
+@pytest.mark.long
 def test_a_page_of_many_programs_plans_and_ranks_is_there_in_seconds(tmp_path):
     """A shell script that starts a program for each of thousands of files is such a run."""
     losses = [{"t": START + i, "step": i, "loss": 1.0} for i in range(20_000)]

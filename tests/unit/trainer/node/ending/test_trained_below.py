@@ -41,6 +41,7 @@ def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, err
     assert (crash and crash.error) == error
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("program", "has_torch", "fails"), [(False, True, True), (False, False, False), (True, False, True)]
 )
