@@ -3,7 +3,10 @@
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
 
-PYTHON ?= python3
+# The first that is new enough: the python3 of Ubuntu 22.04, on many machines with GPUs, is 3.10, with others beside it.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.14; do \
+	$$each $(NEW_ENOUGH) 2>/dev/null && echo $$each && exit; done; echo python3)
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
@@ -159,9 +162,9 @@ clean: ## remove .venv and caches (runs/ stays)
 # The stamps are newer than the locks they were installed from, or they are made again.
 # All but torch by hash (requirements/lock.sh); torch last, so that it takes the rest as it is.
 $(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/torch.txt
-	@test -x $(BIN)/python || $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-		|| { echo "error: $(PYTHON) is older than Python 3.11" >&2; \
-		echo "hint: make up PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) $(NEW_ENOUGH) \
+		|| { echo "error: $(PYTHON) is older than Python 3.11, or is not there" >&2; \
+		echo "hint: apt install python3.11 python3.11-venv, or: make up PYTHON=/path/to/a/newer/python3" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
 		|| { rm -rf $(VENV); echo "error: $(PYTHON) cannot make $(VENV)" >&2; \
 		echo "hint: install your distribution's python3-venv package" >&2; exit 1; }

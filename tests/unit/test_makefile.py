@@ -89,3 +89,16 @@ def test_what_a_user_has_set_for_pip_and_cd_breaks_no_target(tmp_path):
     shown = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=True).stdout
     assert "\nPIP_USER=0\n" in f"\n{shown}"
     assert "\nCDPATH=" not in f"\n{shown}"
+
+
+@pytest.mark.parametrize(("beside", "taken"), [("python3.12", "python3.12"), ("python3.9", "python3")])
+def test_where_python3_is_too_old_a_newer_one_beside_it_is_taken(beside, taken, tmp_path):
+    """Ubuntu 22.04 has 3.10 as `python3`, and many of its machines have another."""
+    for name in ("python3", beside):
+        (tmp_path / name).write_text(f"#!/bin/sh\nexit {0 if name == taken != 'python3' else 1}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "seen.mk").write_text("$(info $(PYTHON))\nseen:;\n")
+    variables = {key: value for key, value in os.environ.items() if key != "PYTHON"} | {"PATH": str(tmp_path)}
+    line = [shutil.which("make"), "-s", "-f", HOME / "Makefile", "-f", tmp_path / "seen.mk", "seen"]
+    shown = subprocess.run(line, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    assert shown.stdout.split()[0] == taken, shown.stderr
