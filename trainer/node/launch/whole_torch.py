@@ -1,0 +1,22 @@
+"""Import torch for the launcher, or end the run with what is missing: the torch of this node may be half installed."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from muster.errors import TrainError
+
+from ...verdict import publish_before_training
+from .. import variables
+
+
+def import_torch() -> None:
+    """Import what torchrun needs. What that raises is the verdict of the run before it is raised again."""
+    try:
+        importlib.import_module("torch.distributed.run")
+    except Exception as fault:
+        message = f"torch cannot be imported here: {type(fault).__name__}: {fault}"
+        hint = f"install torch anew for `{sys.executable}`, or take an image whose torch is whole"
+        publish_before_training(TrainError(message, hint), variables.first_rank(), "agent")
+        raise
