@@ -145,10 +145,10 @@ def _taken(options: Options, task: str) -> Options:
     known = {each.name for each in options_of(task)}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
-        what = f"{flag} {options.hosts}".rstrip()  # a word that is no run's name here stands for hosts
-        raise UsageError(
-            f"{what}: {options.resume} is not a run on hosts", f"leave out {flag}; `muster runs` lists the runs here"
-        )
+        # A word that is no run's name here stands for hosts.
+        what = f"{options.hosts}: no run here has that name; as hosts" if options.hosts else flag
+        hint = f"leave out {options.hosts or flag}; `muster runs` lists the runs here"
+        raise UsageError(f"{what}: {options.resume} is not a run on hosts", hint)
     return options
 
 

@@ -57,7 +57,7 @@ _LAUNCHERS = {
 # Tells why a command, with its words, would be refused; None: it would not.
 Refused = Callable[[Sequence[str]], UsageError | None]
 # A run as Muster names it.
-_RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}-\S*")
+_RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}(-\S*)?")
 _FILE, _MOST = Path("cluster.toml"), 1 << 20
 
 

@@ -13,7 +13,7 @@ from ...core.errors import DONE, FAILED, DeployError
 from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
-from ...core.results import Results
+from ...core.results import Results, all_faults
 from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
@@ -27,6 +27,7 @@ from ...run.inquest.hang import RankDoing
 from ...run.state.evidence import Evidence
 from ...run.state.ranks import Ranks
 from .. import nodes as host_nodes
+from .. import which_run
 from ..start import observe
 from . import ended
 
@@ -42,6 +43,8 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
     with open_all(cluster.hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
+        if not which_run.runs_of(containers.values):  # a host that did not answer may have the run
+            all_faults(opened, containers)
         try:
             chosen, nodes = ended.choose(wanted, containers.values, sessions)
         except ended.Ended as end:

@@ -43,6 +43,7 @@ FORMS = [
     (f"status {RUN}", f"status --run {RUN}"),
     (f"logs {RUN}", f"logs --run {RUN}"),
     (f"fetch {RUN}", f"fetch --run {RUN}"),
+    ("logs 2026-11-26", "logs --run 2026-11-26"),
     ("stop latest", "stop --run latest"),
     ("exec nvidia-smi", "exec -- nvidia-smi"),
     ("exec --hosts a -- nvidia-smi", "exec --hosts a -- nvidia-smi"),

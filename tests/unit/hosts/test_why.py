@@ -3,6 +3,7 @@
 import json
 import time
 
+from deploy.commands import main
 from deploy.host.facts import Container
 from deploy.hosts.look import why
 from deploy.report.console import Console
@@ -75,3 +76,12 @@ def test_the_rank_that_holds_up_the_others_is_named_from_the_steps_of_the_last_m
         steps_of(tmp_path, 1, "rack-2", 2100.0, 0.0, time.time() - age)
         assert why._slow(tmp_path, ranks).startswith("rack-2 (rank 1) is slow: it computes for 2100 ms") == named
     assert not why._slow(tmp_path / "not-here", ranks)
+
+
+def test_a_host_that_did_not_answer_is_named_and_not_said_to_have_no_runs(tmp_path, monkeypatch, capfd):
+    """`muster why latets`, a typing error, was answered by "which run?: they have no runs"."""
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["why", "no-such.invalid"]) == 1
+    said = capfd.readouterr().err
+    assert "no-such.invalid: the name no-such.invalid does not resolve" in said
+    assert "no runs" not in said
