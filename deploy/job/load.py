@@ -190,6 +190,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
         _refuse_module(words[1], folder)
     elif folder and first:
         script_file.refuse_outside(first, folder)
+        script_file.refuse_folder(first, folder)
         if not (folder / first).is_file():
             script_file.refuse_missing(first, folder)
         script_file.refuse_no_program(words, folder)

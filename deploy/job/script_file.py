@@ -20,10 +20,11 @@ from .script import PER_NODE, retyped
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # Muster's own trainer is asked for by its options.
 DEMO = f'{FLAG.args}="--recipe digits"'
-_NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|test_.*|.*_test)\.py")
+_NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|fabfile|noxfile|test_.*|.*_test)\.py")
 # What is typed for the script that reads it, or was made with.
 _NO_PROGRAM = (".yaml", ".yml", ".json", ".toml", ".md", ".txt", ".csv", ".pt", ".pth", ".ckpt", ".safetensors")
 _MOST_NAMES, _MOST_SHOWN = 1000, 3
+_CHECKOUT = Path(__file__).resolve().parents[2]  # nothing in it is a user's script
 
 
 def file_of(words: Sequence[str]) -> str:
@@ -70,20 +71,31 @@ def refuse_no_program(words: Sequence[str], folder: Path) -> None:
         )
 
 
+def refuse_folder(path: str, folder: Path) -> None:
+    """Raise UsageError for a folder in the place of a script, with a script that lies in it."""
+    if not os.path.isdir(folder / path):
+        return
+    inside = [os.path.normpath(os.path.join(path, name)) for name in scripts_in(folder / path)]
+    hint = f"did you mean {inside[0]}?" if inside else "name the script in it"
+    raise UsageError(f"{path}: a folder, and ranks start a script", hint)
+
+
 def refuse_outside(path: str, folder: Path) -> None:
     """Raise UsageError for a script above or beside the folder: only the folder is sent."""
     whole = os.path.normpath(folder / path)
-    if Path(os.path.relpath(whole, folder)).parts[0] == os.pardir:
+    if Path(os.path.relpath(whole, folder)).parts[:1] == (os.pardir,):
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
         hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above, and there the script is {name}"
+        if os.path.isdir(whole):
+            hint = f"{FLAG.folder} {shlex.quote(path)} sends it: name a script in it"
         raise UsageError(f"{path}: it is outside {folder.resolve()}, the folder that is sent", hint)
 
 
 def refuse_no_script(folder: str) -> NoReturn:
     """Raise UsageError for a command that says nothing of what to train, with the scripts that lie in its folder."""
     place = Path(folder or ".")
-    first, *others = scripts_in(place) or [""]
+    first, *others = (scripts_in(place) if place.resolve() != _CHECKOUT else []) or [""]
     beside = f" ({', '.join(others[:_MOST_SHOWN])} {'lie' if len(others) > 1 else 'lies'} beside it)" * bool(others)
     command = f"{'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
     hint = f"did you mean `{_typed_again(command)}`?{beside}"

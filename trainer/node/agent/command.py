@@ -26,6 +26,8 @@ def refuse_missing(words: Sequence[str]) -> None:
         return
     if Path(name).is_file():
         hint = f"as a shell has it: {_typed(['./' + name, *words[1:]])}"
+    elif Path(name).is_dir():
+        hint = "it is a folder: name the script in it"
     elif rest := _inner(words[1:]):
         hint = f"without it: {_typed(rest)}; or put its package among the run's packages"
     else:

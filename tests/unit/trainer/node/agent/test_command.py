@@ -16,11 +16,13 @@ from trainer.node.agent import command
         ("scalene-none train.py", "--script train.py"),
         ("run.sh --lr 3", "--script './run.sh --lr 3'"),
         ("llamafactory-none train x.yaml", "packages"),
+        ("scripts", "it is a folder"),
     ],
 )
 def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").touch()
+    (tmp_path / "scripts").mkdir()
     with pytest.raises(Refused) as refused:
         command.refuse_missing(typed.split())
     assert typed.split()[0] in refused.value.message
