@@ -45,7 +45,7 @@ GPU = (
          "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
-         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
+         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file|could not load NVML library",
          "the container did not get the driver's libraries of its host", "nvidia-smi && nvidia-container-cli info",
          "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
@@ -62,14 +62,13 @@ GPU = (
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
          r"Torch is not able to use GPU|"
          r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]|"
-         r"^No devices were found$|No devices found\. Waiting",
+         r"^No devices were found$|No devices found\. Waiting|hipErrorNoDevice",
          "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
          r"module 'torch\._C' has no attribute '_cuda",
          "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
     sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
-         r"is not compatible with the current PyTorch install|"
-         r"only supports (?:Ampere|Hopper) GPUs|requires? compute capability",
+         r"is not compatible with the current PyTorch install",
          "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
     # LLVM goes on with what every GPU understands, which may do.
     hint("gpu-arch", r"'sm_\w+' is not a recognized processor", "the compiler of a library does not know that GPU",
@@ -123,7 +122,7 @@ GPU = (
          r"Couldn't load custom C\+\+ ops|'_OpNamespace' '\w+' object has no attribute|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
          r"numpy\.dtype size changed|Numpy is not available|CUDA Setup failed despite|"
-         r"module compiled against A[BP]I version|GLIBCXX_\S+' not found",
+         r"module compiled against A[BP]I version|GLIBCXX_\S+' not found|requires cuda extensions",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     sign("library-mismatch", r"OMP: Error #15|MKL_THREADING_LAYER=\w+ is incompatible with",
@@ -135,6 +134,10 @@ GPU = (
             r"\brocBLAS error: .{1,60})",
             "a library of the GPU failed: {0}; GPU memory is full, an earlier kernel failed, or it does not fit the GPU"
             " or its driver", BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
+    several(r"Internal Triton PTX codegen error|PTXASError|device kernel image is invalid",
+            "a compiled kernel does not fit there: the driver is older than Triton's ptxas, or Triton does not know "
+            "that GPU", "nvidia-smi; pip list | grep -iE 'torch|triton'", "driver-old", "library-mismatch",
+            "gpu-arch"),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .killed import KILLED
-from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign, victim
+from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 _NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
@@ -40,6 +40,9 @@ NETWORK = (
          "name-loopback"),
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
+    several(r"unsupported gloo device|interface or hostname can't be empty",
+            "gloo has no device to use: this torch lacks its transport, as on Windows, or the host has no name",
+            "env | grep GLOO; getent hosts $(hostname)", "library-mismatch", "settings-differ", "name-unresolvable"),
     # First the forms that name the port.
     sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
@@ -106,7 +109,7 @@ NETWORK = (
     several(r"(?<!connection: \[)Errno 99\]|[Bb]ind(?: failed)? ?: Cannot assign requested address",
             "an address is none of this host's, or no port of it is free", "ip -br addr; getent hosts $MASTER_ADDR",
             "endpoint-foreign", "link-local", "few-ports"),
-    general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
+    general("node-missing", r"store based barrier on rank.{0,160}(?:worker_count|num_workers_joined)=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
     general("node-missing",
             r"Timed out after \d+ seconds waiting for clients\. (\d+/\d+) clients joined|RendezvousTimeoutError",
@@ -270,8 +273,6 @@ HOST = (
          "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
     general("cancelled", r"(?:slurmstepd|srun): error: \*\*\* JOB \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*",
             "somebody cancelled the job", "sacct -X -j JOB"),
-    # Slurm says so of each step, also if it ends it because one of its ranks has failed.
-    victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
     sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia|Unschedulable|FailedScheduling|"
          r"number of devices unavailable for |"
          r"srun: error: Unable to (?:create|allocate|confirm)|"

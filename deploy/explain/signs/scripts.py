@@ -128,5 +128,7 @@ VICTIM = (
            r"the Heartbeat|heartbeat monitor|Horovod has been shut down|"
            r"Some NCCL operations have failed|taking the entire process down|"
            r"Exception \(either an error or timeout\) detected by watchdog|"
-           r"reached monitoredBarrier, but received errors while waiting"),
+           r"reached monitoredBarrier, but received errors while waiting|"
+           # Slurm says so of each step, also if it ends it because one of its ranks has failed.
+           r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
 )  # fmt: skip
