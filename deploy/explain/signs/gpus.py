@@ -26,10 +26,10 @@ GPU = (
          r"couldn't communicate with the NVIDIA driver",
          "the NVIDIA driver does not run, or was not reloaded after an update", "nvidia-smi"),
     sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804\b|"
-         r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
+         r"[Ff]orward compatibility was attempted|The NVIDIA driver on your system is too old|"
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
          "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
-    sign("fabric-manager", r"Error 802\b|system not yet initialized|NV_WARN_NOTHING_TO_DO|"
+    sign("fabric-manager", r"Error 802\b|[Ss]ystem not yet initialized|NV_WARN_NOTHING_TO_DO|"
          r"Job for nvidia-fabricmanager|Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
          r"configuration error in the Fabric Manager", "the fabric manager, or an NVSwitch, does not work",
          "systemctl status nvidia-fabricmanager", "gpu-faulty", "nccl-cuda"),
@@ -44,7 +44,8 @@ GPU = (
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
          "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
-    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|requirement|mount|ldcache|"
+         r"container) error|"
          r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file|could not load NVML library",
          "the container did not get the driver's libraries of its host", "nvidia-smi && nvidia-container-cli info",
          "gpu-driver"),
@@ -62,7 +63,8 @@ GPU = (
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
          r"Torch is not able to use GPU|"
          r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]|"
-         r"^No devices were found$|No devices found\. Waiting|hipErrorNoDevice",
+         r"^No devices were found$|No devices found\. Waiting|hipErrorNoDevice|"
+         r"NVIDIA Driver was not detected",
          "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
          r"module 'torch\._C' has no attribute '_cuda",

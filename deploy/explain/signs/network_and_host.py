@@ -157,12 +157,14 @@ NETWORK = (
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
          "muster trust --hosts HOST", "ssh-host-key-changed"),
-    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures",
-         "a host refuses our SSH keys", "ssh -v HOST true"),
+    # The last two are paramiko's.
+    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures|"
+         r"No authentication methods available|not a valid \w+ private key file",
+         "a host refuses our SSH keys, or the launcher has none that it can use", "ssh -v HOST true"),
     sign("ssh", r"(Unable to negotiate with .{1,200}|channel 0: open failed: .{1,80}|stdio forwarding failed)",
          "SSH made no connection to a host: {0}", "ssh -v HOST true"),
     # 255 is SSH's own code, for whatever reason.
-    general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255",
+    general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255|was not reachable via ssh",
             "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
@@ -184,7 +186,7 @@ NETWORK = (
          r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
          r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
-         r"LocalEntryNotFoundError|OfflineModeIsEnabled|"
+         r"LocalEntryNotFoundError|OfflineModeIsEnabled|thrown while requesting [A-Z]+ https://|"
          # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
          r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
          r"(?<!\): )Max retries exceeded with url|Could not resolve host: (\S+)|SSLCertVerificationError|"
@@ -195,6 +197,9 @@ NETWORK = (
          r"wandb\.errors\S{0,40}: Run initialization has timed",
          "the run could not reach a service in the internet: a model, a data set or a tracker",
          "curl -sSI https://huggingface.co"),
+    several(r"'Connection aborted\.', (?:Connection|RemoteDis|BrokenPipe)",
+            "a server broke off an HTTP request: one in the internet, or one that the run itself started",
+            "curl -sSI URL", "download", "exception"),
 )  # fmt: skip
 
 HOST = (

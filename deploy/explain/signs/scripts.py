@@ -100,7 +100,7 @@ SCRIPT = (
     general("collective-timeout", r"\bEI000[26]\b.{0,200}times out",
             "HCCL waited for a rank that did not come, or is stuck", "grep -rlE 'ERROR|EI[0-9]' ~/ascend/log",
             "node-missing", "data-ports-dropped"),
-    script("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
+    general("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
            r"unexpectedly|"
            r"One of the subprocesses has abruptly died",
            "a worker that prepares data ended and handed over no error: memory, or a crash in it",

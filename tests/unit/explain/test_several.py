@@ -60,6 +60,7 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     (BARRIER.format("4, num_workers_joined=4, timeout=0:02:00 error=x"), "node-missing"),
     ("RuntimeError: makeDeviceForHostname(): unsupported gloo device", "settings-differ"),
     ("RuntimeError: GlooDeviceFactory::makeUVDevice(): interface or hostname can't be empty", "name-unresolvable"),
+    ("requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('End closed'))", "download"),
     ("RuntimeError: Triton Error [CUDA]: device kernel image is invalid", "driver-old"),
     ("socket.gaierror: [Errno -2] Name or service not known", "peer-name-unresolvable"),
     ("RuntimeError: connect() timed out. Original timeout was 1800000 ms.", "rendezvous-dropped"),
@@ -114,6 +115,10 @@ def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
      "gpu-count"),
     (RETRIED.format("huggingface.co"), "download"),
     (RETRIED.format("192.0.2.7"), ""),
+    ("(ProtocolError('Connection aborted.', RemoteDisconnected('Remote end closed'))) thrown while requesting GET "
+     "https://huggingface.co/x", "download"),
+    ("RuntimeError: DataLoader worker (pid(s) 41) exited unexpectedly\nsrun: error: gpu-a: task 0: Out Of Memory",
+     "host-memory"),
     (RETRIED.format("server"), ""),
     (WARNED.format("804: forward compatibility was attempted"), "driver-old"),
     (WARNED.format("804: forward compatibility was attempted") + FRAME.format("train.py"), "driver-old"),
