@@ -7,7 +7,8 @@ from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hi
 
 GPU = (
     sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"
-         r"[Ee]rror while creating shared memory segment|posix_fallocate failed|killed by signal: Bus error|"
+         r"[Ee]rror while creating shared memory segment|unable to write to file </torch_|"
+         r"posix_fallocate failed|killed by signal: Bus error|"
          r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
          "/dev/shm is too small", "df -h /dev/shm"),
     # Of all eight public threads with a bus error, /dev/shm was the cause.
@@ -21,7 +22,8 @@ GPU = (
            r"deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is|your machine only has: \[\d",
            "a rank wants a GPU that is not there: more ranks than visible GPUs",
            "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
-    sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803\b|nvml error: driver not loaded|"
+    sign("gpu-driver", r"(?i:driver/library version mismatch)|NVRM: API mismatch|Error 803\b|"
+         r"nvml error: driver not loaded|"
          r"unsupported display driver / cuda driver|"
          r"couldn't communicate with the NVIDIA driver",
          "the NVIDIA driver does not run, or was not reloaded after an update", "nvidia-smi"),

@@ -77,7 +77,7 @@ SCRIPT = (
          "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
     general("exception", r"Device or resource busy: '[^']{0,300}\.nfs",
             "a network file system keeps a file that is removed while a process has it open", "fuser -v FOLDER/.nfs*"),
-    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
+    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file (u?'[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image|"
          r"Parquet magic bytes not found|Corrupt snappy compressed data",
          "a file of the data set cannot be read, or is truncated ({0})", "ls -l FILE"),

@@ -84,6 +84,7 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     ("EOFError: ", "exception"),
     ("PermissionError: [Errno 1] Operation not permitted", "docker-refused"),
     ("PermissionError: [Errno 13] Permission denied", "port-forbidden"),
+    ('    "message": "RuntimeError: Permission denied",', "port-forbidden"),
     ("unshare: unshare failed: Operation not permitted", "docker-refused"),
     ("RuntimeError: sched_setaffinity: Operation not permitted", "process-limits"),
     ("docker: Error response from daemon: unable to apply cgroup configuration: mkdir x: permission denied: unknown.",
