@@ -23,7 +23,9 @@ _CALLS = (
 )
 _REFUSED = r"(?:[Oo]peration not permitted|[Pp]ermission denied)"
 DENIED = several(
-    rf"({_CALLS}).{{0,160}}{_REFUSED}|(?:\[Errno 13?\]|RuntimeError:) {_REFUSED}[\s\",]*$",
+    rf"({_CALLS}).{{0,160}}{_REFUSED}|"
+    r"/(cgroup)/.{0,300}[Nn]o space left on device|"
+    rf"(?:\[Errno 13?\]|RuntimeError:) {_REFUSED}[\s\",]*$",
     "the kernel denies a call ({0}): by the container's rights, a rule of the host, or a limit",
     "grep -E 'Cap|Seccomp|NoNewPrivs' /proc/self/status; ulimit -a", "docker-refused", "port-forbidden",
     "process-limits", "file-permission",

@@ -86,6 +86,8 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     ("PermissionError: [Errno 13] Permission denied", "port-forbidden"),
     ('    "message": "RuntimeError: Permission denied",', "port-forbidden"),
     ("unshare: unshare failed: Operation not permitted", "docker-refused"),
+    ("docker: Error response from daemon: Cannot start container 80d1: write /cgroup/docker/80d1/cgroup.procs: no "
+     "space left on device", "process-limits"),
     ("RuntimeError: sched_setaffinity: Operation not permitted", "process-limits"),
     ("docker: Error response from daemon: unable to apply cgroup configuration: mkdir x: permission denied: unknown.",
      "docker-refused"),
