@@ -18,6 +18,7 @@ from .blame import bad_end, by_script, raised_in, sign_by_words
 from .lines import YEAR, in_order
 from .read import read
 from .reading import Hit, Line, Reading, Root
+from .refine import OF_WANDB
 from .signs.general import kind_by
 from .signs.kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
 from .signs.table import SIGNALS, SIGNS
@@ -142,9 +143,12 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     if hit is None and odd is not None:
         first = odd[0]
     hosts = tuple(dict.fromkeys(root.host for reading in readings for root in reading.roots if root.host))[:64]
-    if explanation.next == ALONE:
-        explanation = replace(explanation, next=_with_rank(first, root))
-    return replace(explanation, first=first, victims=victims, silent=silent, hosts=hosts)
+    then = explanation.next
+    if then == ALONE:
+        then = _with_rank(first, root)
+    elif any("wandb" in line.text for line in explanation.evidence):
+        then = OF_WANDB.get(explanation.cause, then)
+    return replace(explanation, next=then, first=first, victims=victims, silent=silent, hosts=hosts)
 
 
 def _with_rank(first: str, root: Root | None) -> str:

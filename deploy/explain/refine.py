@@ -23,6 +23,10 @@ _COPY = compiled(r"/copy\.py$")
 _TOOLS = (
     (compiled("MPS backend"), "ps aux -m | head"),
     (
+        compiled(r"CDI (?:host )?device|nvidia\.com/gpu="),
+        "podman --version; sudo nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml",
+    ),
+    (
         compiled(
             r"FailedScheduling|Unschedulable|nodes are available|OOMKilled(?!\"?:)|\bEvict(?:ed|ion)\b|TaintManager|"
             r"low on resource: |longer than specified deadline|ImagePull|node\.kubernetes\.io|NodeNotReady"
@@ -37,14 +41,15 @@ _ENGINES = (
     (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
     (compiled(r"OCI runtime error: |podman"), "podman info"),
 )
-_AT_A_BARRIER = compiled(r"store based barrier on rank.{0,160}world_size=(\d{1,9}), worker_count=(\d{1,9})")
-_TOO_MANY = several(
-    _AT_A_BARRIER.pattern, "of {0} ranks {1} are counted at the store: an earlier run has left its own there",
-    PREFLIGHT, "leftovers",
-)  # fmt: skip
-_ALL = several(
-    _AT_A_BARRIER.pattern, "all {0} ranks came to the store, one of them too late", PREFLIGHT, "node-missing"
+# Of a service in the internet: what asks it, where the hub of models would be asked.
+OF_WANDB = {"access-denied": "wandb login --verify", "download": "curl -sSI https://api.wandb.ai"}
+_AT_A_BARRIER = compiled(
+    r"store based barrier on rank.{0,160}world_size=(\d{1,9}), (?:worker_count|num_workers_joined)=(\d{1,9})"
 )
+_ENOUGH = several(
+    _AT_A_BARRIER.pattern, "of {0} ranks the store counts {1}: one came too late, more were started, or an earlier "
+    "run has left its own there", PREFLIGHT, "leftovers", "node-missing",
+)  # fmt: skip
 
 
 def refined(broad: Sign, text: str, frame: str) -> Sign | None:
@@ -67,6 +72,4 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
     if broad.cause == "library-missing":
         return replace(broad, next=libraries.install(libraries.missing(text)))
     met = _AT_A_BARRIER.search(text) if broad.cause == "node-missing" else None
-    if met and int(met[2]) >= int(met[1]):
-        return _ALL if int(met[2]) == int(met[1]) else _TOO_MANY
-    return broad
+    return _ENOUGH if met and int(met[2]) >= int(met[1]) else broad

@@ -29,31 +29,12 @@ def _ended(match: re.Match[str]) -> str:
     return f"{part}{{{int(repeat == '+')},{most}}}"
 
 
+# Searched for one by one in a large piece, which is faster there than a pattern.
 WORDS = (
-    *(b"rror", b"ERROR", b"ail", b"NCCL WARN", b"xcept", b"ignal", b"illed", b"annot", b"denied", b"efused"),
-    *(b"imed out", b"imeout", b"xceeded", b"undefined sym", b"Xid", b"egmentation", b"odule named", b"lost comm"),
-    *(
-        b"low on res",
-        b"OOM",
-        b"Traceback",
-        b"EADDR",
-        b"vict",
-        b"isagree",
-        b"Process name",
-        b"has different",
-        b"FingerPrint",
-        b"*** SIG",
-        b"mismatch",
-        b"NotFound",
-        b"unable to",
-        b"fault by GPU",
-        b" fatal ",
-        b"not found",
-        b"o matching man",
-        b"Ready",
-        b"marked dead",
-    ),
-)
+    b"rror|ERROR|ail|NCCL WARN|xcept|ignal|illed|annot|denied|efused|imed out|imeout|xceeded|undefined sym|Xid|"
+    b"egmentation|odule named|lost comm|low on res|OOM|Traceback|EADDR|vict|isagree|Process name|has different|"
+    b"FingerPrint|*** SIG|mismatch|NotFound|unable to|fault by GPU| fatal |not found|o matching man|Ready|marked dead"
+).split(b"|")
 WORD = re.compile(b"|".join(map(re.escape, WORDS)))
 WELL = compiled(
     r"(?i)\b(?:training|run|job|fit(?:ting)?|fine-?tuning|everything)\b.{0,30}\b(?:complete[d]?|finished|done|succe\w+)\b|"
@@ -92,7 +73,7 @@ ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
     r"job aborted due to stage failure|background workers are no longer alive|"
-    r"failed to start containers?:|"
+    r"failed to start containers?:|did not complete successfully|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
 # Errors of the launcher, or about other errors: never the error itself.

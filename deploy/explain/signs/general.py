@@ -66,6 +66,12 @@ _OUTSIDE = (
             + r" (?:(?!kernel|op|ext|impl|mem|graph|back)\w+ ){0,2}"
             r"(?:(?:is|was|are|were) not (?:available|found|detected|visible)|not (?:available|visible)|unavailable)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden", "torch-without-cuda"),
+    general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|not supported (?:in|on|by) this (?:gpu )?arch|"
+            r"(?:compute capability|\bsm_?\d\d|ampere|hopper|blackwell).{0,80}(?:required|not supported|unsupported|"
+            r"or (?:higher|newer|above|later))|"
+            r"(?:requires?|only support(?:s|ed)|needs?) [^,]{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
+            "the GPU is too old, or too new, for what the script or a build asks of it",
+            "nvidia-smi --query-gpu=name,compute_cap --format=csv", "compiler-missing"),
 )  # fmt: skip
 # Faults of the host, its GPUs and its libraries.
 _HOST = (
@@ -79,11 +85,6 @@ _HOST = (
             r"container|cgroup|pod|kill\w*)\b|out[- ]of[- ]host[- ]memory|memory pressure|arraymemoryerror|"
             r"exceed\w*(?: the)? memory",
             "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed", "gpu-memory"),
-    general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|(?:compute capability|\bsm_?\d\d|ampere|"
-            "hopper|blackwell).{0,80}(?:required|not supported|unsupported|or (?:higher|newer|above|later))|"
-            r"(?:requires?|only supports?|needs?) .{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
-            "this build was not made for that GPU, or the compiler does not know it",
-            "python -c 'import torch; print(torch.cuda.get_arch_list())'", "compiler-missing"),
     several(r"(?i)\b(?:gcc|g\+\+|nvcc|clang|ninja|cmake)\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|"
             r"(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
@@ -101,7 +102,8 @@ _HOST = (
             "a compiled library is missing, or was built for another torch, CUDA or system",
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
     general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
-            r"DistributionNotFound|\w*VersionConflict)\b|(?i:(?:is not|isn't) installed|\b(?:pip|conda) install\b)",
+            r"DistributionNotFound|\w*VersionConflict)\b|"
+            r"(?i:(?:is not|isn't|to be) installed|not found in your environment|\b(?:pip|conda) install\b)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
     general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
             "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",

@@ -7,7 +7,8 @@ from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hi
 
 GPU = (
     sign("shm-small", r"unable to (?:allocate|write|mmap).{0,40}shared memory|failed to extend /dev/shm|"
-         r"[Ee]rror while creating shared memory segment|posix_fallocate failed|killed by signal: Bus error|"
+         r"[Ee]rror while creating shared memory segment|unable to write to file </torch_|"
+         r"posix_fallocate failed|killed by signal: Bus error|"
          r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
          "/dev/shm is too small", "df -h /dev/shm"),
     # Of all eight public threads with a bus error, /dev/shm was the cause.
@@ -21,15 +22,16 @@ GPU = (
            r"deserialize object on CUDA device \d+ but torch\.cuda\.device_count\(\) is|your machine only has: \[\d",
            "a rank wants a GPU that is not there: more ranks than visible GPUs",
            "echo $CUDA_VISIBLE_DEVICES; nvidia-smi -L"),
-    sign("gpu-driver", r"(?i:driver/library version mismatch)|Error 803\b|nvml error: driver not loaded|"
+    sign("gpu-driver", r"(?i:driver/library version mismatch)|NVRM: API mismatch|Error 803\b|"
+         r"nvml error: driver not loaded|"
          r"unsupported display driver / cuda driver|"
          r"couldn't communicate with the NVIDIA driver",
          "the NVIDIA driver does not run, or was not reloaded after an update", "nvidia-smi"),
     sign("driver-old", r"CUDA driver version is insufficient|unsatisfied condition: cuda|Error 804\b|"
-         r"forward compatibility was attempted|The NVIDIA driver on your system is too old|"
+         r"[Ff]orward compatibility was attempted|The NVIDIA driver on your system is too old|"
          r"PTX was compiled with an unsupported toolchain|unsupported toolchain",
          "the driver is older than the image's CUDA", "nvidia-smi", "gpu-driver"),
-    sign("fabric-manager", r"Error 802\b|system not yet initialized|NV_WARN_NOTHING_TO_DO|"
+    sign("fabric-manager", r"Error 802\b|[Ss]ystem not yet initialized|NV_WARN_NOTHING_TO_DO|"
          r"Job for nvidia-fabricmanager|Failed to bind NVLink SHARP(?!.{0,200}out of memory)|"
          r"configuration error in the Fabric Manager", "the fabric manager, or an NVSwitch, does not work",
          "systemctl status nvidia-fabricmanager", "gpu-faulty", "nccl-cuda"),
@@ -44,8 +46,9 @@ GPU = (
     sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: .{0,60}(?:device rules|device filters|cgroup)",
          "the NVIDIA runtime may not set the container's device rules: its engine has no root, or is in a container",
          "sudo nvidia-ctk config --in-place --set nvidia-container-cli.no-cgroups=true"),
-    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|mount|ldcache|container) error|"
-         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file",
+    sign("gpu-runtime", r"nvidia-container-cli(?:\.real)?: (?:initialization|detection|requirement|mount|ldcache|"
+         r"container) error|"
+         r"lib(?:cuda|nvidia-ml)\.so\.1: cannot open shared object file|could not load NVML library",
          "the container did not get the driver's libraries of its host", "nvidia-smi && nvidia-container-cli info",
          "gpu-driver"),
     sign("gpu-hidden", r"nvidia-container-cli(?:\.real)?: device error: (\S{1,100}): unknown device",
@@ -62,14 +65,14 @@ GPU = (
          r"cudaGetDeviceCount.{0,200}Error 100\b|No GPUs? (?:found|detected)|No supported gpu backend found|"
          r"Torch is not able to use GPU|"
          r"ProcessGroupNCCL is only supported with GPUs|your machine only has: \[\]|"
-         r"^No devices were found$|No devices found\. Waiting",
+         r"^No devices were found$|No devices found\. Waiting|hipErrorNoDevice|"
+         r"NVIDIA Driver was not detected",
          "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden"),
     sign("torch-without-cuda", r"Torch not compiled with CUDA enabled|Distributed package doesn't have NCCL built in|"
          r"module 'torch\._C' has no attribute '_cuda",
          "this torch was built without CUDA and NCCL", "python -c 'import torch; print(torch.version.cuda)'"),
     sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
-         r"is not compatible with the current PyTorch install|"
-         r"only supports (?:Ampere|Hopper) GPUs|requires? compute capability",
+         r"is not compatible with the current PyTorch install",
          "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
     # LLVM goes on with what every GPU understands, which may do.
     hint("gpu-arch", r"'sm_\w+' is not a recognized processor", "the compiler of a library does not know that GPU",
@@ -123,7 +126,7 @@ GPU = (
          r"Couldn't load custom C\+\+ ops|'_OpNamespace' '\w+' object has no attribute|"
          r"Detected that PyTorch and \w+ were compiled with different|The detected CUDA version .{0,60} mismatches|"
          r"numpy\.dtype size changed|Numpy is not available|CUDA Setup failed despite|"
-         r"module compiled against A[BP]I version|GLIBCXX_\S+' not found",
+         r"module compiled against A[BP]I version|GLIBCXX_\S+' not found|requires cuda extensions",
          "a compiled library is missing, or was built for another torch, CUDA or system",
          "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'"),
     sign("library-mismatch", r"OMP: Error #15|MKL_THREADING_LAYER=\w+ is incompatible with",
@@ -135,6 +138,10 @@ GPU = (
             r"\brocBLAS error: .{1,60})",
             "a library of the GPU failed: {0}; GPU memory is full, an earlier kernel failed, or it does not fit the GPU"
             " or its driver", BLOCKING, "gpu-memory", "device-assert", "library-mismatch", "gpu-driver"),
+    several(r"Internal Triton PTX codegen error|PTXASError|device kernel image is invalid",
+            "a compiled kernel does not fit there: the driver is older than Triton's ptxas, or Triton does not know "
+            "that GPU", "nvidia-smi; pip list | grep -iE 'torch|triton'", "driver-old", "library-mismatch",
+            "gpu-arch"),
     # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),

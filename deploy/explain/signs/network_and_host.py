@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .killed import KILLED
-from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign, victim
+from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several, sign
 
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 _NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
@@ -23,7 +23,9 @@ _CALLS = (
 )
 _REFUSED = r"(?:[Oo]peration not permitted|[Pp]ermission denied)"
 DENIED = several(
-    rf"({_CALLS}).{{0,160}}{_REFUSED}|\[Errno 13?\] {_REFUSED}\s*$",
+    rf"({_CALLS}).{{0,160}}{_REFUSED}|"
+    r"/(cgroup)/.{0,300}[Nn]o space left on device|"
+    rf"(?:\[Errno 13?\]|RuntimeError:) {_REFUSED}[\s\",]*$",
     "the kernel denies a call ({0}): by the container's rights, a rule of the host, or a limit",
     "grep -E 'Cap|Seccomp|NoNewPrivs' /proc/self/status; ulimit -a", "docker-refused", "port-forbidden",
     "process-limits", "file-permission",
@@ -40,6 +42,9 @@ NETWORK = (
          "name-loopback"),
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
+    several(r"unsupported gloo device|interface or hostname can't be empty",
+            "gloo has no device to use: this torch lacks its transport, as on Windows, or the host has no name",
+            "env | grep GLOO; getent hosts $(hostname)", "library-mismatch", "settings-differ", "name-unresolvable"),
     # First the forms that name the port.
     sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
@@ -106,7 +111,7 @@ NETWORK = (
     several(r"(?<!connection: \[)Errno 99\]|[Bb]ind(?: failed)? ?: Cannot assign requested address",
             "an address is none of this host's, or no port of it is free", "ip -br addr; getent hosts $MASTER_ADDR",
             "endpoint-foreign", "link-local", "few-ports"),
-    general("node-missing", r"store based barrier on rank.{0,160}worker_count=(\d+)",
+    general("node-missing", r"store based barrier on rank.{0,160}(?:worker_count|num_workers_joined)=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
     general("node-missing",
             r"Timed out after \d+ seconds waiting for clients\. (\d+/\d+) clients joined|RendezvousTimeoutError",
@@ -154,12 +159,14 @@ NETWORK = (
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
          "muster trust --hosts HOST", "ssh-host-key-changed"),
-    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures",
-         "a host refuses our SSH keys", "ssh -v HOST true"),
+    # The last two are paramiko's.
+    sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures|"
+         r"No authentication methods available|not a valid \w+ private key file",
+         "a host refuses our SSH keys, or the launcher has none that it can use", "ssh -v HOST true"),
     sign("ssh", r"(Unable to negotiate with .{1,200}|channel 0: open failed: .{1,80}|stdio forwarding failed)",
          "SSH made no connection to a host: {0}", "ssh -v HOST true"),
     # 255 is SSH's own code, for whatever reason.
-    general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255",
+    general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255|was not reachable via ssh",
             "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
@@ -181,7 +188,7 @@ NETWORK = (
          r"modelscope\.\w\w)\b\S{0,80}.{0,200}"
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
          r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
-         r"LocalEntryNotFoundError|OfflineModeIsEnabled|"
+         r"LocalEntryNotFoundError|OfflineModeIsEnabled|thrown while requesting [A-Z]+ https://|"
          # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
          r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
          r"(?<!\): )Max retries exceeded with url|Could not resolve host: (\S+)|SSLCertVerificationError|"
@@ -192,6 +199,9 @@ NETWORK = (
          r"wandb\.errors\S{0,40}: Run initialization has timed",
          "the run could not reach a service in the internet: a model, a data set or a tracker",
          "curl -sSI https://huggingface.co"),
+    several(r"'Connection aborted\.', (?:Connection|RemoteDis|BrokenPipe)",
+            "a server broke off an HTTP request: one in the internet, or one that the run itself started",
+            "curl -sSI URL", "download", "exception"),
 )  # fmt: skip
 
 HOST = (
@@ -270,8 +280,6 @@ HOST = (
          "the scheduler's time limit ended the job", "sacct -X -j JOB --format JobID,Timelimit,Elapsed"),
     general("cancelled", r"(?:slurmstepd|srun): error: \*\*\* JOB \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*",
             "somebody cancelled the job", "sacct -X -j JOB"),
-    # Slurm says so of each step, also if it ends it because one of its ranks has failed.
-    victim(r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
     sign("scheduler", r"sbatch: error: Batch job submission failed|Insufficient nvidia|Unschedulable|FailedScheduling|"
          r"number of devices unavailable for |"
          r"srun: error: Unable to (?:create|allocate|confirm)|"

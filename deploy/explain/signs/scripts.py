@@ -77,7 +77,7 @@ SCRIPT = (
          "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
     general("exception", r"Device or resource busy: '[^']{0,300}\.nfs",
             "a network file system keeps a file that is removed while a process has it open", "fuser -v FOLDER/.nfs*"),
-    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file ('[^']{1,300}')|"
+    sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file (u?'[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image|"
          r"Parquet magic bytes not found|Corrupt snappy compressed data",
          "a file of the data set cannot be read, or is truncated ({0})", "ls -l FILE"),
@@ -100,7 +100,7 @@ SCRIPT = (
     general("collective-timeout", r"\bEI000[26]\b.{0,200}times out",
             "HCCL waited for a rank that did not come, or is stuck", "grep -rlE 'ERROR|EI[0-9]' ~/ascend/log",
             "node-missing", "data-ports-dropped"),
-    script("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
+    general("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
            r"unexpectedly|"
            r"One of the subprocesses has abruptly died",
            "a worker that prepares data ended and handed over no error: memory, or a crash in it",
@@ -128,5 +128,7 @@ VICTIM = (
            r"the Heartbeat|heartbeat monitor|Horovod has been shut down|"
            r"Some NCCL operations have failed|taking the entire process down|"
            r"Exception \(either an error or timeout\) detected by watchdog|"
-           r"reached monitoredBarrier, but received errors while waiting"),
+           r"reached monitoredBarrier, but received errors while waiting|"
+           # Slurm says so of each step, also if it ends it because one of its ranks has failed.
+           r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
 )  # fmt: skip

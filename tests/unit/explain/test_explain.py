@@ -437,6 +437,9 @@ def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
     ("sbatch: error: Batch job submission failed: Requested node configuration is not available", "scheduler",
      "scontrol"),
     ("RuntimeError: MPS backend out of memory (MPS allocated: 9.48 GiB)", "gpu-memory", "ps"),
+    ("wandb.errors.CommError: Permission denied, ask the project owner to grant you access", "access-denied", "wandb"),
+    ("huggingface_hub.errors.GatedRepoError: 401 Client Error: Unauthorized", "access-denied", "hf"),
+    ("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "gpu-runtime", "podman"),
     ("torch.AcceleratorError: HIP error: unspecified launch failure", "illegal-memory", "AMD_SERIALIZE_KERNEL=3"),
 ])  # fmt: skip
 def test_the_next_command_is_one_of_the_system_that_speaks(line, cause, program):

@@ -82,3 +82,9 @@ def test_an_end_that_stands_there_is_not_said_to_be_missing():
     silent = explain({"a": f"{out_of_memory}{training}"}).what
     assert "nothing says how it ended" in silent
     assert "nothing says how it ended" not in explain({"a": f"{out_of_memory}{training}exited with code 9\n"}).what
+
+
+def test_a_step_of_a_build_that_fails_is_not_named_by_the_command_which_it_runs():
+    step = 'ERROR: failed to solve: process "/bin/sh -c pip install odd" did not complete successfully: exit code: 1'
+    seen = explain({"a": f"{step}\n"})
+    assert (seen.cause, seen.maybe) == ("", ())
