@@ -123,7 +123,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     "conflicts": (
         "agent, at the start",
         (
-            "sent files that are not used, because the script changed its own of that name: `paths` (20 at most), "
+            "sent files that are not used, because the script changed its own of that name: `paths` (5 at most), "
             "`count`"
         ),
     ),
