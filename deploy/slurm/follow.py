@@ -13,7 +13,7 @@ from pathlib import Path
 from ..core.errors import DETACHED, DeployError
 from ..core.names import NodeName
 from ..core.text import in_seconds, several
-from ..host import commands, jobs
+from ..host import jobs, last_words
 from ..host.jobs import Job
 from ..job.again import command_of
 from ..report import ending
@@ -39,9 +39,7 @@ _READ_S = 120.0
 def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     """The verdicts that the last start left on the cluster, and the job's last words."""
     login, run = backend.login, backend.run
-    reading = login.reading
-    text = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
-    verdicts = [event for event in events.last_words(text, time.time()) if event["kind"] == "verdict"]
+    verdicts = [event for event in last_words.of_run(login.reading, run) if event["kind"] == "verdict"]
     return verdicts, login.state(run, backend.number)[2]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.results import all_faults
 from ..core.text import in_seconds
-from ..host import commands, jobs
+from ..host import commands, jobs, last_words
 from ..host.files import gather
 from ..job.again import command_of, stop_wait_s
 from ..report import ending
@@ -17,7 +17,6 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
-from ..run import events
 from ..run.files import ends, folders, record
 from ..run.progress import State
 from . import follow, job_end, words
@@ -83,9 +82,7 @@ def status(known: Known, console: Console) -> int:
     """Show the job's state, its nodes and the steps of its ranks."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        job, reading = login.job(known.run, number), login.reading
-        answer = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
-        seen = events.last_words(answer, time.time())
+        job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
         waits = job.state in jobs.WAITS
         text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
