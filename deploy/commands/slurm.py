@@ -100,11 +100,11 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     return replace(read_again(run.again), **{**typed, "shared": run.shared}), run
 
 
-def of_run(hosts: str, cluster: str, run: str) -> Known | None:
+def of_run(options: Options) -> Known | None:
     """The run on Slurm that a command means: it names no hosts, and the run's record here says Slurm."""
-    if hosts or cluster:
+    if options.hosts or options.cluster:
         return None
-    return known.find(run, newest=not Path("cluster.toml").is_file())
+    return known.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
 def _variables(options: Options) -> dict[str, str]:
