@@ -27,8 +27,9 @@ from .hosts.look import attach, fetch, logs, status
 from .hosts.start import deploy, preflight
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
-from .job.load import environment_of, known_cluster, refuse_pairs
+from .job.load import environment_of, known_cluster
 from .job.options import FLAG, Options, options_of, row_of
+from .job.together import refuse_pairs
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder

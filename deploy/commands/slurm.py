@@ -15,7 +15,6 @@ from ..job.load import (
     gpus_of_each_node,
     read_command,
     read_text,
-    refuse_pairs,
     script_words,
     trainer_words,
     value_of,
@@ -24,6 +23,7 @@ from ..job.load import (
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read, split_words
 from ..job.secrets import refuse_open_secrets
+from ..job.together import refuse_pairs
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.files import resumable

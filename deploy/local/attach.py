@@ -176,8 +176,7 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     """Show the run until it is over. Raises Detached if the user leaves it."""
     known, state = record.facts(run_dir), _state(run_dir)
     state.story.recall(record.story_of(run_dir))
-    words = known.get("arguments") or []
-    what = environment.script_name(words) if state.script else environment.recipe_name(words)
+    what = environment.what_runs(known.get("arguments") or [], state.script)
     # This machine's clock differs from no other.
     follower = follow.Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
     logs = RankLogs(run_dir)

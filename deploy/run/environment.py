@@ -373,6 +373,11 @@ def recipe_name(arguments: Sequence[str]) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", stem)[:_LONGEST_RECIPE] or DEFAULT_RECIPE
 
 
+def what_runs(words: Sequence[str], script: bool) -> str:
+    """The name of what a run's words start: a script, or a recipe of Muster's own trainer."""
+    return script_name(words) if script else recipe_name(words)
+
+
 def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:
     """The trainer's arguments for a container: existing paths, relative to `here`, become absolute.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..core.errors import DETACHED, DeployError
 from ..core.names import NodeName
-from ..core.text import in_seconds, several
+from ..core.text import several
 from ..host import jobs, last_words
 from ..host.jobs import Job
 from ..job.again import command_of
@@ -22,7 +22,7 @@ from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
 from ..run.files import own_files, record
-from ..run.lost_host import WAIT_LOST_S
+from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
 from ..run.progress import State
 from ..run.state import times
@@ -51,7 +51,7 @@ class Following:
         ranks: ShownRanks,
     ) -> None:  # fmt: skip
         self._backend, self._script, self._ranks = backend, script, ranks
-        self._what = environment.script_name(command) if script else environment.recipe_name(command)
+        self._what = environment.what_runs(command, script)
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
         since = times.started(record.facts(backend.run_dir))
@@ -154,12 +154,8 @@ class Following:
         if requests > self._asked:
             self._asked = requests
             (self._backend.kill if requests > 1 else self._backend.stop)()
-        if self._backend.unseen_s > WAIT_LOST_S:
-            raise DeployError(
-                f"{self._backend.login.host.name} has not answered for {in_seconds(self._backend.unseen_s)}; "
-                "the job may continue there",
-                f"try again: {command_of('attach', run=self._backend.run)}",
-            )
+        again, who = command_of("attach", run=self._backend.run), f"{self._backend.login.host.name} has not"
+        refuse_cut_off(who, self._backend.unseen_s, patience_s(), "the job", again)
         job = self._backend.job
         if job and job.state == jobs.AWAY:
             self._tell("Slurm's controller does not answer; asking again", "away", job)

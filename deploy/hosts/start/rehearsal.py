@@ -26,7 +26,7 @@ from ...job.options import Job
 from ...job.values import Mount
 from ...preflight import Answers, prediction
 from ...preflight.probe import rehearsal
-from ...preflight.rehearsal import Scene, findings, summary
+from ...preflight.rehearsal import Scene, judged
 from ...run.environment import KEEP
 from ..node import container
 from ..node.container import NodeContainer
@@ -142,8 +142,7 @@ def _asked(
         _await_ends(started.values.values())
     finally:
         probes.close(started)
-    right = all(outcome.right for outcome in outcomes.values())
-    return findings(outcomes, scene), summary(outcomes, long) if right else ""
+    return judged(outcomes, scene, long)
 
 
 def _await_ends(started: Iterable[SessionProbe]) -> None:
