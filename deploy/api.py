@@ -33,7 +33,7 @@ from .job.together import refuse_pairs
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
-from .run.files import folders, record
+from .run.files import record
 from .slurm import known
 from .slurm import runs as slurm_runs
 from .slurm.known import Known
@@ -268,7 +268,7 @@ class Run:
         """The run's folder on this machine."""
         if slurm_run := self._on_slurm:
             return slurm_run.run_dir
-        return record.folder_of(folders.RUNS, RunId(self.id))
+        return record.folder_of(RunId(self.id))
 
     @property
     def _on_slurm(self) -> Known | None:

@@ -166,7 +166,7 @@ def report(options: Options, console: Console) -> int:
     from ..run.files import folders, record
 
     folders.ask_link(folders.RUNS)
-    path = page.write(record.find(folders.RUNS, options.run or "latest"))
+    path = page.write(record.find(options.run or "latest"))
     console.line(folders.display_path(path))
     return DONE
 
@@ -182,9 +182,9 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     `muster board` overlays the curves.
     """
     from ..report import compare as comparing
-    from ..run.files import folders, record
+    from ..run.files import record
 
-    comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
+    comparison = comparing.compare([record.find(name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE
 

@@ -127,9 +127,9 @@ def resume(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..run import onward
-    from ..run.files import folders, record
+    from ..run.files import record
 
-    run_dir = record.find(folders.RUNS, options.run or "latest")
+    run_dir = record.find(options.run or "latest")
     own = record.own(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:

@@ -106,10 +106,10 @@ def tensorboard(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import port as hosts_port
-    from ..run.files import folders, record
+    from ..run.files import record
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
     if not recorded.here(options) and not recorded.ended_here(options):
         return hosts_port.tensorboard(recorded.filled(options, console), console)
-    folder = record.find(folders.RUNS, options.run or "latest")
+    folder = record.find(options.run or "latest")
     return hosts_port.tensorboard_here(str(folder), options.port)

@@ -93,7 +93,7 @@ def stop_all(console: Console, run: str = "") -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
+        resumable.refuse_unknown(run, flag=FLAG.run)
     left = f"down: nothing of {run or 'the runs of this folder'} is left running"
     console.note(left if count else "nothing was running")
     return count

@@ -405,4 +405,4 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     named = next(iter(run_ids([resume])), None)
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
-    return resumable.choose(folders.RUNS, resume, wanted, command.bare)
+    return resumable.choose(resume, wanted, command.bare)

@@ -84,7 +84,7 @@ def shell_here(options: Options, words: Sequence[str]) -> int:
 
 def _beside(options: Options, terminal: Sequence[str]) -> Beside:
     """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
-    run_dir, rank = record.find(folders.RUNS, options.run or "latest"), options.rank or "0"
+    run_dir, rank = record.find(options.run or "latest"), options.rank or "0"
     refuse_no_rank(rank)
     names = record.facts(run_dir).get("nodes") or []
     for head in processes.heads(run_dir):
@@ -122,7 +122,7 @@ def logs_here(options: Options, console: Console) -> int:
     except re.error as fault:
         raise UsageError(f"{FLAG.grep} {pattern}: {fault}", f"{FLAG.grep} 'nan|inf'") from fault
     matched = False
-    run_dir = record.find(folders.RUNS, options.run or "latest")
+    run_dir = record.find(options.run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
         raise DeployError(
             f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; muster runs"

@@ -26,7 +26,7 @@ from ...report.page import run as page
 from ...report.text import NO_FILES
 from ...run import outcome
 from ...run.events import Event
-from ...run.files import folders, record
+from ...run.files import record
 from ...run.outcome import Result
 from ...run.progress import State
 from ...run.state import times
@@ -88,7 +88,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
 def _tell_followers(run: RunId) -> None:
     """Write into the run's folder here that its end was asked for: a follower of this machine takes it for no crash."""
     with suppress(DeployError, OSError):  # another machine follows it, or none
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
             asked = {"verdict": "stopped", "message": outcome.AT_ONCE, "at_once": True}
@@ -145,7 +145,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
     `lost`: hosts that do not answer.
     """
     try:
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
     except DeployError:  # another machine follows it: the local folder of this name is another run's
         return result
     facts = record.facts(run_dir)

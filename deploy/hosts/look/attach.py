@@ -29,7 +29,7 @@ from ...report.interrupts import CONTINUES, Detached, Interrupts
 from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
-from ...run.files import folders, locks, record, timeline
+from ...run.files import locks, record, timeline
 from ...run.lost_host import patience_s
 from ...run.outcome import Result, may_continue
 from ...run.progress import State
@@ -67,7 +67,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
             run, nodes = ended.choose(wanted, answers.values, sessions)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         first = min(nodes.values(), key=lambda node: node.place)
         known = record.facts(run_dir)
         arguments = tuple(known.get("arguments") or first.command.split())

@@ -35,7 +35,7 @@ def fetch(options: Options, console: Console) -> Path:
         if asked_for not in runs:  # a host that did not answer may have the run
             all_faults(opened, answers)
         run = _choose(asked_for, runs, console)
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         members = [session for session in sessions if run in getattr(answers.values.get(session.name), "runs", ())]
         faults = gather.gather(members, run, options.only, run_dir, console)
         page.write(run_dir)

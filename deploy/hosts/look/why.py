@@ -61,7 +61,7 @@ def why_on_hosts(options: Options, console: Console) -> int:
 
 def why_here(options: Options, console: Console) -> int:
     """Ask the nodes of a run on this machine: what they leave lies in its folder. Returns 1 if one did not answer."""
-    run_dir, code = record.find(folders.RUNS, options.run or "latest"), DONE
+    run_dir, code = record.find(options.run or "latest"), DONE
     if end := ends.end_of(run_dir):  # ranks that were killed left what they did last
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)

@@ -169,10 +169,10 @@ class _OnHosts(Start[NewRun]):
         which_run.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
         if self._continues:
             self.resumed = True
-            return record.folder_of(folders.RUNS, self._continues)
+            return record.folder_of(self._continues)
         taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
         if self._name:
-            record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
+            record.folder_of(RunId(self._name))  # it may be of another machine's run
         words = work.script or work.arguments
         return record.new_folder(self._name, words, bool(work.script), taken, secrets.token_hex(2))
 
