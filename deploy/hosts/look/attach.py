@@ -146,7 +146,7 @@ def follow_until_done(
     if story is not None:
         state.story.recall(story)
     lock = locks.hold_followed(run_dir)
-    here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
+    here = CatchingUp(state.story, time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed, of_hosts=True)
     what = environment.what_runs(run.command, run.script)
 

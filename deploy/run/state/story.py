@@ -295,13 +295,13 @@ def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:
 
 
 class CatchingUp:
-    """Puts `words` into the story of a late follower, once all output from before `now` is shown.
+    """Puts a line into the story of a late follower, once all output from before `now` is shown.
 
     Below that line it sees what is new. The hosts tell their consoles from the beginning, which takes them a moment.
     """
 
-    def __init__(self, story: Story, words: str, now: float) -> None:
-        self._story, self._words = story, words
+    def __init__(self, story: Story, now: float) -> None:
+        self._story = story
         self._began = self._quiet_since = now
         self._over, self._new = not story.late, list[Event]()
 
@@ -316,7 +316,7 @@ class CatchingUp:
             if now - self._quiet_since < _QUIET_S and now - self._began < _MOST_S:
                 return
             self._over, events = True, self._new
-            self._story.tell(Happening(now, self._words))
+            self._story.tell(Happening(now, "muster attach follows the run from here on"))
             yield []  # the line comes before the output that is new
         yield events
 
