@@ -24,16 +24,16 @@ from .core.names import RunId, asked_run
 from .core.text import in_seconds
 from .hosts.act import delete, stop
 from .hosts.look import attach, fetch, logs, status
-from .hosts.look.logs import Choice
 from .hosts.start import deploy, preflight
 from .job import cluster, consent
 from .job.inventory import hosts_of_flag
-from .job.load import environment_of, refuse_pairs
+from .job.load import environment_of, known_cluster
 from .job.options import FLAG, Options, options_of, row_of
+from .job.together import refuse_pairs
 from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
-from .run.files import folders, record
+from .run.files import record
 from .slurm import known
 from .slurm import runs as slurm_runs
 from .slurm.known import Known
@@ -124,15 +124,15 @@ class Cluster:
 
     def runs(self) -> list[Event]:
         """The runs that have a folder or a container on the hosts, as `muster runs --hosts --json`."""
-        return self._recorded(lambda console: status.runs(self._inventory(), console))
+        return self._recorded(lambda console: status.runs(self._options(), console))
 
     def status(self) -> list[Event]:
         """What runs on each host, as `muster status --json`; a host that does not answer has the key `error`."""
-        return self._recorded(lambda console: status.status(self._inventory(), "", console))
+        return self._recorded(lambda console: status.status(self._options(), console))
 
     def gpus(self) -> list[Event]:
         """Who holds which GPU, as `muster gpus --json`."""
-        return self._recorded(lambda console: status.gpus(self._inventory(), console))
+        return self._recorded(lambda console: status.gpus(self._options(), console))
 
     def down(self, run: str = "") -> None:
         """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
@@ -146,11 +146,9 @@ class Cluster:
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
     def _inventory(self) -> cluster.Cluster:
-        """The hosts. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
-        if self._slurm:
-            raise UsageError("a cluster of Slurm has no hosts of ours", "squeue and sinfo, on the login node")
+        """The hosts. Raises UsageError as `_options` does."""
         with consent.asking(self._door):
-            return cluster.find_cluster(self._hosts, self._file)
+            return known_cluster(self._options())
 
     def _recorded(self, work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
         """The events of a piece of work. Raises what it raises."""
@@ -160,8 +158,11 @@ class Cluster:
         return events
 
     def _options(self, run: str = "") -> Options:
-        if self._slurm:
+        """The hosts, and a run. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
+        if self._slurm and run:
             raise UsageError("not for a run on Slurm", "Run has wait, follow, stop and fetch there")
+        if self._slurm:
+            raise UsageError("a cluster of Slurm has no hosts of ours", "squeue and sinfo, on the login node")
         return Options(self._hosts, self._file, run)
 
     def _deploy_options(self, given: Mapping[str, Any]) -> Options:
@@ -228,13 +229,12 @@ class Run:
         """What the ranks print, in the order of time: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
         if self.cluster._slurm:
             raise UsageError("logs(): not for a run on Slurm", "follow() has rank 0's lines, fetch() brings logs/")
-        choice = Choice(self.id, "" if rank is None else str(rank), since, follow)
-        hosts = self.cluster._inventory()
+        options = replace(self._options, rank="" if rank is None else str(rank), since=since, follow=follow)
 
         def work(tell: Callable[[Event], None], over: Callable[[], bool]) -> None:
             faults: list[Event] = []
             console = Recorder(lambda event: faults.append(event) if _is_fault(event) else tell(event), over=over)
-            if logs.logs(hosts, choice, console) == FAILED and faults:
+            if logs.logs(options, console) == FAILED and faults:
                 raise DeployError(faults[0]["message"], faults[0]["hint"])
 
         return (event for event in _streamed(work) if "line" in event)
@@ -257,7 +257,7 @@ class Run:
         with consent.asking(self.cluster._door):
             if slurm_run := self._on_slurm:
                 return slurm_runs.fetch(slurm_run, tuple(only), Recorder(lambda event: None))
-            return fetch.fetch(self.cluster._inventory(), self.id, tuple(only), Recorder(lambda event: None))
+            return fetch.fetch(replace(self._options, only=tuple(only)), Recorder(lambda event: None))
 
     def delete(self) -> None:
         """Remove the run and its files from the hosts. Raises DeployError."""
@@ -268,7 +268,7 @@ class Run:
         """The run's folder on this machine."""
         if slurm_run := self._on_slurm:
             return slurm_run.run_dir
-        return record.folder_of(folders.RUNS, RunId(self.id))
+        return record.folder_of(RunId(self.id))
 
     @property
     def _on_slurm(self) -> Known | None:

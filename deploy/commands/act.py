@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
 from ..job.again import command_of
-from ..job.load import known_cluster, read_run
+from ..job.load import read_run
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -38,7 +38,7 @@ def attach(options: Options, console: Console) -> int:
 
     if run_dir := recorded.here(options):
         return local_attach.attach(run_dir, options.rank, console)
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    if known := on_slurm.of_run(options):
         return slurm_runs.attach(known, options.rank, console)
     return hosts_attach.attach(recorded.filled(options, console), console)
 
@@ -56,7 +56,7 @@ def stop(options: Options, console: Console) -> int:
     from . import slurm as on_slurm
 
     is_here = recorded.here(options)
-    if not is_here and (known := on_slurm.of_run(options.hosts, options.cluster, options.run)):
+    if not is_here and (known := on_slurm.of_run(options)):
         return slurm_runs.stop(known, options.now, console)
     asked = options if is_here and options.run else recorded.to_stop(options, console, local_attach.going_on)
     if run_dir := recorded.here(asked):
@@ -88,11 +88,10 @@ def fetch(options: Options, console: Console) -> int:
         one_file.refuse(options.state)
     if run_dir := recorded.here(options):
         folder = local_attach.fetch(run_dir, console)
-    elif known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    elif known := on_slurm.of_run(options):
         folder = slurm_runs.fetch(known, options.only, console)
     else:
-        asked = recorded.filled(options, console)
-        folder = hosts_fetch.fetch(known_cluster(asked), asked.run, options.only, console)
+        folder = hosts_fetch.fetch(recorded.filled(options, console), console)
     console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
     return one_file.gather(folder, options.state, console.note) if options.state else DONE
 

@@ -1,4 +1,4 @@
-"""`@command`: a command of the tree: its function, options, help, and where its options end and the script's begin.
+"""`@command`: a command of the tree: its function, options, help, exit code, and where the script's words begin.
 
 The help has one form for all: what it does, an example, the exit codes, the options with their defaults.
 """
@@ -153,7 +153,7 @@ class Command(click.Command):
             return code_of(console, lambda: self._do(options, console, given))
 
     def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
-        from ..job.load import refuse_pairs  # no help waits for it
+        from ..job.together import refuse_pairs  # no help waits for it
 
         # One that runs a script has more of them in a file, or in a record; it knows all later.
         refuse_pairs(self.name or "", options, whole=not self._runs_script)

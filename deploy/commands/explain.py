@@ -29,7 +29,7 @@ from ..explain.reading import Reading
 from ..job.options import FLAG
 from ..job.script import as_given
 from ..report.console import Console
-from ..run.files import folders, record
+from ..run.files import record
 from ..run.own_run import OwnRun, of_run
 
 SHOWN, _MOST_NAMED = 240, 20
@@ -203,7 +203,7 @@ def _own_run(whats: Sequence[str], console: Console) -> OwnRun | None:
 
     with suppress(DeployError, ValueError):
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
-            folder = record.find(folders.RUNS, whats[0])
+            folder = record.find(whats[0])
             if (folder / "record.json").is_file():
                 outcome = attach.settle(folder)
                 if not outcome and attach.lives(folder):
@@ -227,7 +227,7 @@ def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Bud
 def _script_of(whats: Sequence[str]) -> str:
     """The script of the run that is explained; empty if it is no run here, or not of a script that torchrun starts."""
     with suppress(DeployError, ValueError):
-        folder = record.find(folders.RUNS, whats[0])
+        folder = record.find(whats[0])
         known = record.own(folder) if len(whats) == 1 else {}
         words = [str(word) for word in known.get("arguments", ())]
         if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
@@ -247,7 +247,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
     try:
-        folder = record.find(folders.RUNS, what)
+        folder = record.find(what)
     except UsageError:
         cause = near(what, ROWS)
         hint = f"did you mean `muster explain {cause}`?" if cause else _HINT

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..core.text import several
 from ..job.again import command_of
-from ..job.load import known_cluster, value_of
+from ..job.load import value_of
 from ..job.options import FLAG, Options
 from .command import Command, command
 
@@ -32,10 +31,10 @@ def status(options: Options, console: Console) -> int:
         local_attach.list_all(console, run_dir.name)
         console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
         return DONE
-    if known := on_slurm.of_run(options.hosts, options.cluster, options.run):
+    if known := on_slurm.of_run(options):
         return slurm_runs.status(known, console)
     asked = recorded.filled(options, console)
-    return hosts_status.status(known_cluster(asked), asked.run if options.run else "", console)
+    return hosts_status.status(asked if options.run else replace(asked, run=""), console)
 
 
 @command(
@@ -57,7 +56,7 @@ def gpus(options: Options, console: Console) -> int:
 
     asked = options if recorded.here(options) else recorded.filled(options, console)
     if recorded.names_hosts(asked):
-        return hosts_status.gpus(known_cluster(asked), console)
+        return hosts_status.gpus(asked, console)
     return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
 
 
@@ -81,16 +80,12 @@ def logs(options: Options, console: Console) -> int:
     from . import slurm as on_slurm
 
     is_here = recorded.here(options)
-    if not is_here and (known := on_slurm.of_run(options.hosts, options.cluster, options.run)):
-        return slurm_runs.logs(known, options.rank, options.follow, options.since, options.grep, console)
+    if not is_here and (known := on_slurm.of_run(options)):
+        return slurm_runs.logs(known, options, console)
     # If somebody followed a run to its end, what it printed is on this machine.
     if not is_here and not recorded.ended_here(options, options.rank):
-        asked = recorded.filled(options, console)
-        choice = hosts_logs.Choice(asked.run, options.rank, options.since, options.follow, options.grep)
-        return hosts_logs.logs(known_cluster(asked), choice, console)
-    if options.since:
-        raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
-    return local_within.logs_here(options.run, options.rank, options.follow, options.grep, console)
+        return hosts_logs.logs(recorded.filled(options, console), console)
+    return local_within.logs_here(options, console)
 
 
 @command(
@@ -108,9 +103,8 @@ def why(options: Options, console: Console) -> int:
 
     if run_dir := recorded.here(options):
         local_attach.settle(run_dir)
-        return hosts_why.why_here(options.run, options.stacks, console)
-    asked = recorded.filled(options, console)
-    return hosts_why.why_on_hosts(known_cluster(asked), asked.run, options.stacks, console)
+        return hosts_why.why_here(options, console)
+    return hosts_why.why_on_hosts(recorded.filled(options, console), console)
 
 
 @command(
@@ -123,7 +117,7 @@ def runs(options: Options, console: Console) -> int:
     from ..local import attach as local_attach
 
     if options.hosts or options.cluster:
-        return hosts_status.runs(known_cluster(options), console)
+        return hosts_status.runs(options, console)
     local_attach.list_all(console)
     return DONE
 
@@ -172,7 +166,7 @@ def report(options: Options, console: Console) -> int:
     from ..run.files import folders, record
 
     folders.ask_link(folders.RUNS)
-    path = page.write(record.find(folders.RUNS, options.run or "latest"))
+    path = page.write(record.find(options.run or "latest"))
     console.line(folders.display_path(path))
     return DONE
 
@@ -188,12 +182,9 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     `muster board` overlays the curves.
     """
     from ..report import compare as comparing
-    from ..run.files import folders, record
+    from ..run.files import record
 
-    if not 2 <= len(run) <= comparing.MOST_RUNS:
-        number = several(len(run), "run")
-        raise UsageError(f"{number} named: it takes 2 to {comparing.MOST_RUNS}", "`muster runs` lists them")
-    comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
+    comparison = comparing.compare([record.find(name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE
 

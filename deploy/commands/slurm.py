@@ -15,7 +15,6 @@ from ..job.load import (
     gpus_of_each_node,
     read_command,
     read_text,
-    refuse_pairs,
     script_words,
     trainer_words,
     value_of,
@@ -24,6 +23,7 @@ from ..job.load import (
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read, split_words
 from ..job.secrets import refuse_open_secrets
+from ..job.together import refuse_pairs
 from ..report.console import Console
 from ..run import environment, sbatch_options
 from ..run.files import resumable
@@ -100,11 +100,11 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     return replace(read_again(run.again), **{**typed, "shared": run.shared}), run
 
 
-def of_run(hosts: str, cluster: str, run: str) -> Known | None:
+def of_run(options: Options) -> Known | None:
     """The run on Slurm that a command means: it names no hosts, and the run's record here says Slurm."""
-    if hosts or cluster:
+    if options.hosts or options.cluster:
         return None
-    return known.find(run, newest=not Path("cluster.toml").is_file())
+    return known.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
 def _variables(options: Options) -> dict[str, str]:

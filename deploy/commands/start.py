@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
 from ..job.again import command_of, over
-from ..job.load import folder_to_send, load_cluster, refuse_pairs
+from ..job.load import folder_to_send, load_cluster
 from ..job.options import FLAG, Options, flag_of, options_of
+from ..job.together import refuse_pairs
 from .command import command
 
 if TYPE_CHECKING:
@@ -126,9 +127,9 @@ def resume(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..run import onward
-    from ..run.files import folders, record
+    from ..run.files import record
 
-    run_dir = record.find(folders.RUNS, options.run or "latest")
+    run_dir = record.find(options.run or "latest")
     own = record.own(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:

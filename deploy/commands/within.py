@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
-from ..job.load import known_cluster
 from ..job.options import Options
 from .command import command
 
@@ -44,9 +43,8 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
         hosts = "" if here else options.hosts or _HOSTS
         raise UsageError("no command is named", command_of("exec", options, "nvidia-smi", hosts=hosts))
     if here:
-        return local_within.exec_here(options.run, options.rank, words, console)
-    asked = recorded.filled(options, console)
-    return within.exec_on_hosts(known_cluster(asked), asked.run, options.rank, words, console)
+        return local_within.exec_here(options, words, console)
+    return within.exec_on_hosts(recorded.filled(options, console), words, console)
 
 
 @command(
@@ -65,9 +63,8 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     from ..local import within as local_within
 
     if recorded.here(options):
-        return local_within.shell_here(options.run, options.rank, words)
-    asked = recorded.filled(options, console)
-    return within.shell(known_cluster(asked), asked.run, options.rank, words)
+        return local_within.shell_here(options, words)
+    return within.shell(recorded.filled(options, console), words)
 
 
 @command(
@@ -90,8 +87,7 @@ def port(options: Options, console: Console, number: str) -> int:
         raise UsageError(
             f"port: {run_dir.name} runs on this machine: its ports need no forwarding", f"open 127.0.0.1:{number}"
         )
-    asked = recorded.filled(options, console)
-    return hosts_port.port(known_cluster(asked), asked.run, options.rank, number, console)
+    return hosts_port.port(recorded.filled(options, console), number, console)
 
 
 @command(
@@ -110,11 +106,10 @@ def tensorboard(options: Options, console: Console) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import port as hosts_port
-    from ..run.files import folders, record
+    from ..run.files import record
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
     if not recorded.here(options) and not recorded.ended_here(options):
-        asked = recorded.filled(options, console)
-        return hosts_port.tensorboard(known_cluster(asked), asked.run, options.rank, options.port, console)
-    folder = record.find(folders.RUNS, options.run or "latest")
+        return hosts_port.tensorboard(recorded.filled(options, console), console)
+    folder = record.find(options.run or "latest")
     return hosts_port.tensorboard_here(str(folder), options.port)

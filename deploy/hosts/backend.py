@@ -20,7 +20,6 @@ from ..causes.end_causes import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..core.text import in_seconds
 from ..door.session import Session, open_all
 from ..host import commands
 from ..job.again import command_of
@@ -28,7 +27,7 @@ from ..job.inventory import Host
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
-from ..run.lost_host import AFTER_S, UNSEEN_S, WAIT_LOST_S, Misses, Signs, is_lost, may_be_lost
+from ..run.lost_host import AFTER_S, UNSEEN_S, WAIT_LOST_S, Misses, Signs, is_lost, may_be_lost, refuse_cut_off
 from ..run.output import ConsoleLines
 from ..run.progress import State
 from ..run.state.story import Happening
@@ -123,12 +122,9 @@ class HostsBackend(Backend):
         signs = {host: mirror.signs(ranks_on(mirror.state.node)) for host, mirror in self._mirrors.items()}
         self._tell_silent(state, signs)
         self._tell_full(state)
-        cut_off_s = min(of_host.silent_s for of_host in signs.values())
-        if cut_off_s > state.wait_lost_s:
-            raise DeployError(
-                f"no host of {self._id} has answered for {in_seconds(cut_off_s)}; the run may continue there",
-                f"try again: muster attach --hosts {','.join(self._mirrors)} --run {self._id}",
-            )
+        silent_s = min(of_host.silent_s for of_host in signs.values())
+        again = f"muster attach --hosts {','.join(self._mirrors)} --run {self._id}"
+        refuse_cut_off(f"no host of {self._id} has", silent_s, state.wait_lost_s, "the run", again)
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self.out_of_sight or waits or state.ranks.waiting:
             # A run that waits for a host, or its GPUs, must not count as silent.

@@ -43,7 +43,7 @@ def filled(options: Options, console: Console, file_first: bool = True) -> Optio
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
     own = record.own(run_dir) if run_dir else {}
     if run_dir and not run_dir.is_dir() and not names_hosts(options):
-        resumable.refuse_unknown(options.run, folders.RUNS, flag=FLAG.run)
+        resumable.refuse_unknown(options.run, flag=FLAG.run)
     if run_dir:
         _refuse_slurm(run_dir, options)
     named = names_hosts(options) if file_first else options.hosts or options.cluster

@@ -8,7 +8,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from . import values
-from .options import ROWS, Options, flag_of
+from .options import FLAG, ROWS, Options, flag_of
 
 # So much longer than its ranks may take to save, a run may take to end.
 _REPORTS_AFTER_S = 120.0
@@ -43,6 +43,11 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))
+
+
+def include_of(*paths: str) -> str:
+    """The options that send these paths as well, for a hint."""
+    return " ".join(f"{FLAG.include} {shlex.quote(path)}" for path in paths)
 
 
 def words_again(options: Options, more: Collection[str] = ()) -> list[str]:

@@ -15,9 +15,8 @@ from ..core.errors import UsageError
 from ..core.formats import CLUSTER_FILE, refuse_newer
 from . import consent, toml, values, wishes
 from .inventory import Host, hosts_of_flag, named_hosts
-from .options import FLAG, KEYS, Job, keys_of, rules_of
+from .options import FLAG, KEYS, Job, Key, keys_of, rules_of
 from .roles import role
-from .rows import Key
 from .toml import Table
 from .values import Data
 

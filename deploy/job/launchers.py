@@ -19,31 +19,21 @@ from .options import FLAG
 RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
     "sbatch": "Muster writes a cluster's job itself; give it what the job's srun starts",
-    "mpirun": "Muster starts the ranks itself, without MPI",
-    "mpiexec": "Muster starts the ranks itself, without MPI",
-    "lightning": "Muster starts the ranks itself; Fabric() has its settings from variables",
-    "fabric": "Muster starts the ranks itself; Fabric() has its settings from variables",
-    "nohup": "a run continues without its terminal anyway",
-    "uv": "Muster installs the folder's packages itself",
-    "poetry": "Muster installs the folder's packages itself",
-    "pipenv": "Muster installs the folder's packages itself",
-    "conda": "Muster installs the folder's packages itself",
+    **dict.fromkeys(("mpirun", "mpiexec"), "Muster starts the ranks itself, without MPI"),
+    **dict.fromkeys(
+        ("lightning", "fabric"), "Muster starts the ranks itself; Fabric() has its settings from variables"
+    ),
+    **dict.fromkeys(
+        ("uv", "poetry", "pipenv", "conda", "pdm", "hatch", "pixi"), "Muster installs the folder's packages itself"
+    ),
+    **dict.fromkeys(("nohup", "setsid", "screen", "tmux"), "a run continues without its terminal anyway"),
+    **dict.fromkeys(("nice", "numactl", "taskset"), "it would not reach the ranks, which Muster starts"),
+    **dict.fromkeys(("docker", "podman"), f"a run is in a container anyway; {FLAG.image} names its image"),
     "sudo": "a run's user is chosen by Muster",
     "env": f"a run's variables are given by {FLAG.env} NAME=VALUE",
-    "pdm": "Muster installs the folder's packages itself",
-    "hatch": "Muster installs the folder's packages itself",
-    "pixi": "Muster installs the folder's packages itself",
     "time": "the run's page says how long it took",
-    "nice": "it would not reach the ranks, which Muster starts",
-    "numactl": "it would not reach the ranks, which Muster starts",
-    "taskset": "it would not reach the ranks, which Muster starts",
     "stdbuf": "Python is started unbuffered",
     "exec": "no shell reads this command",
-    "setsid": "a run continues without its terminal anyway",
-    "screen": "a run continues without its terminal anyway",
-    "tmux": "a run continues without its terminal anyway",
-    "docker": f"a run is in a container anyway; {FLAG.image} names its image",
-    "podman": f"a run is in a container anyway; {FLAG.image} names its image",
     "ssh": f"{FLAG.hosts} says where a run is",
     "rye": "a run has the packages of its image",
 }
@@ -114,18 +104,16 @@ MEETING = (
 )
 REFUSED = {
     "--role": "ranks of a run have one role",
-    "--log-dir": "each rank's output is in logs/rank-N.log of the run",
-    "--redirects": "each rank's output is in logs/rank-N.log of the run",
-    "-r": "each rank's output is in logs/rank-N.log of the run",
-    "--tee": f"{FLAG.rank} all shows the lines of all ranks",
-    "-t": f"{FLAG.rank} all shows the lines of all ranks",
-    "--log-line-prefix-template": f"{FLAG.rank} all shows the lines of all ranks",
-    "--local-ranks-filter": f"{FLAG.rank} N shows the lines of one rank",
-    "--duplicate-stdout-filters": f"{FLAG.rank} N shows the lines of one rank",
-    "--duplicate-stderr-filters": f"{FLAG.rank} N shows the lines of one rank",
+    **dict.fromkeys(
+        ("--log-dir", "--redirects", "-r", "--logs-specs"), "each rank's output is in logs/rank-N.log of the run"
+    ),
+    **dict.fromkeys(("--tee", "-t", "--log-line-prefix-template"), f"{FLAG.rank} all shows the lines of all ranks"),
+    **dict.fromkeys(
+        ("--local-ranks-filter", "--duplicate-stdout-filters", "--duplicate-stderr-filters"),
+        f"{FLAG.rank} N shows the lines of one rank",
+    ),
     "--start-method": "Muster forks the ranks",
     "--event-log-handler": "Muster writes the events of a run",
-    "--logs-specs": "each rank's output is in logs/rank-N.log of the run",
     "--numa-binding": "Muster does not bind ranks to memory nodes",
     "--signals-to-handle": "Muster passes signals to the ranks",
     "--shutdown-timeout": "a rank has 20 s to end when it is asked to",

@@ -1,4 +1,4 @@
-"""Read what was typed, cluster.toml beneath it; refuse options that exclude each other, and a secret in plain words.
+"""Read what was typed, cluster.toml beneath it, and refuse a secret in plain words. together.py refuses pairs.
 
 What is typed goes before the file. Nothing here touches a host.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,14 @@ from . import script, script_file, secrets
 from . import values as values
 from .cluster import Cluster, find_cluster
 from .inventory import Host, hosts_of_flag
-from .options import FLAG, KEYS, ROWS, Job, Options, flag_of, keys_of, rules_of
+from .options import FLAG, KEYS, ROWS, Job, Options, flag_of
 from .roles import all_roles
-from .rows import Term
 from .script import ScriptCommand
 from .secrets import refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
-# What is typed in several ways, or stands in a table of a file.
-_IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script"}
-_SAYS_NOTHING = Job()
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -84,27 +80,6 @@ def refuse_unfit(cluster: Cluster) -> None:
         for name in variables:
             refuse_ours(name, "cluster.toml: environment:")
         refuse_named_like_secrets(variables, "cluster.toml: environment:")
-
-
-def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
-    """Raise UsageError for an option of a command beside one that it excludes, or without one that it needs.
-
-    `job`: what cluster.toml says, with what is typed over it. That file is for many runs: what a key of it needs may be
-    missing. `whole`: no file and no record says more.
-    """
-    typed = {name: value if isinstance(value, str) else "" for name, value in vars(options).items() if value}
-    filed = {name for name in keys_of(job) - typed.keys() if not KEYS[name].typed}
-    given = dict.fromkeys(filed, "") | typed
-    say = vars(FLAG) | {name: f"`{KEYS[name].name}` of cluster.toml" for name in filed}
-    for name, rule in rules_of(task):
-        may_come = not whole and any(ROWS[each].key or ROWS[each].again for each in rule.needs)
-        if may_come or name not in (typed if rule.needs else given):
-            continue
-        seen = [term for each in rule.terms for term in _seen(each, given)]
-        if len(seen) == len(rule.terms):
-            names = dict.fromkeys([name, *(term.names[0] for term in seen if not term.absent)])
-            instead = rule.instead or ", or ".join(f"leave out {say[each]}" for each in names)
-            raise UsageError(f"{condition(name, seen, say)}: {rule.why}", instead)
 
 
 def fill_from_file(options: Options) -> Options:
@@ -354,25 +329,3 @@ def _own_gpus(host: Host, job: Job, asked: values.Gpus | None) -> values.Gpus:
 
 def _without(targets: Set[str], mounts: Sequence[Mount]) -> tuple[Mount, ...]:
     return tuple(mount for mount in mounts if mount.target not in targets)
-
-
-def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
-    """When an option is refused, in words: `--mount: not with --slurm without --container`."""
-    own, beside, lacking = say[name], list[str](), list[str]()
-    for term in terms:
-        names, texts = term.names[:1] if term.absent else term.names, " or ".join(term.texts)
-        words = " or ".join(dict.fromkeys(f"{_IN_WORDS.get(each, say[each])} {texts}".rstrip() for each in names))
-        if term.names == [name]:
-            own = words
-        else:
-            (lacking if term.absent else beside).append(words)
-    parts = [f"with {' and '.join(beside)}"] * bool(beside) + [f"without {', or '.join(lacking)}"] * bool(lacking)
-    return f"{own}: not {' '.join(parts)}"
-
-
-def _seen(term: Term, given: Mapping[str, str]) -> list[Term]:
-    """The term with what is given of it; none where it is not so."""
-    fits = [name for name in term.names if name in given and (not term.texts or given[name] in term.texts)]
-    if term.absent:
-        return [] if fits else [term]
-    return [Term([name], [given[name]] * bool(term.texts), False) for name in fits[:1]]

@@ -2,20 +2,126 @@
 
 A field of `Options` holds what was typed, as text, several texts, or a switch; empty means not given. Its row says
 which commands take it and what it means there, its key in cluster.toml and whether a file may set it unasked, which
-others it excludes or needs, and whether a resume repeats it (rows.py). To add an option: add a row, and act on it.
+others it excludes or needs, and whether a resume repeats it: OptionRow. To add an option: add a row, and act on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from . import values
-from .rows import FREE, Key, OptionRow, Rule, option
 from .values import Data, Gpus, Mount, Secret
+
+# For `Key.asks`: a file may set it by itself, as it stays within the run's containers; it is asked for as it stands.
+FREE, AS_IT_STANDS = "", "{}"
+
+
+@dataclass(frozen=True)
+class Key:
+    """What stands for an option in the [job] table of a cluster.toml: one value, or a list where it has several."""
+
+    # The key, which is also the field of `Job` that holds the value.
+    name: str
+    # Makes the value (one of the list) of what the file says, or None of what is refused: it `is not {wanted}`.
+    read: Callable[[Any], Any]
+    wanted: str
+    # What a file that came with a folder has to be allowed: the words of the question, in which {} is the value.
+    asks: str = AS_IT_STANDS
+    # `read` makes a reader of the file's folder, in which paths begin.
+    relative: bool = False
+    # The path is refused where there is no "file", or no "folder".
+    exists: str = ""
+    # One value may stand without a list.
+    alone: bool = False
+    # The values stand in a table below the names of variables.
+    named: bool = False
+    # A refusal does not show the value.
+    secret: bool = False
+    # The file turns off what is on: the option is a switch that says no.
+    negates: bool = False
+    # A deploy takes it as if it were typed: its record repeats it.
+    typed: bool = False
+
+
+class Term(NamedTuple):
+    """One thing that has to be so: one of these options is given, with one of `texts` if there are any; or none is."""
+
+    names: list[str]
+    texts: list[str]
+    absent: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Beside which other options one is refused (load.py), and `why`.
+
+    `when`: what has to be so, all of it: `wait` or `backend|workers` (one is given), `!run` (it is not, and the option
+    needs it), `to=jobset|trainjob` (with such a text). `instead`: what to type; empty: to leave out one of them.
+    """
+
+    when: str
+    why: str
+    instead: str = ""
+    # The commands for which it holds, with blanks between; empty: for each that has the option.
+    on: str = ""
+
+    @property
+    def terms(self) -> list[Term]:
+        """What has to be so."""
+        parts = re.findall(r"(!?)([\w|]+)=?([\w|]*)", self.when)
+        return [Term(names.split("|"), texts.split("|") if texts else [], bool(no)) for no, names, texts in parts]
+
+    @property
+    def needs(self) -> list[str]:
+        """The other options of which it asks for one."""
+        return [name for term in self.terms if term.absent for name in term.names]
+
+
+@dataclass(frozen=True)
+class OptionRow:
+    """What an option is, beside its name and what it holds when it is not given."""
+
+    # What it means, to most of the commands that have it; of a key that no command has, in the file.
+    help: str
+    # By command, what it means there. Other commands do not have it.
+    helps: Mapping[str, str]
+    key: Key | None = None
+    # Its name in Python, where that is another; None: Python says it in another way (api.py).
+    python: str | None = ""
+    # Which others it excludes, or needs. A rule of two options stands at one of them.
+    rules: tuple[Rule, ...] = ()
+    # A resume repeats it.
+    again: bool = True
+    # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in
+    # the hint {command} is the command that was typed.
+    read: Callable[[str], Any] | None = None
+    refusal: str = ""
+    hint: str = ""
+    # The command to which it is one text, although it is several to others.
+    single: str = ""
+    # Its short form: `-H`. A letter means the same to each command that has it.
+    letter: str = ""
+    # Each of its texts may be several, with commas.
+    commas: bool = False
+    # Only a container engine grants it: a run on hosts without one is refused it.
+    engine: bool = False
+
+
+def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
+    """A row. `on`: the commands that take it, with blanks between; `of`: what it means to others, which stand likewise.
+
+    `start`: what it holds if it is not given, which says what it is: a text (""), several (()), a switch (False).
+    """
+    helps = dict.fromkeys(on.split(), help)
+    for commands, other in (of or {}).items():
+        helps |= dict.fromkeys(commands.split(), other)
+    return field(default=start, metadata={"row": OptionRow(help, helps, **more)})
+
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
 _SECRET_FILE = (
@@ -280,6 +386,7 @@ class Options:
             ),
             _OF_HOSTS,
         ),
+        engine=True,
     )
     dockerfile: str = option(
         "build the image here first, from this file and the folder that it is in (default: none)",
@@ -299,6 +406,7 @@ class Options:
             ),
             Rule("image", "both name the image"),
         ),
+        engine=True,
     )
     nproc: str = option(
         "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)",
@@ -553,6 +661,7 @@ class Options:
             _on_slurm("a job writes to the cluster's disks, which stay"),
             _OF_A_SCRIPT_HERE,
         ),
+        engine=True,
     )
     include: tuple[str, ...] = option(
         "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
@@ -604,6 +713,7 @@ class Options:
             _on_slurm("a job reads your home", "put it on the cluster, for you alone to read"),
             _OF_A_SCRIPT_HERE,
         ),
+        engine=True,
     )
     overlay: bool = option(
         "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
@@ -612,6 +722,7 @@ class Options:
         False,
         key=Key("overlay", values.yes_or_no, "true or false", "a network of the run's own, over a port of the hosts"),
         rules=(_on_slurm("Slurm's nodes share a network"), Rule("min_nodes", _NOT_YET)),
+        engine=True,
     )
     no_cache: bool = option(
         "keep no downloads and compiled kernels for the next run",
@@ -847,15 +958,18 @@ class Options:
     shm_size: str = option(
         "shared memory of a container (default: half of the host's memory)",
         key=Key("shm_size", values.matching(values.SIZE), 'a size such as "16g"', FREE),
+        engine=True,
     )
     memory: str = option(
         "memory of a container, including its shared memory (default: the host's memory less one twentieth, at least "
         "1 GiB and at most 16 GiB)",
         key=Key("memory", values.matching(values.SIZE), 'a size such as "200g"', FREE),
+        engine=True,
     )
     pids: str = option(
         "processes and threads of a container (default: 32768)",
         key=Key("pids", values.whole(64, 4194304), "a number from 64 to 4194304", FREE),
+        engine=True,
     )
     user: str = option(
         "the user id of the run's processes where you log in as root (default: the first from 60600 on that no user of "
@@ -866,6 +980,7 @@ class Options:
             "a user's number, from 1",
             "{} owns the run's processes on the hosts",
         ),
+        engine=True,
     )
 
 

@@ -18,9 +18,8 @@ from . import script_file
 from .allowed import stranger
 from .consent import Wish
 from .inventory import Host
-from .options import KEYS, Job
+from .options import AS_IT_STANDS, FREE, KEYS, Job
 from .roles import role
-from .rows import AS_IT_STANDS, FREE
 from .secrets import names_of_shell
 from .values import Mount, Secret
 

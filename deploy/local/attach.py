@@ -93,7 +93,7 @@ def stop_all(console: Console, run: str = "") -> int:
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, folders.RUNS, flag=FLAG.run)
+        resumable.refuse_unknown(run, flag=FLAG.run)
     left = f"down: nothing of {run or 'the runs of this folder'} is left running"
     console.note(left if count else "nothing was running")
     return count
@@ -176,12 +176,11 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     """Show the run until it is over. Raises Detached if the user leaves it."""
     known, state = record.facts(run_dir), _state(run_dir)
     state.story.recall(record.story_of(run_dir))
-    words = known.get("arguments") or []
-    what = environment.script_name(words) if state.script else environment.recipe_name(words)
+    what = environment.what_runs(known.get("arguments") or [], state.script)
     # This machine's clock differs from no other.
     follower = follow.Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
     logs = RankLogs(run_dir)
-    here, ask = CatchingUp(state.story, "muster attach follows the run from here on", time.time()), _Asking(run_dir)
+    here, ask = CatchingUp(state.story, time.time()), _Asking(run_dir)
     lives = [NodeState(name, "running", None, 0) for name in state.names]
     with console.following(state, what, str(known.get("why", "")), ranks) as tell:
         over, drivers = False, processes.drivers(run_dir)

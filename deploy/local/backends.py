@@ -244,7 +244,7 @@ class ComposeBackend(LocalBackend):
         here = Path("/") / "nowhere" if self._spec.script else Path.cwd()
         arguments, paths = mounted(self._spec.arguments, here)
         shared, own = self._spec.nodes[0].environment, self._spec.script or Script("")
-        uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
+        uid, gid = machine.container_user()
         environment = {
             "MUSTER_ARGS": shlex.join(arguments),
             "MUSTER_RDZV_ID": shared["PET_RDZV_ID"],

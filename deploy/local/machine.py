@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 
 from ..core.facts import MachineFacts
+from ..run.environment import IMAGE_USER
 
 
 def machine() -> MachineFacts:
@@ -22,6 +23,11 @@ def machine() -> MachineFacts:
         torch=importlib.util.find_spec("torch") is not None,
         python=sys.executable,
     )
+
+
+def container_user() -> tuple[int, int]:
+    """Who runs in containers here: this user, so that what they write is this user's; for root the image's own."""
+    return (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
 
 
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:

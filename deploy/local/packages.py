@@ -13,7 +13,7 @@ from ..core.results import Results
 from ..job.options import FLAG
 from ..report import packages as packages_shown
 from ..report.console import Console
-from ..run.environment import IMAGE_USER, Packages
+from ..run.environment import Packages
 from ..run.files import locks
 from ..run.files.folders import cache_folder
 from ..send.folder.content import WORKSPACE
@@ -21,7 +21,7 @@ from ..send.packages import commands
 from ..send.packages.here import Here
 from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
-from . import script
+from . import machine, script
 
 IMAGE = "muster-trainer:cpu"
 _INSTALL_S = 3600.0
@@ -47,9 +47,8 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs, for containers of the image. The image must be there."""
-    owner = (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), owner, mounts=source)
+    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), machine.container_user(), mounts=source)
     folder = locks.own_folder(cache_folder() / "packages")
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None

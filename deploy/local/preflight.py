@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,9 +13,10 @@ from ..engine import client, compose
 from ..job.again import command_of
 from ..job.options import FLAG
 from ..preflight import Answers, PreflightRequest, Verdict, judge
+from ..preflight.judge import judge_rehearsed
 from ..preflight.probe import rehearsal, text
 from ..preflight.probe.conversation import examine
-from ..preflight.rehearsal import Scene, findings, summary
+from ..preflight.rehearsal import Scene, judged
 from ..run import environment as spec
 from ..run.files import folders
 from . import machine as observe
@@ -78,16 +78,14 @@ def _rehearsed(place: Place, answers: Answers, say: Callable[[str], None]) -> Ve
     }
     with _started(place.nodes, rehearsal.program()) as ranks:
         outcomes = rehearsal.rehearse(ranks, questions, say)
-    verdict = judge(answers, findings(outcomes, Scene(names, request.backend, endpoint, interfaces=interfaces)))
-    right = all(outcome.right for outcome in outcomes.values())
-    shown = summary(outcomes, rehearsal.LONG) if right else ""
-    return replace(verdict, groups={**verdict.groups, "proof": verdict.groups["proof"] or "ok"}, rehearsed=shown)
+    scene = Scene(names, request.backend, endpoint, interfaces=interfaces)
+    return judge_rehearsed(answers, (), *judged(outcomes, scene, rehearsal.LONG))
 
 
 @contextmanager
 def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     """The nodes as compose would make them, on a temporary network: each one is a host to the others."""
-    user, group = (os.getuid(), os.getgid()) if os.getuid() else (spec.IMAGE_USER, spec.IMAGE_USER)
+    user, group = observe.container_user()
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
     file = folders.CHECKOUT / "docker-compose.yml"
     if not file.is_file():

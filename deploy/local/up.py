@@ -36,12 +36,12 @@ from ..job.load import (
     refuse_nested_data,
     refuse_nested_keeps,
     refuse_no_folder,
-    refuse_pairs,
     trainer_words,
     value_of,
     with_roles_of_file,
 )
 from ..job.options import FLAG, Job, Options
+from ..job.together import refuse_pairs
 from ..job.values import Gpus, visible_gpus
 from ..report import ending, folder_notes
 from ..report import packages as packages_shown
@@ -279,7 +279,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     def _follow_nodes(self, backend: backends.LocalBackend) -> Result:
         run, state = self._run, self._state
-        what = environment.script_name(run.arguments[1:]) if run.script else environment.recipe_name(run.arguments)
+        what = environment.what_runs(run.arguments[bool(run.script) :], bool(run.script))
         try:
             with self._console.following(state, what, self._choice.why, self._ranks) as tell:
 
@@ -405,4 +405,4 @@ def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
     named = next(iter(run_ids([resume])), None)
     if named and resume != "latest" and record.path_of(named).is_dir():
         resume = str(record.path_of(named))
-    return resumable.choose(folders.RUNS, resume, wanted, command.bare)
+    return resumable.choose(resume, wanted, command.bare)

@@ -19,7 +19,7 @@ from ..core.printable import console_line
 from ..engine import client
 from ..host import commands
 from ..job.load import refuse_no_rank
-from ..job.options import FLAG
+from ..job.options import FLAG, Options
 from ..report.console import Console
 from ..run.environment import NODE
 from ..run.files import folders, own_files, record
@@ -42,9 +42,9 @@ class Beside:
     folder: Path | None = None
 
 
-def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> int:
+def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
     """Run a command once, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
-    beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-i",))
+    beside = _beside(options, ("-i",))
     try:
         child = subprocess.Popen(
             [*beside.before, *beside.guard, "--", *words],
@@ -70,11 +70,11 @@ def exec_here(run: str, rank: str, words: Sequence[str], console: Console) -> in
     return child.returncode
 
 
-def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
+def shell_here(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or `words`, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", "without one: muster exec -- COMMAND")
-    beside = _beside(record.find(folders.RUNS, run or "latest"), rank or "0", ("-it",))
+    beside = _beside(options, ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
     try:
         return subprocess.run(command, env=beside.environment, cwd=beside.folder, check=False).returncode
@@ -82,8 +82,9 @@ def shell_here(run: str, rank: str, words: Sequence[str]) -> int:
         raise DeployError(f"{command[0]}: {fault.strerror}") from fault
 
 
-def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
+def _beside(options: Options, terminal: Sequence[str]) -> Beside:
     """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
+    run_dir, rank = record.find(options.run or "latest"), options.rank or "0"
     refuse_no_rank(rank)
     names = record.facts(run_dir).get("nodes") or []
     for head in processes.heads(run_dir):
@@ -107,16 +108,21 @@ def _beside(run_dir: Path, rank: str, terminal: Sequence[str]) -> Beside:
     )
 
 
-def logs_here(run: str, rank: str, follow: bool, pattern: str, console: Console) -> int:
-    """Print what the ranks of a run on this machine have printed, or one of them. With `follow`, until its end."""
-    rank = "" if rank == "all" else rank
+def logs_here(options: Options, console: Console) -> int:
+    """Print what the ranks of a run on this machine have printed, or one of them. With --follow, until its end.
+
+    Raises UsageError for --since, DeployError where there is no log.
+    """
+    if options.since:
+        raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
+    rank, follow, pattern = "" if options.rank == "all" else options.rank, options.follow, options.grep
     refuse_no_rank(rank)
     try:
         wanted = re.compile(pattern)
     except re.error as fault:
         raise UsageError(f"{FLAG.grep} {pattern}: {fault}", f"{FLAG.grep} 'nan|inf'") from fault
     matched = False
-    run_dir = record.find(folders.RUNS, run or "latest")
+    run_dir = record.find(options.run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
         raise DeployError(
             f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; muster runs"

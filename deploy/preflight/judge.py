@@ -55,6 +55,14 @@ APART = ("other-network", "wrong-machine")
 BETWEEN = ("links", "mtu", "clocks")
 
 
+def judge_rehearsed(answers: Answers, before: Iterable[Finding], findings: Sequence[Finding], shown: str) -> Verdict:
+    """The verdict on what was found before a rehearsal, and in it; `shown`: what it has shown, in words."""
+    verdict = judge(answers, [*before, *findings])
+    without = next((finding.text for finding in findings if finding.cause == "no-proof"), "")
+    groups = {**verdict.groups, "proof": verdict.groups["proof"] or "ok"}
+    return replace(verdict, groups=groups, rehearsed=shown, not_rehearsed=without)
+
+
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
     findings = _suspects([*more, *(finding for check in CHECKS for finding in check(answers))])

@@ -119,6 +119,12 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
     return faults + list(_crawling(outcomes, scene)) + list(_warnings(outcomes)) + list(_unused(outcomes, scene))
 
 
+def judged(outcomes: Mapping[str, Outcome], scene: Scene, long: int) -> tuple[list[Finding], str]:
+    """The findings of a rehearsal, and what it has shown; empty if not all went right."""
+    right = all(outcome.right for outcome in outcomes.values())
+    return findings(outcomes, scene), summary(outcomes, long) if right else ""
+
+
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
     """What a rehearsal that went well has shown."""
     ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks]

@@ -1,4 +1,4 @@
-"""The words of fixes: what to type, where, with names of interfaces and networks; which one, checks/ choose. Pure.
+"""The fix of what preflight finds, in words: what to type, and where; checks/ choose which. Pure.
 
 `on gpu-b: COMMAND; COMMAND   (a remark)`, `on a and b: ...; on c: ...`, `...; or on c: ...`: lab/fixes.py takes the
 commands out of these words, and benchmarks/preflight_fixes.py runs them.

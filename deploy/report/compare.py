@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from ..core import text
+from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..job.script import as_typed
 from ..run.events import gpu_use
@@ -69,7 +70,13 @@ class Comparison:
 
 
 def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
-    """The differences of run folders. It ignores missing and torn files. `most`: as in `load`, for all together."""
+    """The differences of run folders. It ignores missing and torn files. `most`: as in `load`, for all together.
+
+    Raises UsageError for one run, and for more than have a letter.
+    """
+    if not 2 <= len(folders) <= MOST_RUNS:
+        number = text.several(len(folders), "run")
+        raise UsageError(f"{number} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them")
     runs = [load(folder, most=most // len(folders)) for folder in folders]
     groups = [(name, _rows([of(run) for run in runs])) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]

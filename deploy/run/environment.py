@@ -195,18 +195,12 @@ class RunSpec:
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
-    def grouped(
-        self, least: int, where: Sequence[tuple[str, int, int]], key: str, spares: int = 0, arbiter: str = ""
-    ) -> RunSpec:
-        """Return a copy of the run that continues while at least `least` nodes are left; 0: it needs all of them.
+    def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str) -> RunSpec:
+        """Return a copy of the run that continues while at least `least` nodes are left.
 
         `where`: for each node its address, and the two ports on which the others reach it. `key`: that of this start.
-        `spares`: how many of the last nodes wait until another one is lost. `arbiter`: the node that only votes.
         """
-        if not least:
-            return self
-        waiting = self.names[len(self.names) - spares :]
-        more = group_variable(least, key, dict(zip(self.names, where, strict=True)), spares=waiting, arbiter=arbiter)
+        more = group_variable(least, key, dict(zip(self.names, where, strict=True)))
         return replace(self.with_variables(more), least=least)
 
 
@@ -377,6 +371,11 @@ def recipe_name(arguments: Sequence[str]) -> str:
             recipe = argument.partition("=")[2]
     stem = Path(recipe).stem
     return re.sub(r"[^A-Za-z0-9_-]", "-", stem)[:_LONGEST_RECIPE] or DEFAULT_RECIPE
+
+
+def what_runs(words: Sequence[str], script: bool) -> str:
+    """The name of what a run's words start: a script, or a recipe of Muster's own trainer."""
+    return script_name(words) if script else recipe_name(words)
 
 
 def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:

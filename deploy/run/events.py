@@ -6,7 +6,7 @@ the reader of the file skips the line, counts it, and reports the count as an ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.errors import BadAnswer
@@ -53,6 +53,15 @@ COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STE
 # The addresses of both ends of connections.
 _PAIRS = array(row(text(64), text(64)), 64)
 _OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
+# What a rank does, beside the word for it: as its agent tells it while it is stuck, and where `muster why` asks.
+DOING: Mapping[str, Reader[Any]] = {
+    **{name: default(words(most), "") for name, most in (("file", 200), ("function", 100), ("op", 40), ("disk", 300))},
+    **{name: default(words(most), "") for name, most in (("error", 300), ("thread_error", 300))},
+    **dict.fromkeys(("program", "tracer"), default(words(100), "")),
+    **dict.fromkeys(("line", "step"), default(_STEP, 0)),
+    "since_s": default(real(0.0, 1e9), 0.0),
+    "collectives": default(COLLECTIVES, list[list[Any]]()),
+}
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 # By kind: the fields that an event must have besides its time and kind, and those that it may have.
 _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
@@ -81,23 +90,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "checkpoint_damaged": ({}, {"path": words(), "message": words()}),
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": words()}),
-    "stuck": (
-        {**_OF_RANK, "doing": text(20, "[a-z]+")},
-        {
-            "step": _STEP,
-            "since_s": real(0.0, 1e9),
-            "file": words(200),
-            "line": _STEP,
-            "function": words(100),
-            "op": words(40),
-            "error": words(300),
-            "thread_error": words(300),
-            "program": words(100),
-            "tracer": words(100),
-            "disk": words(300),
-            "collectives": COLLECTIVES,
-        },
-    ),
+    "stuck": ({**_OF_RANK, "doing": text(20, "[a-z]+")}, DOING),
     "moves": (_OF_RANK, {}),
     "links": ({**_OF_RANK, "unanswered": _PAIRS, "crowded": _PAIRS}, {"silent": _PAIRS, "answering": _PAIRS}),
     "throttled": ({**_OF_RANK, "percent": real(0.0, 100.0), "cpus": real(0.0, 1e5)}, {}),
@@ -215,6 +208,11 @@ def react(of: object, event: Event, *more: object) -> None:
         reaction(event, *more)
 
 
+def changes_nodes(members: Event) -> bool:
+    """Whether other nodes train from now on, as an event `members` says; else a rank is started again on its node."""
+    return set(members["members"]) != set(members["before"])
+
+
 def gpu_use(telemetry: Mapping[str, Any]) -> float | None:
     """The mean use of a node's GPUs in percent, in an event of its telemetry; None if that is not known."""
     uses = [gpu["use_percent"] for gpu in telemetry.get("gpus", ()) if "use_percent" in gpu]
@@ -231,29 +229,16 @@ def of_rank(value: object, now: float) -> Event:
     return _READERS.get(kind, _OTHER)({"t": now, "node": "", **value}, "")
 
 
-def of_metrics(value: object, now: float) -> Event:
-    """Read one line of `metrics.jsonl`. Raises BadAnswer."""
-    return {"t": now, **_METRICS(value, ""), "kind": "metrics"}
+def _reader(kind: str, fields: Reader[dict[str, Any]]) -> Callable[[object, float], Event]:
+    """What reads a line or a document of one kind; what says no time gets `now`. It raises BadAnswer."""
+    return lambda value, now: {"t": now, **fields(value, ""), "kind": kind}
 
 
-def of_telemetry(value: object, now: float) -> Event:
-    """Read one line of `telemetry/<node>.jsonl`. Raises BadAnswer."""
-    return {"t": now, **_TELEMETRY(value, ""), "kind": "telemetry"}
-
-
-def of_scalars(value: object, now: float) -> Event:
-    """Read one line of `scalars/<node>.jsonl`. Raises BadAnswer."""
-    return {"t": now, **_SCALARS(value, ""), "kind": "scalars"}
-
-
-def node_up(value: object, now: float) -> Event:
-    """Read `nodes/<node>.json`. Raises BadAnswer."""
-    return {"t": now, **_NODE_UP(value, ""), "kind": "node_up"}
-
-
-def verdict(value: object, now: float) -> Event:
-    """Read `outcome/<node>-<local rank>.json`. Raises BadAnswer."""
-    return {"t": now, **_VERDICT(value, ""), "kind": "verdict"}
+# A line of `metrics.jsonl`, of `telemetry/<node>.jsonl`, of `scalars/<node>.jsonl`.
+of_metrics, of_telemetry = _reader("metrics", _METRICS), _reader("telemetry", _TELEMETRY)
+of_scalars = _reader("scalars", _SCALARS)
+# The documents `nodes/<node>.json` and `outcome/<node>-<local rank>.json`.
+node_up, verdict = _reader("node_up", _NODE_UP), _reader("verdict", _VERDICT)
 
 
 def verdict_of_host(value: object, now: float) -> Event:

@@ -1,4 +1,4 @@
-"""When a host is silent, when a run has lost it, how long it waits for it, and whether that ends it. Pure.
+"""Whether a host is lost: when it is silent, how long a run waits for it, and whether that ends the run. Pure.
 
 The backend of hosts brings signs of life, the inquest whom the ranks wait for. A container, and so the node, lives on
 when its host's Docker engine dies. So a silent engine is no silent host: SSH may still answer there, and the node's
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ..core.errors import DeployError
+from ..core.text import in_seconds
 
 # So long a run waits for a host that is lost, or a link that is cut: most machines reboot within this time.
 WAIT_LOST_S = 600.0
@@ -68,6 +71,19 @@ def is_lost(signs: Signs, others: Sequence[Signs], misses: Misses, patience_s: f
     awaited = misses.named if misses.reports else misses.stood_s > patience_s
     # If no host answers, this machine is the one that is cut off.
     return (missed or (awaited and signs.silent_s > patience_s)) and any(other.ssh_s <= UNSEEN_S for other in others)
+
+
+def patience_s(*asked: float | None) -> float:
+    """How long a run waits for a lost host: the first time that was asked for (--wait-lost), or as usual."""
+    return next(filter(None, asked), WAIT_LOST_S)
+
+
+def refuse_cut_off(who: str, silent_s: float, patience_s: float, what: str, again: str) -> None:
+    """Raise DeployError where nothing has answered for longer than that: `what` was begun there may go on."""
+    if silent_s > patience_s:
+        raise DeployError(
+            f"{who} answered for {in_seconds(silent_s)}; {what} may continue there", f"try again: {again}"
+        )
 
 
 def may_be_lost(signs: Signs) -> bool:

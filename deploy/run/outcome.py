@@ -1,4 +1,4 @@
-"""Decide when a run is over, also while ranks live, and how it ended. Pure: a State and the time in, a Result out.
+"""When a run is over, also while ranks live, how it ended and with which exit code. Pure: a State in, a Result out.
 
 A rank's verdict decides if there is one. If there is none (a rank killed by SIGKILL leaves none), the control side
 decides within 30 s and names the node and rank.

@@ -15,7 +15,6 @@ from ..job.load import (
     read_run,
     read_text,
     read_what_runs,
-    refuse_pairs,
     value_of,
     with_roles_of_file,
 )
@@ -25,6 +24,7 @@ from ..job.roles.role import MAIN
 from ..job.script import PER_NODE, split_words
 from ..job.script_file import file_of, refuse_missing
 from ..job.secrets import refuse_open_secrets
+from ..job.together import refuse_pairs
 from ..report.console import Console
 from ..run import environment, roles, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ..core.errors import DETACHED, DeployError
 from ..core.names import NodeName
-from ..core.text import in_seconds, several
-from ..host import commands, jobs
+from ..core.text import several
+from ..host import jobs, last_words
 from ..host.jobs import Job
 from ..job.again import command_of
 from ..report import ending
@@ -22,7 +22,7 @@ from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
 from ..run.files import own_files, record
-from ..run.lost_host import WAIT_LOST_S
+from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
 from ..run.progress import State
 from ..run.state import times
@@ -39,9 +39,7 @@ _READ_S = 120.0
 def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
     """The verdicts that the last start left on the cluster, and the job's last words."""
     login, run = backend.login, backend.run
-    reading = login.reading
-    text = reading.run(commands.last_words(f"{reading.home}/runs/{run}")).out
-    verdicts = [event for event in events.last_words(text, time.time()) if event["kind"] == "verdict"]
+    verdicts = [event for event in last_words.of_run(login.reading, run) if event["kind"] == "verdict"]
     return verdicts, login.state(run, backend.number)[2]
 
 
@@ -53,7 +51,7 @@ class Following:
         ranks: ShownRanks,
     ) -> None:  # fmt: skip
         self._backend, self._script, self._ranks = backend, script, ranks
-        self._what = environment.script_name(command) if script else environment.recipe_name(command)
+        self._what = environment.what_runs(command, script)
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
         since = times.started(record.facts(backend.run_dir))
@@ -156,12 +154,8 @@ class Following:
         if requests > self._asked:
             self._asked = requests
             (self._backend.kill if requests > 1 else self._backend.stop)()
-        if self._backend.unseen_s > WAIT_LOST_S:
-            raise DeployError(
-                f"{self._backend.login.host.name} has not answered for {in_seconds(self._backend.unseen_s)}; "
-                "the job may continue there",
-                f"try again: {command_of('attach', run=self._backend.run)}",
-            )
+        again, who = command_of("attach", run=self._backend.run), f"{self._backend.login.host.name} has not"
+        refuse_cut_off(who, self._backend.unseen_s, patience_s(), "the job", again)
         job = self._backend.job
         if job and job.state == jobs.AWAY:
             self._tell("Slurm's controller does not answer; asking again", "away", job)

@@ -75,11 +75,11 @@ def to_resume(wanted: str, names: Asked) -> Known:
     if wanted == "latest":
         newest = resumable.newest(record.SLURM, names)
         if newest is None:
-            resumable.refuse_none(names, folders.RUNS, record.on(record.SLURM))
+            resumable.refuse_none(names, record.on(record.SLURM))
         wanted = newest.name
     run_dir = record.path_of(RunId(asked_run(FLAG.resume, wanted)))
     if not run_dir.exists():
-        resumable.refuse_unknown(wanted, folders.RUNS)
+        resumable.refuse_unknown(wanted)
     resumable.refuse_elsewhere(run_dir, record.SLURM)
     if run := find(wanted):
         return run

@@ -9,15 +9,15 @@ from pathlib import Path
 from ..core.errors import DONE, DeployError, UsageError
 from ..core.results import all_faults
 from ..core.text import in_seconds
-from ..host import commands, jobs
+from ..host import commands, jobs, last_words
 from ..host.files import gather
 from ..job.again import command_of, stop_wait_s
+from ..job.options import FLAG, Options
 from ..report import ending
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
-from ..run import events
 from ..run.files import ends, folders, record
 from ..run.progress import State
 from . import follow, job_end, words
@@ -83,9 +83,7 @@ def status(known: Known, console: Console) -> int:
     """Show the job's state, its nodes and the steps of its ranks."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        job, reading = login.job(known.run, number), login.reading
-        answer = reading.run(commands.last_words(f"{reading.home}/runs/{known.run}"), check=False).out
-        seen = events.last_words(answer, time.time())
+        job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
         step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
         waits = job.state in jobs.WAITS
         text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
@@ -107,11 +105,13 @@ def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
     return known.run_dir
 
 
-def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console: Console) -> int:
+def logs(known: Known, options: Options, console: Console) -> int:
     """Print what the job, or one rank of it, has printed so far."""
-    if follows or since or "," in rank:
+    rank = options.rank
+    if options.follow or options.since or "," in rank:
+        refused = FLAG.follow if options.follow else FLAG.since if options.since else f"{FLAG.rank} {rank}"
         raise UsageError(
-            f"--{'follow' if follows else 'since' if since else f'rank {rank}'}: not for a run on Slurm",
+            f"{refused}: not for a run on Slurm",
             f"{command_of('attach', run=known.run, rank=rank or 'all')} follows it",
         )
     numbers = shown_ranks(rank or "all").numbers
@@ -125,7 +125,7 @@ def logs(known: Known, rank: str, follows: bool, since: str, grep: str, console:
             if lines:
                 console.block([line.decode(errors="replace") for line in lines])
 
-        done = login.reading.receive(commands.script("job-log", known.run, name, grep), take)
+        done = login.reading.receive(commands.script("job-log", known.run, name, options.grep), take)
         if rest:
             console.block([rest.decode(errors="replace")])
         if done.code:

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from deploy.local import machine
+from deploy.run.environment import group_variable
 from lab.waiting import events, until
 from tests.dist.conftest import waits_for
 from trainer.node.membership.members import ENDS_S
@@ -20,11 +22,19 @@ def seen(ids):
 STEPS = 100_000
 
 
+def planned(run, least, spares=0, arbiter=""):
+    """Let the last nodes of a run here wait, or vote, as only hosts have it by an option."""
+    where = dict(zip(run.spec.names, machine.doors(len(run.spec.names)), strict=True))
+    waiting = run.spec.names[len(where) - spares :]
+    more = group_variable(least, "key", where, spares=waiting, arbiter=arbiter)
+    run.spec = replace(run.spec.with_variables(more), least=least)
+
+
 def grouped(nodes, recipe, spares=1, least=2):
     """Three nodes that train, and spares; `least` of three train on."""
     options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2 + spares, *options)
-    run.spec = run.spec.grouped(least, machine.doors(3 + spares), "key", spares)
+    planned(run, least, spares)
     return run.start()
 
 
@@ -89,7 +99,7 @@ def test_a_spare_that_is_lost_while_it_enters_costs_the_others_nothing(nodes, re
 def test_a_run_that_its_first_host_and_a_spare_finish_is_done_for_all(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", 200, "--checkpoint-every", 10)
     run = nodes(4, *options, "--eval-every", 0)
-    run.spec = run.spec.grouped(2, machine.doors(5), "key", 2)
+    planned(run, 2, spares=2)
     run.start()
     trains(run)
     kill(run, "master")
@@ -102,7 +112,7 @@ def arbitrated(nodes, recipe):
     """Two nodes that train, of which one may be lost, because worker-2 votes with them."""
     options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2, *options)
-    run.spec = run.spec.grouped(1, machine.doors(3), "key", arbiter="worker-2")
+    planned(run, 1, arbiter="worker-2")
     return run.start()
 
 
@@ -138,7 +148,7 @@ def test_the_arbiter_may_be_lost_and_a_node_that_is_left_alone_ends_itself(nodes
 def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", STEPS)
     run = nodes(2, *options, "--eval-every", 0)
-    run.spec = run.spec.grouped(1, machine.doors(3), "key", arbiter="worker-2")
+    planned(run, 1, arbiter="worker-2")
     run.start()
     until(lambda: events(run.run_dir, 0, "plan"), "a start", 60)
     kill(run, "worker-1")

@@ -16,7 +16,7 @@ from deploy.engine.engine import Container as Seen
 from deploy.host import facts, gpus, logs, status
 from deploy.host.files.folder_copy import allowed_path
 from deploy.hosts.mirror import Mirror
-from deploy.run.files import record
+from deploy.run.files import folders, record
 from tests.hostile.engine import described
 
 HOME = Path(__file__).resolve().parents[2]
@@ -137,7 +137,8 @@ def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
     assert files(tmp_path) == sorted([*before, "runs/r1/nodes", "runs/r1/nodes/a.json"])
 
 
-def test_a_host_never_names_a_run_of_this_machine(tmp_path) -> None:
+def test_a_host_never_names_a_run_of_this_machine(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "mine").mkdir()
     record.write_json(tmp_path / "mine" / "record.json", {"backend": "processes"})
     (tmp_path / "theirs").mkdir()
@@ -146,17 +147,18 @@ def test_a_host_never_names_a_run_of_this_machine(tmp_path) -> None:
     (tmp_path / "file").write_text("")
     for name in ("mine", "link", "file"):
         with pytest.raises(DeployError):
-            record.folder_of(tmp_path, RunId(name))
+            record.folder_of(RunId(name))
     for name in ("theirs", "new"):
-        assert record.folder_of(tmp_path, RunId(name)) == tmp_path / name
+        assert record.folder_of(RunId(name)) == tmp_path / name
 
 
-def test_what_the_user_types_is_an_id_or_a_path(tmp_path) -> None:
+def test_what_the_user_types_is_an_id_or_a_path(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
-    assert record.find(tmp_path, "r1") == record.find(tmp_path, str(tmp_path / "r1")) == (tmp_path / "r1").resolve()
+    assert record.find("r1") == record.find(str(tmp_path / "r1")) == (tmp_path / "r1").resolve()
     for typed in ("", "-x", "a b", "nowhere", "../nowhere", "a\nb"):
         with pytest.raises(UsageError):
-            record.find(tmp_path, typed)
+            record.find(typed)
 
 
 def test_only_one_function_makes_a_local_path_of_a_runs_name() -> None:

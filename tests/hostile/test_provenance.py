@@ -12,7 +12,7 @@ from deploy.core.errors import UsageError
 from deploy.hosts.backend import RunHandle
 from deploy.hosts.look import attach
 from deploy.report.page import run as page
-from deploy.run.files import ends, record, resumable
+from deploy.run.files import ends, folders, record, resumable
 from deploy.run.files.resumable import Asked
 from tests.hostile.server import container
 from tests.hostile.test_fetch import GOOD, answers, archive, member
@@ -23,6 +23,7 @@ EVIL = ["--recipe", "evil.py"]
 @pytest.fixture
 def runs(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     return tmp_path / "runs"
 
 
@@ -64,13 +65,13 @@ CHANGES = {
 @pytest.mark.parametrize("changed", CHANGES)
 def test_what_others_changed_is_not_gone_on_with(runs, changed):
     run_dir, other = started(runs, 1.7e9, ["--steps", "7"]), started(runs, 1.6e9, ["--steps", "8"])
-    assert resumable.choose(runs, "latest", Asked()).arguments == ("--steps", "7")
+    assert resumable.choose("latest", Asked()).arguments == ("--steps", "7")
     assert record.own(run_dir)
     CHANGES[changed](run_dir, other)
     assert record.own(run_dir) == {}
     with pytest.raises(UsageError, match="this machine has not recorded"):
-        resumable.choose(runs, str(run_dir), Asked())
-    assert resumable.choose(runs, "latest", Asked()).arguments == ("--steps", "8")
+        resumable.choose(str(run_dir), Asked())
+    assert resumable.choose("latest", Asked()).arguments == ("--steps", "8")
     html = page.write(run_dir).read_text()
     assert "Run again" not in html
     assert "Go on from here" not in html
@@ -81,7 +82,7 @@ def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
     saved(foreign)
     change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])
     with pytest.raises(UsageError) as caught:
-        resumable.choose(runs, "latest", Asked())
+        resumable.choose("latest", Asked())
     assert f"--resume {foreign}/checkpoints" in caught.value.hint
 
 
@@ -142,7 +143,7 @@ def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
     assert "evil.py" not in done.err
     saved(run_dir)
     with pytest.raises(UsageError):
-        resumable.choose(rig.runs, "latest", Asked())
+        resumable.choose("latest", Asked())
     assert rig.harm("R") == []
 
 

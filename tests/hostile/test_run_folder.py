@@ -8,6 +8,7 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.names import NodeName
 from deploy.hosts.mirror import Mirror
+from deploy.job.options import Options
 from deploy.local import script, within
 from deploy.report.console import Console
 from deploy.report.page import run as page
@@ -122,7 +123,7 @@ def test_a_line_of_a_log_that_never_ends_is_shown_in_parts(planted, monkeypatch,
     run_dir = planted[0]
     (run_dir / "logs" / name).write_text("first\n" + "x" * 10_000 + "\n\nlast")
     monkeypatch.setattr(within, "_PIECE", 4096)
-    assert within.logs_here(str(run_dir), "", False, "", Console()) == 0
+    assert within.logs_here(Options(run=str(run_dir)), Console()) == 0
     shown = [line.partition("]  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert (shown[0], *shown[-2:]) == ("first", "", "last")
     assert "".join(shown[1:-2]) == "x" * 10_000

@@ -122,10 +122,7 @@ EVENTS: Mapping[str, tuple[str, str]] = {
     ),
     "conflicts": (
         "agent, at the start",
-        (
-            "sent files that are not used, because the script changed its own of that name: `paths` (20 at most), "
-            "`count`"
-        ),
+        ("sent files that are not used, because the script changed its own of that name: `paths` (5 at most), `count`"),
     ),
     "own_library": (
         "agent, at the start",

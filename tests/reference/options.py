@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 
-from deploy.job.load import condition
-from deploy.job.options import FLAG, KEYS, ROWS, Job, flag_of
-from deploy.job.rows import FREE, OptionRow, Rule
+from deploy.job.options import FLAG, FREE, KEYS, ROWS, Job, OptionRow, Rule, flag_of
+from deploy.job.together import condition
 
 HEAD = """\
 # Options
@@ -18,6 +17,7 @@ those of a command, with an example and its exit codes.
 - **key**: what it is called in the `[job]` table of a cluster.toml ([cluster-file.md](cluster-file.md)).
 - **Python**: its name in `Cluster.deploy(...)` ([python-api.md](python-api.md)), where that is not the flag's with `_`
   for `-`.
+- **engine**: hosts without a container engine refuse it.
 - **not with**, **not without**: the options that it excludes, and those that it needs; why, and what to type instead.
 """
 _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
@@ -39,6 +39,7 @@ def section(name: str, row: OptionRow) -> str:
         "again": "yes" if row.again else "",
         "key": f"`{row.key.name}`" if row.key else "",
         "Python": f"`{row.python}`" if row.python else "",
+        "engine": "yes" if row.engine else "",
     }
     facts = "; ".join(f"{word}: {text}" for word, text in about.items() if text)
     lines += [f"- {facts}"] * bool(facts) + [rule_line(name, rule) for rule in row.rules]

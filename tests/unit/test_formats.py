@@ -15,7 +15,7 @@ from deploy.job.cluster import from_file
 from deploy.preflight import Answers, judge
 from deploy.report.page import run as page
 from deploy.run import events
-from deploy.run.files import code, ends, record, resumable
+from deploy.run.files import code, ends, folders, record, resumable
 from deploy.send.image import model
 from lab.answers import answers
 from muster import checkpoint
@@ -29,8 +29,9 @@ GOLDEN = HOME / "tests/golden"
 
 
 @pytest.fixture(params=["run-v1", "run-v2"])
-def run(request, tmp_path):
+def run(request, tmp_path, monkeypatch):
     """A copy of the run folder that a format left."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "runs/2026-11-22-0454-line"))
 
 
@@ -44,12 +45,12 @@ def test_a_run_folder_of_every_format_is_read_whole(run):
     known = record.facts(run)
     assert (known["backend"], known["arguments"]) == ("processes", ["--recipe", "tests/golden/line.py"])
     with pytest.raises(DeployError, match="the name of a run on the hosts"):
-        record.folder_of(run.parent, run.name)
+        record.folder_of(run.name)
     for rank in (0, 1):
         for line in lines(run / f"ranks/rank-{rank}.jsonl"):
             assert events.of_rank(line, 0.0)["t"] == line["t"]
     assert [events.of_metrics(line, 0.0)["step"] for line in lines(run / "metrics.jsonl")] == [1, 2, 3, 4, 6, 6]
-    assert "held-out" in page.write(record.find(run.parent, run.name)).read_text()
+    assert "held-out" in page.write(record.find(run.name)).read_text()
 
 
 @pytest.fixture
@@ -79,16 +80,16 @@ def test_a_run_folder_from_before_there_were_formats_is_read(run):
     known = json.loads((run / "record.json").read_text())
     del known["format"]
     (run / "record.json").write_text(json.dumps(known))
-    assert record.find(run.parent, run.name) == run
+    assert record.find(run.name) == run
 
 
 def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
     known = json.loads((run / "record.json").read_text())
     (run / "record.json").write_text(json.dumps({**known, "format": formats.RUN_FOLDER + 1}))
     for use in (
-        lambda: record.find(run.parent, run.name),
-        lambda: record.folder_of(run.parent, run.name),
-        lambda: resumable.choose(run.parent, str(run), resumable.Asked()),
+        lambda: record.find(run.name),
+        lambda: record.folder_of(run.name),
+        lambda: resumable.choose(str(run), resumable.Asked()),
     ):
         with pytest.raises(UsageError, match=re.escape(str(run))) as refused:
             use()

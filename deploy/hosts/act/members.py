@@ -56,7 +56,6 @@ def leave(options: Options, console: Console) -> int:
 
     Raises UsageError where a node must stay; those before it have left then. Raises DeployError if a host fails.
     """
-    refuse_unnamed(options, "leave")
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         containers = observe.containers(list(sessions.values())).all()
@@ -85,7 +84,6 @@ def join(options: Options, console: Console) -> int:
 
     Raises UsageError for a host that cannot join, DeployError if one fails; those before it have joined then.
     """
-    refuse_unnamed(options, "join")
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         wanted, containers = read_run(options.run), observe.containers(list(sessions.values())).all()

@@ -15,7 +15,7 @@ from ...core.facts import ended_how
 from ...core.names import RunId
 from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
-from ...host import commands
+from ...host import last_words
 from ...host.facts import Container
 from ...job.again import stop_wait_s
 from ...job.load import known_cluster, read_run
@@ -24,9 +24,9 @@ from ...report.console import Console
 from ...report.interrupts import Detached, Interrupts
 from ...report.page import run as page
 from ...report.text import NO_FILES
-from ...run import events, outcome
+from ...run import outcome
 from ...run.events import Event
-from ...run.files import folders, record
+from ...run.files import record
 from ...run.outcome import Result
 from ...run.progress import State
 from ...run.state import times
@@ -88,7 +88,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
 def _tell_followers(run: RunId) -> None:
     """Write into the run's folder here that its end was asked for: a follower of this machine takes it for no crash."""
     with suppress(DeployError, OSError):  # another machine follows it, or none
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
             asked = {"verdict": "stopped", "message": outcome.AT_ONCE, "at_once": True}
@@ -114,18 +114,18 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
             time.sleep(_LOOK_EVERY_S)
     except Detached:
         return None
-    last_words = on_all(members, lambda session: _last_words(session, run))
+    heard = on_all(members, lambda session: last_words.of_run(session, run))
     follower_ends = time.monotonic() + _FOLLOWER_S
     while which_run.nodes_of(run, members) and time.monotonic() < follower_ends:
         time.sleep(_LOOK_EVERY_S)
     host_nodes.remove(members, run).all()
-    return [event for words in last_words.values.values() for event in words]
+    return [event for words in heard.values.values() for event in words]
 
 
-def _state(nodes: Mapping[str, Container], last_words: Sequence[Event]) -> State:
+def _state(nodes: Mapping[str, Container], words: Sequence[Event]) -> State:
     in_order = sorted(nodes.values(), key=lambda node: node.place)
     state = State(tuple(node.node for node in in_order), script=in_order[0].script)
-    for event in sorted(last_words, key=lambda event: float(event["t"])):
+    for event in sorted(words, key=lambda event: float(event["t"])):
         state.apply(event)
     return state
 
@@ -145,7 +145,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
     `lost`: hosts that do not answer.
     """
     try:
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
     except DeployError:  # another machine follows it: the local folder of this name is another run's
         return result
     facts = record.facts(run_dir)
@@ -162,8 +162,3 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
         record.close(run_dir, result, state, max(0.0, last - began) if began else 0.0)
         page.write(run_dir)
     return result
-
-
-def _last_words(session: Session, run: str) -> list[Event]:
-    out = session.run(commands.last_words(f"{session.home}/runs/{run}")).out
-    return events.last_words(out, time.time())

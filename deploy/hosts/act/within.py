@@ -18,8 +18,8 @@ from ...engine import reach
 from ...engine.wire import read_lines
 from ...host import commands
 from ...host import logs as host_logs
-from ...job.cluster import Cluster
-from ...job.load import read_run, refuse_no_rank
+from ...job.load import known_cluster, read_run, refuse_no_rank
+from ...job.options import Options
 from ...report.console import Console
 from ..look import ended
 from ..start import observe
@@ -36,12 +36,12 @@ class Place:
     container: str
 
 
-def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], console: Console) -> int:
+def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> int:
     """Run a command on all hosts of a run, or on that of a rank; returns the largest exit code of all.
 
     Raises DeployError where the run has no node.
     """
-    with places(cluster, run, rank) as chosen:
+    with places(options, options.rank) as chosen:
         several = len(chosen) > 1
         by_host = {place.session.name: place for place in chosen}
 
@@ -63,21 +63,21 @@ def exec_on_hosts(cluster: Cluster, run: str, rank: str, words: Sequence[str], c
         return max([*codes.values.values(), FAILED if codes.faults else DONE])
 
 
-def shell(cluster: Cluster, run: str, rank: str, words: Sequence[str]) -> int:
+def shell(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
-    with places(cluster, run, rank or "0") as (place, *_):
+    with places(options, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
         return place.session.converse(("docker", "exec", "-i", place.container, *program))
 
 
 @contextmanager
-def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
+def places(options: Options, rank: str) -> Iterator[list[Place]]:
     """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
     refuse_no_rank(rank)
-    wanted = read_run(run)
-    with open_all(cluster.hosts, ask_home=False) as opened:
+    wanted = read_run(options.run)
+    with open_all(known_cluster(options).hosts, ask_home=False) as opened:
         sessions = opened.all()
         containers = observe.containers(sessions.values()).all()
         chosen, members = ended.choose(wanted, containers, list(sessions.values()))

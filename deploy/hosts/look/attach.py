@@ -29,8 +29,8 @@ from ...report.interrupts import CONTINUES, Detached, Interrupts
 from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
-from ...run.files import folders, locks, record, timeline
-from ...run.lost_host import WAIT_LOST_S
+from ...run.files import locks, record, timeline
+from ...run.lost_host import patience_s
 from ...run.outcome import Result, may_continue
 from ...run.progress import State
 from ...run.state import times
@@ -67,7 +67,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
             run, nodes = ended.choose(wanted, answers.values, sessions)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         first = min(nodes.values(), key=lambda node: node.place)
         known = record.facts(run_dir)
         arguments = tuple(known.get("arguments") or first.command.split())
@@ -84,7 +84,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
             arguments,
             secrets=partial(secrets_of, cluster, due) if due else None,
             since=times.started(known),
-            wait_lost_s=recorded or cluster.job.wait_lost or WAIT_LOST_S,
+            wait_lost_s=patience_s(recorded, cluster.job.wait_lost),
             least=first.least,
             away=[host for host in cluster.hosts if host.name in away],
             roles=known.get("role_of") or {},
@@ -146,9 +146,9 @@ def follow_until_done(
     if story is not None:
         state.story.recall(story)
     lock = locks.hold_followed(run_dir)
-    here = CatchingUp(state.story, "muster attach follows the run from here on", time.time())
+    here = CatchingUp(state.story, time.time())
     follower = follow.Follower(run_dir, from_start=not run.resumed, of_hosts=True)
-    what = environment.script_name(run.command) if run.script else environment.recipe_name(run.command)
+    what = environment.what_runs(run.command, run.script)
 
     def left() -> str:
         why = state.ranks.waiting

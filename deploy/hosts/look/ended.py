@@ -10,12 +10,12 @@ from ...core.errors import DeployError
 from ...core.names import RunId
 from ...core.text import duration
 from ...door.session import Session, on_all
-from ...host import commands
+from ...host import last_words
 from ...host.facts import Container
 from ...host.status import HostRun
 from ...report.console import Console
 from ...report.text import fault_text
-from ...run import events, outcome
+from ...run import outcome
 from ...run.files import ends, folders, record
 from ...run.progress import State
 from .. import recorded, which_run
@@ -62,13 +62,11 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
         return ending.show_again(run_dir, console, fetch)
     members = [session for session in sessions if session.name in end.hosts]
-    words = on_all(members, lambda each: each.run(commands.last_words(f"{each.home}/runs/{end.run}")).out)
-    now = time.time()
-    by_host = {host: events.last_words(out, now) for host, out in words.values.items()}
+    by_host, now = on_all(members, lambda each: last_words.of_run(each, end.run)).values, time.time()
     spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
-    last_words = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
-    state = State(sorted({str(event["node"]) for event in last_words if event.get("node")}))
-    for event in last_words:
+    heard = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
+    state = State(sorted({str(event["node"]) for event in heard if event.get("node")}))
+    for event in heard:
         state.apply(event, now)
     result = outcome.conclude(state, now) if spoke else None
     # A host without a verdict was killed: the others' "done" is not the run's.

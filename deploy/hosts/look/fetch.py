@@ -9,9 +9,8 @@ from ...core.names import RunId
 from ...core.results import all_faults
 from ...door.session import open_all
 from ...host.files import gather
-from ...job.cluster import Cluster
-from ...job.load import read_run
-from ...job.options import FLAG
+from ...job.load import known_cluster, read_run
+from ...job.options import FLAG, Options
 from ...report.console import Console
 from ...report.page import run as page
 from ...run.files import folders, record
@@ -22,23 +21,23 @@ from ..start import observe
 _WORK = "work"
 
 
-def fetch(cluster: Cluster, run_option: str, only: Sequence[str], console: Console) -> Path:
-    """Copy a run's folder from every host, or what matches `only`, and build its page; returns the local run folder.
+def fetch(options: Options, console: Console) -> Path:
+    """Copy a run's folder from every host, or what matches --only, and build its page; returns the local run folder.
 
     Raises DeployError with every host that failed, after it has merged what the others sent, and what the failed ones
     sent before they failed.
     """
-    asked_for = read_run(run_option)
-    with open_all(cluster.hosts) as opened:
+    asked_for = read_run(options.run)
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         answers = observe.facts(sessions)
         runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
         if asked_for not in runs:  # a host that did not answer may have the run
             all_faults(opened, answers)
         run = _choose(asked_for, runs, console)
-        run_dir = record.folder_of(folders.RUNS, run)
+        run_dir = record.folder_of(run)
         members = [session for session in sessions if run in getattr(answers.values.get(session.name), "runs", ())]
-        faults = gather.gather(members, run, only, run_dir, console)
+        faults = gather.gather(members, run, options.only, run_dir, console)
         page.write(run_dir)
         if (run_dir / _WORK).is_dir():
             console.note(f"what its script wrote is in {folders.display_path(run_dir / _WORK)}")

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
@@ -27,8 +27,8 @@ from ...host import commands
 from ...host import logs as host_logs
 from ...host.facts import Container
 from ...host.logs import ConsoleCount, HostLogs
-from ...job.cluster import Cluster
-from ...job.load import read_run, refuse_no_rank
+from ...job.load import known_cluster, read_run, refuse_no_rank
+from ...job.options import Options
 from ...job.values import is_text
 from ...report.console import Console
 from .. import recorded, which_run
@@ -45,37 +45,26 @@ _SEARCH_S, _MOST_PATTERN = 600.0, 1000
 _TIME = re.compile(r"[0-9][0-9a-zA-Z:.+-]*")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The options of `muster logs`: the run, one rank or all consoles, the first time, following, and a pattern."""
-
-    run: str = ""
-    rank: str = ""
-    since: str = ""
-    follow: bool = False
-    grep: str = ""
-
-
-def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
+def logs(options: Options, console: Console) -> int:
     """Print the lines. Returns 1 if the connection to a host was lost. With --follow, Ctrl-C is a normal end.
 
     Raises DeployError with every host that does not answer, UsageError for a run or a rank that no host has.
     """
-    choice = replace(choice, rank="") if choice.rank == "all" else choice
-    refuse_no_rank(choice.rank)
-    refuse_pattern(choice.grep)
-    if choice.since and not _TIME.fullmatch(choice.since):
-        raise UsageError(f"--since {choice.since}: not a time", "--since 10m, or --since 2026-11-21T03:00:00Z")
-    wanted = read_run(choice.run)
-    with open_all(cluster.hosts) as opened:
+    options = replace(options, rank="") if options.rank == "all" else options
+    refuse_no_rank(options.rank)
+    refuse_pattern(options.grep)
+    if options.since and not _TIME.fullmatch(options.since):
+        raise UsageError(f"--since {options.since}: not a time", "--since 10m, or --since 2026-11-21T03:00:00Z")
+    wanted = read_run(options.run)
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
         hosts = on_all(sessions.values(), observe.logs).all()
         runs = which_run.runs_of({host: of_host.members for host, of_host in hosts.items()})
         if wanted or not runs:  # one that has ended may have left its ranks' logs alone
             runs |= {run: {} for of_host in hosts.values() for run, _ in of_host.rank_logs if run not in runs}
         run = which_run.choose_run(runs, wanted, recorded.without_end())
-        readers, ranks = _readers(sessions, hosts, run, runs[run], choice)
-        merge = Merge([reader.source for reader in readers], _PATIENCE_S if choice.follow else None)
+        readers, ranks = _readers(sessions, hosts, run, runs[run], options)
+        merge = Merge([reader.source for reader in readers], _PATIENCE_S if options.follow else None)
         matched = False
         with _reading(readers, merge, console):
             try:
@@ -85,13 +74,13 @@ def logs(cluster: Cluster, choice: Choice, console: Console) -> int:
                     if console.gone:
                         return STOPPED
             except KeyboardInterrupt:
-                return DONE if choice.follow else STOPPED
+                return DONE if options.follow else STOPPED
     faults = [reader.fault for reader in readers if reader.fault]
     for fault in faults:
         console.error(fault)
     if not (matched or faults):
-        newer = f" in --since {choice.since}" if choice.since else ""
-        console.note(f"no line matches {choice.grep}" if choice.grep else f"nothing was printed{newer}")
+        newer = f" in --since {options.since}" if options.since else ""
+        console.note(f"no line matches {options.grep}" if options.grep else f"nothing was printed{newer}")
     return FAILED if faults else DONE
 
 
@@ -100,46 +89,46 @@ def _readers(
     hosts: Mapping[str, HostLogs],
     run: RunId,
     members: Mapping[str, Container],
-    choice: Choice,
+    options: Options,
 ) -> tuple[list[Reader], dict[str, str]]:
     """The readers, and by host the ranks whose lines it has."""
-    if not (choice.rank or members):
-        return _files(sessions, hosts, run, choice)
-    if not choice.rank:
+    if not (options.rank or members):
+        return _files(sessions, hosts, run, options)
+    if not options.rank:
         readers = [
-            Reader(sessions[host], member.name, choice.since, choice.follow, pattern=choice.grep)
+            Reader(sessions[host], member.name, options.since, options.follow, pattern=options.grep)
             for host, member in members.items()
         ]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
-    host, own_log = host_logs.host_of_rank(hosts, members, run, int(choice.rank))
+    host, own_log = host_logs.host_of_rank(hosts, members, run, int(options.rank))
     if host in members and members[host].script and members[host].ranks == 1:
         # The log has every line, the console has them with their times.
-        own_log = not choice.since
+        own_log = not options.since
     if own_log:
-        _refuse_since(choice)
+        _refuse_since(options)
     container = members[host].name if host in members else ""
-    log = (run, int(choice.rank)) if own_log else None
-    return [Reader(sessions[host], container, choice.since, choice.follow, log, choice.grep)], {host: choice.rank}
+    log = (run, int(options.rank)) if own_log else None
+    return [Reader(sessions[host], container, options.since, options.follow, log, options.grep)], {host: options.rank}
 
 
 def _files(
-    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, choice: Choice
+    sessions: Mapping[str, Session], hosts: Mapping[str, HostLogs], run: RunId, options: Options
 ) -> tuple[list[Reader], dict[str, str]]:
     """Return readers of the ranks' own logs, rank by rank. An ended run has no consoles: its containers are gone."""
-    _refuse_since(choice)
+    _refuse_since(options)
     places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
     readers, ranks = [], dict[str, str]()
     for rank, host in sorted(places.items()):
         source = host if list(places.values()).count(host) == 1 else f"{host} {rank}"
-        readers.append(Reader(sessions[host], "", "", False, (run, rank), choice.grep, source))
+        readers.append(Reader(sessions[host], "", "", False, (run, rank), options.grep, source))
         ranks[source] = str(rank)
     return readers, ranks
 
 
-def _refuse_since(choice: Choice) -> None:
-    if choice.since:
+def _refuse_since(options: Options) -> None:
+    if options.since:
         raise UsageError(
-            f"--since {choice.since}: the lines of a rank's own log have no times", "leave out --since or --rank"
+            f"--since {options.since}: the lines of a rank's own log have no times", "leave out --since or --rank"
         )
 
 

@@ -23,7 +23,7 @@ from ...door.session import Session
 from ...engine import reach
 from ...engine.wire import read_lines
 from ...host import commands
-from ...job.cluster import Cluster
+from ...job.options import Options
 from ...report.console import Console
 from ..act.within import Place, places
 
@@ -32,20 +32,20 @@ _LOOK_EVERY_S, _BEGIN_S = 5.0, 60.0
 _URL = re.compile(r"https?://\S{1,300}?:([0-9]{1,5})(/\S*)?")
 
 
-def port(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+def port(options: Options, asked: str, console: Console) -> int:
     """Make a port of a rank's host (default: rank 0's) a port here, until Ctrl-C or the run's end.
 
     `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
     """
     here, remote = _numbers(asked)
-    with places(cluster, run, rank or "0") as (place, *_):
+    with places(options, options.rank or "0") as (place, *_):
         return _serve(place, here, remote, "", console)
 
 
-def tensorboard(cluster: Cluster, run: str, rank: str, asked: str, console: Console) -> int:
+def tensorboard(options: Options, console: Console) -> int:
     """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
-    here, _ = _numbers(asked or "6006")
-    with places(cluster, run, rank or "0") as (place, *_), _running(place, console) as (remote, path):
+    here, _ = _numbers(options.port or "6006")
+    with places(options, options.rank or "0") as (place, *_), _running(place, console) as (remote, path):
         return _serve(place, here, remote, path, console)
 
 

@@ -15,7 +15,8 @@ from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
 from ...job.cluster import Cluster
-from ...job.load import read_run
+from ...job.load import known_cluster, read_run
+from ...job.options import Options
 from ...report import tables
 from ...report.console import Console
 from ...run.files import record
@@ -26,12 +27,12 @@ T = TypeVar("T")
 _PATIENCE_S = 30.0
 
 
-def status(cluster: Cluster, run: str, console: Console) -> int:
+def status(options: Options, console: Console) -> int:
     """Show what runs on each host, its step and its rate. Returns 1 if a host did not answer.
 
     Raises UsageError for a run that no host has.
     """
-    run = read_run(run)
+    run, cluster = read_run(options.run), known_cluster(options)
     answers = ask(cluster, observe.status)
     if _is_unknown(answers, run):
         return _tell_end(cluster, answers, run, console)
@@ -43,9 +44,9 @@ def status(cluster: Cluster, run: str, console: Console) -> int:
     return _show_faults(answers, console)
 
 
-def gpus(cluster: Cluster, console: Console) -> int:
+def gpus(options: Options, console: Console) -> int:
     """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
-    answers = ask(cluster, observe.gpus_of)
+    answers = ask(known_cluster(options), observe.gpus_of)
     shown = show_gpus(answers.values, console)
     return max(_show_faults(answers, console), shown)
 
@@ -57,9 +58,9 @@ def show_gpus(by_host: Mapping[str, Gpus], console: Console) -> int:
     return FAILED if any(value.fault for value in by_host.values()) else DONE
 
 
-def runs(cluster: Cluster, console: Console) -> int:
+def runs(options: Options, console: Console) -> int:
     """List the runs that have a folder or a container on the hosts. Returns 1 if a host did not answer."""
-    answers = ask(cluster, observe.runs)
+    answers = ask(known_cluster(options), observe.runs)
     rows = tables.run_rows(answers.values)
     console.table(tables.RUNS_HEAD, rows, tables.run_values(answers.values))
     if answers.values and not rows:

@@ -17,8 +17,8 @@ from ...core.results import Results, all_faults
 from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
-from ...job.cluster import Cluster
-from ...job.load import read_run
+from ...job.load import known_cluster, read_run
+from ...job.options import Options
 from ...report.console import Console
 from ...run import follow
 from ...run.files import ends, folders, record
@@ -37,10 +37,10 @@ _NONE = "{}: no rank of it runs at this moment"
 _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
 
-def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> int:
+def why_on_hosts(options: Options, console: Console) -> int:
     """Ask the nodes on all hosts. Returns 1 if one did not answer; the others are shown."""
-    wanted = read_run(run)
-    with open_all(cluster.hosts) as opened:
+    wanted = read_run(options.run)
+    with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         if not which_run.runs_of(containers.values):  # a host that did not answer may have the run
@@ -56,15 +56,15 @@ def why_on_hosts(cluster: Cluster, run: str, stacks: bool, console: Console) -> 
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         if ranks:
-            _show(ranks, stacks, console, _slow(record.path_of(chosen), ranks))
+            _show(ranks, options.stacks, console, _slow(record.path_of(chosen), ranks))
         elif answers.values and not answers.faults:
             console.note(_NONE.format(chosen))
         return _faults(opened, containers, answers, console)
 
 
-def why_here(run: str, stacks: bool, console: Console) -> int:
+def why_here(options: Options, console: Console) -> int:
     """Ask the nodes of a run on this machine: what they leave lies in its folder. Returns 1 if one did not answer."""
-    run_dir, code = record.find(folders.RUNS, run or "latest"), DONE
+    run_dir, code = record.find(options.run or "latest"), DONE
     if end := ends.end_of(run_dir):  # ranks that were killed left what they did last
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)
@@ -88,7 +88,7 @@ def why_here(run: str, stacks: bool, console: Console) -> int:
             _NONE.format(run_dir.name), f"whether it starts, or has ended: muster attach --run {run_dir.name}"
         )
     if ranks:
-        _show(ranks, stacks, console, _slow(run_dir, ranks))
+        _show(ranks, options.stacks, console, _slow(run_dir, ranks))
     return code
 
 

@@ -20,7 +20,8 @@ from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
 from ...job.cluster import Cluster
-from ...job.options import FLAG, Job, Options
+from ...job.options import FLAG, Job
+from ...job.together import needs_engine
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
@@ -45,13 +46,13 @@ def all_are(facts: Mapping[str, HostFacts]) -> bool:
     return bool(facts) and all(fact.bare for fact in facts.values())
 
 
-def look(hosts: ReachedHosts, options: Options, console: Console) -> None:
+def look(hosts: ReachedHosts, console: Console) -> None:
     """Say which hosts are bare: all, or none. Raises UsageError for what a run cannot have there."""
     bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
     names = ",".join(bare)
-    if cannot := _cannot(hosts.cluster, options):
+    if cannot := _cannot(hosts.cluster):
         raise UsageError(
             f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
             f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
@@ -64,24 +65,11 @@ def look(hosts: ReachedHosts, options: Options, console: Console) -> None:
     console.data({"kind": "bare", "hosts": bare})
 
 
-def _cannot(cluster: Cluster, options: Options) -> str:
+def _cannot(cluster: Cluster) -> str:
     """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
-    job = cluster.job
-    mounts = [*job.mounts, *(mount for host in cluster.hosts for mount in host.mounts)]
-    moved = [mount for mount in mounts if mount.source != mount.target]
-    asked = {
-        FLAG.image: options.image or job.image,
-        FLAG.dockerfile: options.dockerfile or job.dockerfile,
-        FLAG.keep: job.keep,
-        f"{FLAG.mount} to another path": moved,
-        FLAG.secret_file: [secret for secret in job.secrets if secret.as_file],
-        FLAG.overlay: job.overlay,
-        "memory of cluster.toml": job.memory,
-        "shm_size of cluster.toml": job.shm_size,
-        "pids of cluster.toml": job.pids,
-        "user of cluster.toml": job.user,
-    }
-    return next((name for name, value in asked.items() if value), "")
+    mounts = [*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts)]
+    moved = any(mount.source != mount.target for mount in mounts)
+    return needs_engine(cluster.job) or f"{FLAG.mount} to another path" * moved
 
 
 def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:

@@ -314,10 +314,10 @@ def _node_options(folder: str, host: Host, facts: HostFacts, job: Job, work: Wor
 
     A read-only cover lies over the folder of what is kept: a container could put links there for the next start.
     """
-    cache = cache_folder(facts, job) if work.script else ""
+    cache, keep_at = cache_folder(facts, job) if work.script else "", f"{folder}/{environment.KEEP}"
     mounted = [
-        *([Mount(f"{folder}/keep", f"{commands.RUN_IN_CONTAINER}/keep", True)] if job.keep else []),
-        *(Mount(f"{folder}/keep{path}", path, False) for path in job.keep),
+        *([Mount(keep_at, f"{commands.RUN_IN_CONTAINER}/{environment.KEEP}", True)] if job.keep else []),
+        *(Mount(f"{keep_at}{path}", path, False) for path in job.keep),
         *([Mount(cache, environment.CACHE, False)] if cache else []),
     ]
     secret_files = any(secret.as_file for secret in job.secrets)

@@ -29,19 +29,19 @@ from ...job.load import (
     read_command,
     read_run,
     read_what_runs,
-    refuse_pairs,
     script_words,
     trainer_words,
     value_of,
 )
 from ...job.options import Options
 from ...job.secrets import refuse_open_secrets, secrets_of
+from ...job.together import refuse_pairs
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...report.script_lines import shown_ranks
 from ...run import environment, roles
 from ...run.files import folders, record, resumable
-from ...run.lost_host import WAIT_LOST_S
+from ...run.lost_host import patience_s
 from ...run.start import Start, asked_ends, start_run
 from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository
@@ -133,7 +133,7 @@ class _OnHosts(Start[NewRun]):
         options, console = self._options, self._console
         hosts = observe.reached(cluster, sessions, options.dry_run)
         facts = hosts.facts
-        bare.look(hosts, options, console)
+        bare.look(hosts, console)
         observe.refuse_missing(sessions, cluster.job)
         base = deploy_push.base_of(options, hosts, console, not work.script)
         tag = tag_of(base, self._folder)
@@ -169,10 +169,10 @@ class _OnHosts(Start[NewRun]):
         which_run.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
         if self._continues:
             self.resumed = True
-            return record.folder_of(folders.RUNS, self._continues)
+            return record.folder_of(self._continues)
         taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
         if self._name:
-            record.folder_of(folders.RUNS, RunId(self._name))  # it may be of another machine's run
+            record.folder_of(RunId(self._name))  # it may be of another machine's run
         words = work.script or work.arguments
         return record.new_folder(self._name, words, bool(work.script), taken, secrets.token_hex(2))
 
@@ -184,7 +184,7 @@ class _OnHosts(Start[NewRun]):
         names = {host.name: node_of(host.name) for host in request.cluster.hosts}
         hidden = (lambda: work.secrets) if work.secrets else None
         since = time.time() - CLOCKS_DIFFER_S if self.resumed else 0.0
-        wait_lost_s, command = request.job.wait_lost or WAIT_LOST_S, work.script or work.arguments
+        wait_lost_s, command = patience_s(request.job.wait_lost), work.script or work.arguments
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
         role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
         handle = RunHandle(*about, least=work.least, roles=role_of)
@@ -255,8 +255,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
     deploy_push.foretell_road(pushes, console)
-    patience = request.job.wait_lost or WAIT_LOST_S
-    console.note(f"waits up to {duration(patience)} for a lost host or a cut link (--wait-lost)")
+    console.note(
+        f"waits up to {duration(patience_s(request.job.wait_lost))} for a lost host or a cut link (--wait-lost)"
+    )
 
 
 def _work(options: Options, cluster: Cluster) -> Work:

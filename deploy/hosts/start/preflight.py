@@ -24,6 +24,7 @@ from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
 from ...preflight.checks import hosts as host_checks
 from ...preflight.checks import interfaces, software
+from ...preflight.judge import judge_rehearsed
 from ...preflight.probe import rehearsal as talk
 from ...preflight.probe.conversation import examine
 from ...preflight.request import MUSTER
@@ -216,11 +217,13 @@ def _rehearsed(
         try:
             nodes = _nodes(hosts, presence.image, answers)
         except DeployError as failed:
-            return with_rehearsal(answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), "")
+            return judge_rehearsed(
+                answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), ""
+            )
         done = rehearsal.rehearse(hosts, nodes, answers.request.backend, options.long, options.say)
     else:
         done = rehearsal.bare(hosts.sessions, answers, options.python, options.long, options.say)
-    return with_rehearsal(answers, findings, *done)
+    return judge_rehearsed(answers, findings, *done)
 
 
 def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
@@ -250,14 +253,6 @@ def since_rehearsal(second: Verdict) -> Verdict:
     late = replace(first, level=UNKNOWN, text=text, fix=fix, or_else=())
     others = tuple(finding for finding in second.findings if finding is not first)
     return replace(second, findings=(late, *others))
-
-
-def with_rehearsal(answers: Answers, before: Sequence[Finding], findings: Sequence[Finding], shown: str) -> Verdict:
-    """The verdict on what was found before a rehearsal and in it."""
-    verdict = judge(answers, [*before, *findings])
-    without = next((finding.text for finding in findings if finding.cause == "no-proof"), "")
-    groups = {**verdict.groups, "proof": verdict.groups["proof"] or "ok"}
-    return replace(verdict, groups=groups, rehearsed=shown, not_rehearsed=without)
 
 
 def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeContainer]:

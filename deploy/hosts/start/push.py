@@ -53,7 +53,7 @@ def push(options: Options, console: Console) -> int:
             needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
             hosts = observe.reached(cluster, sessions, options.dry_run)
-            bare.look(hosts, options, console)
+            bare.look(hosts, console)
             base = base_of(options, hosts, console)
             if needs:
                 hosts, _ = run_user.choose(hosts)

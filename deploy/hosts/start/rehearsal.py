@@ -26,7 +26,8 @@ from ...job.options import Job
 from ...job.values import Mount
 from ...preflight import Answers, prediction
 from ...preflight.probe import rehearsal
-from ...preflight.rehearsal import Scene, findings, summary
+from ...preflight.rehearsal import Scene, judged
+from ...run.environment import KEEP
 from ..node import container
 from ..node.container import NodeContainer
 from ..node.docker_run import python_of
@@ -141,8 +142,7 @@ def _asked(
         _await_ends(started.values.values())
     finally:
         probes.close(started)
-    right = all(outcome.right for outcome in outcomes.values())
-    return findings(outcomes, scene), summary(outcomes, long) if right else ""
+    return judged(outcomes, scene, long)
 
 
 def _await_ends(started: Iterable[SessionProbe]) -> None:
@@ -161,9 +161,8 @@ def _await_ends(started: Iterable[SessionProbe]) -> None:
 
 
 def _elsewhere(word: str, old: str, new: str) -> str:
-    if word.startswith("type="):
-        return word.replace(f"{old}/keep", f"{new}/keep")
-    return word.replace(f"{old}:", f"{new}:")
+    end = f"/{KEEP}" if word.startswith("type=") else ":"
+    return word.replace(old + end, new + end)
 
 
 def _gpus(facts: Mapping[str, Any]) -> int:

@@ -26,7 +26,7 @@ from ...job.inventory import hosts_of_flag
 from ...job.load import known_cluster, read_run, trainer_words
 from ...job.options import FLAG, Job, Options
 from ...run import onward
-from ...run.files import folders, record, resumable
+from ...run.files import record, resumable
 from ...run.outcome import Result
 from ...send.folder.credentials import Choice
 from .. import which_run
@@ -56,7 +56,7 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
         return replace(continued, args=shlex.join([*own["arguments"], *trainer_words(options)])), run
     if not (options.script or options.args):  # another machine started it
         if not run_dir.exists():
-            resumable.refuse_unknown(run, folders.RUNS)
+            resumable.refuse_unknown(run)
         raise UsageError(
             f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
             f"say it yourself: muster deploy --resume {run} {SCRIPT} ..., or --args",
@@ -93,7 +93,7 @@ def _latest_recorded(options: Options) -> Path:
     wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
-        resumable.refuse_none(wanted, folders.RUNS, record.on(record.HOSTS))
+        resumable.refuse_none(wanted, record.on(record.HOSTS))
     return run_dir
 
 
@@ -103,7 +103,7 @@ def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: 
     Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
     """
     refuse_going(run, facts)
-    own = record.own(record.folder_of(folders.RUNS, run))
+    own = record.own(record.folder_of(run))
     if not any(run in fact.runs for fact in facts.values()):
         if resumes:
             _refuse_fileless(run, own, facts)
@@ -114,7 +114,7 @@ def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: 
 def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
     if not own:
-        resumable.refuse_unknown(run, folders.RUNS, frozenset[str]().union(*(each.runs for each in facts.values())))
+        resumable.refuse_unknown(run, frozenset[str]().union(*(each.runs for each in facts.values())))
     hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
     if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
         hint = f"it ran on {', '.join(hosts)}: muster deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"

@@ -13,6 +13,7 @@ from ...core.errors import DeployError, UsageError
 from ...job import consent
 from ...job.consent import Wish
 from ...job.wishes import outside
+from .locks import cache_folder as cache_folder
 from .locks import own_folder
 
 CHECKOUT = Path(__file__).resolve().parents[3]
@@ -22,11 +23,6 @@ PACKAGE = CHECKOUT if INSTALLED else CHECKOUT / "muster"
 # Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
 IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
 RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
-
-
-def cache_folder() -> Path:
-    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
 
 
 def user_name() -> str:

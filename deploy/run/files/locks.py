@@ -68,8 +68,12 @@ def hold_followed(run_dir: Path) -> Lock | None:
 def hold_port(port: int) -> Lock | None:
     """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
     # Machines may share a home.
-    folder = own_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster" / "ports")
-    return hold(folder / f"{platform.node()}-{port}.lock")
+    return hold(own_folder(cache_folder() / "ports") / f"{platform.node()}-{port}.lock")
+
+
+def cache_folder() -> Path:
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
 
 
 def own_folder(folder: Path) -> Path:

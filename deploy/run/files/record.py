@@ -289,7 +289,7 @@ def story_of(run_dir: Path) -> list[Happening]:
     return timeline.read(run_dir, start.get("story") or 0)
 
 
-def find(runs: Path, name: str) -> Path:
+def find(name: str) -> Path:
     """The run folder that `latest`, an id or a path names. A path has a slash in it, or names an existing folder.
 
     Raises UsageError if there is no such run.
@@ -297,7 +297,7 @@ def find(runs: Path, name: str) -> Path:
     path = Path(name).expanduser()
     known = path.is_dir()
     if name and "/" not in name and (name == "latest" or not known):
-        path = runs / (name if name == "latest" else asked("RUN", name, run_id))
+        path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
         known = is_run(path)
     if name and known:
         refuse_newer(path)
@@ -330,13 +330,13 @@ def is_run(path: Path) -> bool:
     return path.is_dir() and path.resolve().parent == path.parent.resolve()
 
 
-def folder_of(runs: Path, run: RunId) -> Path:
+def folder_of(run: RunId) -> Path:
     """The local folder of a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
 
     Raises DeployError if a run of this machine, or another file, has that name, because a host must not write there;
     UsageError if a newer Muster wrote it.
     """
-    folder = runs / run
+    folder = path_of(run)
     refuse_newer(folder)
     backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):

@@ -20,7 +20,7 @@ from ...job import again
 from ...job import script as typed
 from ...job.options import FLAG
 from ..environment import recipe_name, script_name
-from . import record
+from . import folders, record
 from .record import HOSTS, SLURM, Choice
 
 # What a launcher's or a shell's command starts is in its words, if no file is.
@@ -96,19 +96,19 @@ def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
     )
 
 
-def refuse_none(wanted: Asked, runs: Path, others: Collection[Path]) -> NoReturn:
+def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
     """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
     instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
-        f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {runs}",
+        f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {folders.RUNS}",
         f"leave it out to start a new one{instead}",
     )
 
 
-def refuse_unknown(wanted: str, runs: Path, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
+def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
-    here = sorted(record.run_dirs(runs), key=record.started)
+    here = sorted(record.run_dirs(folders.RUNS), key=record.started)
     known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
     near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
     meant = f"did you mean {described(near, flag)}? " if near else ""
@@ -157,7 +157,7 @@ def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
         )
 
 
-def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice:
+def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
     """What RESUME names for this machine: nothing, `latest`, a run of this checkout, or another checkpoint.
 
     A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
@@ -165,12 +165,12 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
     script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
     if not resume:
         return Choice(None, script or arguments, script=bool(script), bare=bare)
-    path = _newest_here(runs, wanted) if resume == "latest" else Path(resume).expanduser().resolve()
+    path = _newest_here(wanted) if resume == "latest" else Path(resume).expanduser().resolve()
     if not path.is_dir() and "/" not in resume:
-        refuse_unknown(resume, runs)
+        refuse_unknown(resume)
     if not path.is_dir():
         raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this folder")
-    if path.parent.resolve() != runs.resolve():
+    if path.parent.resolve() != folders.RUNS.resolve():
         if script:
             what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
             raise UsageError(what, "put the path of that checkpoint after the script, as an option of its own")
@@ -194,13 +194,15 @@ def choose(runs: Path, resume: str, wanted: Asked, bare: bool = False) -> Choice
     return Choice(path, words, known.get("workers"), start, of_script, bare and of_script)
 
 
-def _newest_here(runs: Path, wanted: Asked) -> Path:
+def _newest_here(wanted: Asked) -> Path:
     """The newest run of this machine that the command may mean: one of a script, or one with a checkpoint."""
-    here = [path for path in record.run_dirs(runs) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)]
+    here = [
+        path for path in record.run_dirs(folders.RUNS) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)
+    ]
     resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
     meant = [path for path in resumable if wanted.matches(path)]
     if not meant:
-        refuse_none(wanted, runs, resumable)
+        refuse_none(wanted, resumable)
     return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from ...causes.end_causes import Cause
-from ..events import Event
+from ..events import Event, changes_nodes
 from ..state.evidence import Evidence
 from ..state.story import Story
 from .causes import Finding
@@ -58,7 +58,7 @@ class Case:
         if event.get("kind") == "step":
             self.cut.finding = None  # the links serve
             self._since_step.clear()
-        elif event.get("kind") == "members" and set(event["members"]) != set(event["before"]):
+        elif event.get("kind") == "members" and changes_nodes(event):
             self.finding = None
 
     def look(self, run: Evidence, story: Story, now: float) -> None:

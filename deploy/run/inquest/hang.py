@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.fields import array, default, flag, optional, real, record, text, whole, words
+from ...core.fields import array, default, flag, optional, record, text, whole, words
 from ...core.names import node_name
 from ...core.text import in_seconds, ranks_in_words
 from ...job.options import FLAG
-from ..events import COLLECTIVES
+from ..events import DOING
 from . import collectives
 from .collectives import Call
 
@@ -40,24 +40,9 @@ _STANDS = {
 }
 # The same of a rank that moves.
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
-_FIELDS = {
-    "doing": default(text(20, "[a-z]+"), "unseen"),
-    "file": default(words(200), ""),
-    "line": default(whole(0, 1 << 30), 0),
-    "function": default(words(100), ""),
-    "op": default(words(40), ""),
-    "error": default(words(300), ""),
-    "thread_error": default(words(300), ""),
-    "program": default(words(100), ""),
-    "tracer": default(words(100), ""),
-    "disk": default(words(300), ""),
-    "collectives": default(COLLECTIVES, list[list[Any]]()),
-    "since_s": default(real(0.0, 1e9), 0.0),
-    "step": default(whole(0, 10**15), 0),
-    "moves": optional(flag),
-    "stack": default(array(words(300), 100), list[str]()),
-}
-_READ = record({"rank": whole(0, 65535), "node": node_name}, _FIELDS)
+_MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
+_STACK = {"stack": default(array(words(300), 100), list[str]())}
+_READ = record({"rank": whole(0, 65535), "node": node_name}, {**DOING, **_MORE, **_STACK})
 
 
 @dataclass(frozen=True)

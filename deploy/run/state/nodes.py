@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from ...core.facts import NodeState
-from ..events import Event, react
+from ..events import Event, changes_nodes, react
 
 # Clocks that differ by less do not change the order of what happened.
 CLOCKS_ALIKE_S = 2.0
@@ -109,7 +109,7 @@ class Nodes:
             self.troubles[now.node] = now.trouble, t
 
     def _on_members(self, event: Event, t: float) -> None:
-        if set(event["members"]) != set(event["before"]):
+        if changes_nodes(event):
             self.members = tuple(event["members"])
 
     def _on_links(self, event: Event, t: float) -> None:

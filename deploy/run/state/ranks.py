@@ -12,7 +12,7 @@ from typing import Any
 
 from ...causes.end_causes import Cause
 from ...core.facts import ended_how
-from ..events import Event, react
+from ..events import Event, changes_nodes, react
 from ..inquest import hang
 from ..inquest.blame import End
 from ..inquest.collectives import Call, calls
@@ -285,7 +285,7 @@ class Ranks:
 
     def _on_members(self, event: Event, t: float) -> None:
         """Other nodes train from now on: ranks get other numbers and nodes."""
-        if set(event["members"]) == set(event["before"]):  # a rank was lost, and its node starts it again
+        if not changes_nodes(event):
             return
         self.reached = self.step if self.script else 0  # the trainer says at which step it goes on
         self._settle()

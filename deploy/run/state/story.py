@@ -14,7 +14,7 @@ from ...causes.end_causes import Cause
 from ...core.errors import DONE, FAILED, SIGNALLED
 from ...core.facts import NodeState, ended_how
 from ...job.options import FLAG
-from ..events import Event, react
+from ..events import Event, changes_nodes, react
 from ..inquest.blame import End, blame, cause_of_end
 from ..inquest.causes import Finding
 from . import sentences
@@ -27,7 +27,7 @@ from .ranks import Ranks, end_of
 _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
-_MOST_THROTTLED, _MOST_PATHS = 1000, 5
+_MOST_THROTTLED = 1000
 # Ranks that are stuck for one of these may move again.
 _STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
 # After so long without an old line there are no more. A host whose clock is behind would have old ones for ever.
@@ -199,7 +199,7 @@ class Story(list[Happening]):
 
     def _on_members(self, event: Event, run: Evidence) -> None:
         """Other nodes train from now on (`--min-nodes`)."""
-        if set(event["members"]) != set(event["before"]):
+        if changes_nodes(event):
             self._ends, self._explained, self._regroup, self._apart = {}, True, event, {}
             if run.ranks.script:
                 self._tell_regroup(0, script=True)
@@ -265,8 +265,8 @@ class Story(list[Happening]):
         paths = tuple(event["paths"])
         if paths and paths not in self._conflicts:  # nodes of one machine share a folder, and hosts are often alike
             self._conflicts.add(paths)
-            more = f" and {event['count'] - _MOST_PATHS} more" if event["count"] > _MOST_PATHS else ""
-            changed = f"{event['node']}: the run has changed {', '.join(paths[:_MOST_PATHS])}{more}"
+            more = f" and {event['count'] - len(paths)} more" if event["count"] > len(paths) else ""
+            changed = f"{event['node']}: the run has changed {', '.join(paths)}{more}"
             self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
 
     def _on_telemetry(self, event: Event, run: Evidence) -> None:
@@ -295,13 +295,13 @@ def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:
 
 
 class CatchingUp:
-    """Puts `words` into the story of a late follower, once all output from before `now` is shown.
+    """Puts a line into the story of a late follower, once all output from before `now` is shown.
 
     Below that line it sees what is new. The hosts tell their consoles from the beginning, which takes them a moment.
     """
 
-    def __init__(self, story: Story, words: str, now: float) -> None:
-        self._story, self._words = story, words
+    def __init__(self, story: Story, now: float) -> None:
+        self._story = story
         self._began = self._quiet_since = now
         self._over, self._new = not story.late, list[Event]()
 
@@ -316,7 +316,7 @@ class CatchingUp:
             if now - self._quiet_since < _QUIET_S and now - self._began < _MOST_S:
                 return
             self._over, events = True, self._new
-            self._story.tell(Happening(now, self._words))
+            self._story.tell(Happening(now, "muster attach follows the run from here on"))
             yield []  # the line comes before the output that is new
         yield events
 

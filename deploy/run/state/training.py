@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..events import Event, react
+from ..events import Event, changes_nodes, react
 
 T = TypeVar("T")
 _MOST_SCALARS, _MOST_POINTS = 300, 4096
@@ -56,7 +56,7 @@ class Training:
         return (steps - last) * (t_last - t_first) / (last - first) if last > first else None
 
     def _on_members(self, event: Event) -> None:
-        if set(event["members"]) != set(event["before"]):
+        if changes_nodes(event):
             self.pace.clear()
 
     def _on_step(self, event: Event) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, listed
+from ...job.again import include_of
 from ...job.load import refuse_no_folder
 from ...job.values import Data
 from ...run.files.folders import cache_folder
@@ -152,12 +152,12 @@ def refuse_unsent(look: Look, folder: Path, script: str) -> None:
     """Raise UsageError if `script` is in the folder, and Muster would not send it."""
     names = {entry.path for entry in look.entries}
     if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        include = f"--include {shlex.quote(script)}"
+        sends = include_of(script)
         if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
-            raise UsageError(f"{script}: Muster does not send it: {why}", f"remove the credential; or {include}")
+            raise UsageError(f"{script}: Muster does not send it: {why}", f"remove the credential; or {sends}")
         raise UsageError(
             f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
-            include,
+            sends,
         )
 
 

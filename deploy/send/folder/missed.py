@@ -14,6 +14,7 @@ from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
 from ...explain import libraries
+from ...job.again import include_of
 from ...job.secrets import read_env_file
 from . import content, credentials, folder_look, left_out, named_paths, selection
 from .credentials import Choice
@@ -133,8 +134,8 @@ def of_download(folder: Path, choice: Choice) -> str:
         ignored = selection.select(folder, choice.include).ignored
     data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
     if data:
-        options = " ".join(f"--include {shlex.quote(name)}" for name in [*sorted(choice.include), *data])
-        return f"its host cannot reach that address; if {', '.join(data)} has it, which stayed here: {options}"
+        stays = f"if {', '.join(data)} has it, which stayed here"
+        return f"its host cannot reach that address; {stays}: {include_of(*sorted(choice.include), *data)}"
     return "its host cannot reach that address: download it here once, into the folder, or --mount /data:/data"
 
 
@@ -192,5 +193,4 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
     beside = [name for name in selected.ignored if _is_data_beside(name, path)]
     wanted = [min(above, key=len)] if above else [path, *beside] if len(beside) < _FILES else [path]
     named = [name for name in sorted(choice.include) if not any(name.startswith(f"{each}/") for each in wanted)]
-    options = " ".join(f"--include {shlex.quote(name)}" for name in dict.fromkeys([*named, *wanted]))
-    return f"{path} was not sent{why}: {options}"
+    return f"{path} was not sent{why}: {include_of(*dict.fromkeys([*named, *wanted]))}"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
+from ...job.again import include_of
 from . import credentials, folder_walk, ignore_rules
 from .folder_walk import Clock, Walk
 
@@ -109,7 +110,7 @@ def _refuse_link(folder: Path, asked: str) -> None:
         raise UsageError(f"--include {asked}: it is outside {top}", "name a path as seen from the folder")
     if os.path.realpath(top / above) != str(top / above):
         real = os.path.realpath(top / asked)
-        hint = beyond_link(folder, asked) or f"--include {shlex.quote(os.path.relpath(real, top))}"
+        hint = beyond_link(folder, asked) or include_of(os.path.relpath(real, top))
         raise UsageError(f"--include {asked}: it leads through a link to {real}", hint)
 
 

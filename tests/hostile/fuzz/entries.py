@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 from deploy.causes import docker_faults
 from deploy.core import fields, names
@@ -416,7 +417,8 @@ def records(text):
     resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)
     record.own(run_dir)
-    record.folder_of(_FOLDER, names.run_id("r1"))
+    with mock.patch.object(record.folders, "RUNS", _FOLDER):
+        record.folder_of(names.run_id("r1"))
 
 
 @entry(

@@ -14,6 +14,7 @@ from deploy.explain.read import CHUNK, read
 from deploy.explain.signs.general import ROWS
 from deploy.explain.signs.table import SIGNS
 from deploy.report.console import Console
+from deploy.run.files import folders
 from lab import waiting
 
 _FILE = Path(__file__).parent / "examples.txt"
@@ -287,7 +288,7 @@ def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
     assert [reading.node for reading in read_of([str(tmp_path / "run")], report)] == ["stderr.log"]
     two = read_of([str(tmp_path / "b.out"), str(tmp_path / "run")], report)
     assert [reading.node for reading in two] == ["b.out", "stderr.log"]
-    monkeypatch.setattr(explain_tasks.folders, "RUNS", tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
     assert len(read_of(["run"], report)) == 1
     for what in ("nothing", str(tmp_path / "none.log"), str(tmp_path / "run/attempt_0/2")):
         with pytest.raises(UsageError, match="no such file"):

@@ -9,6 +9,7 @@ from deploy.host import logs as host_logs
 from deploy.host.status import HostRun
 from deploy.hosts.look import ended
 from deploy.hosts.look import logs as deploy_logs
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
 from deploy.run.outcome import Result
@@ -58,7 +59,7 @@ class Host:
         self.name, self.home = name, "/home/u/.muster"
         self.out = "\n".join(json.dumps({"verdict": verdict, "t": 5.0, "message": "it broke"}) for verdict in verdicts)
 
-    def run(self, _):
+    def run(self, _, check=True):
         return self
 
 
@@ -124,5 +125,5 @@ def test_the_logs_of_an_ended_run_are_those_of_its_ranks_wherever_they_lie():
         host: host_logs.parse((), "\n".join(f"r1/logs/rank-{rank}.log" for rank in ranks))
         for host, ranks in answers.items()
     }
-    readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, {}, deploy_logs.Choice())
+    readers, ranks = deploy_logs._readers({host: Known(host) for host in hosts}, hosts, RUN, {}, Options())
     assert [(reader.host, ranks[reader.source]) for reader in readers] == [("a", "0"), ("a", "1"), ("b", "2")]

@@ -6,6 +6,7 @@ import time
 from deploy.commands import main
 from deploy.host.facts import Container
 from deploy.hosts.look import why
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.inquest.hang import RankDoing
 
@@ -32,7 +33,7 @@ def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_pa
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1/record.json").write_text('{"format": 1, "nodes": ["a"]}')
     (tmp_path / "r1/outcome.json").write_text('{"verdict": "stopped", "message": "train.py was asked to stop"}')
-    assert why.why_here("r1", False, Console()) == 0
+    assert why.why_here(Options(run="r1"), Console()) == 0
     said = "".join(capsys.readouterr())
     assert "r1 has ended: train.py was asked to stop" in said
     assert "muster explain r1" in said
@@ -49,7 +50,7 @@ def test_a_node_of_this_machine_that_does_not_answer_is_said_to_and_the_others_a
     monkeypatch.setattr(why.folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1/record.json").write_text('{"format": 1, "nodes": ["a", "b"]}')
-    assert why.why_here("r1", False, Console()) == 1
+    assert why.why_here(Options(run="r1"), Console()) == 1
     out, err = capsys.readouterr()
     assert "train.py:7" in out
     assert "a: its node cannot say: no answer for 0.5 s" in err

@@ -8,9 +8,9 @@ import pytest
 from deploy.commands import main
 from deploy.core.errors import FAILED, USAGE, UsageError
 from deploy.job.again import words_of
-from deploy.job.load import load_cluster, refuse_pairs
-from deploy.job.options import KEYS, ROWS, Job, Options, flag_of, rules_of
-from deploy.job.rows import Rule
+from deploy.job.load import load_cluster
+from deploy.job.options import KEYS, ROWS, Job, Options, Rule, flag_of, rules_of
+from deploy.job.together import refuse_pairs
 from tests.typed import NOWHERE
 
 TASKS = sorted({task for row in ROWS.values() for task in row.helps})
@@ -41,7 +41,7 @@ def test_each_rule_names_options_that_the_command_has_and_says_what_to_type(task
     assert {each for term in rule.terms for each in term.names} <= ROWS.keys()
     assert rule.why
     assert not rule.why.endswith(".")
-    monkeypatch.setattr("deploy.job.load.rules_of", lambda task: [(name, rule)])
+    monkeypatch.setattr("deploy.job.together.rules_of", lambda task: [(name, rule)])
     with pytest.raises(UsageError) as refused:
         refuse_pairs(task, asked(name, rule))
     what, _, why = refused.value.message.partition(": not with")

@@ -12,8 +12,7 @@ from deploy.job import wishes
 from deploy.job.cluster import from_file
 from deploy.job.consent import lines
 from deploy.job.inventory import Host
-from deploy.job.options import KEYS, Job
-from deploy.job.rows import FREE
+from deploy.job.options import FREE, KEYS, Job
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 

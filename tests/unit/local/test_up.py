@@ -35,11 +35,11 @@ def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_p
     for number in (0, 1):
         (tmp_path / "r1" / "logs" / f"rank-{number}.log").write_text(f"rank {number}\n")
     lines: list[dict[str, object]] = []
-    assert within.logs_here("r1", rank, False, "", Recorder(lines.append)) == 0
+    assert within.logs_here(Options(run="r1", rank=rank), Recorder(lines.append)) == 0
     assert len([line for line in lines if "line" in line]) == shown
 
 
 @pytest.mark.parametrize("rank", ["x", "-1", "0,1", "1" * 10])
 def test_a_rank_that_is_no_number_is_refused_by_every_command_alike(rank):
     with pytest.raises(UsageError, match=f"--rank {rank}: not a number"):
-        within.logs_here("r1", rank, False, "", Recorder(lambda event: None))
+        within.logs_here(Options(run="r1", rank=rank), Recorder(lambda event: None))

@@ -11,6 +11,7 @@ from deploy.run.state.ranks import Ranks
 from deploy.run.state.story import CatchingUp, Happening, Story
 
 NOW = 1000.0
+LINE = "muster attach follows the run from here on"
 
 
 def output(t: float, line: str) -> dict[str, Any]:
@@ -19,7 +20,7 @@ def output(t: float, line: str) -> dict[str, Any]:
 
 def shown(story: Story, *looks: tuple[float, list[dict[str, Any]]]) -> list[str]:
     """All lines in the order in which a person sees them: of each part first the output, then the story's."""
-    here, lines, before = CatchingUp(story, "from here on", NOW), list[str](), 0
+    here, lines, before = CatchingUp(story, NOW), list[str](), 0
     for now, events in looks:
         for part in here.parts(events, now):
             lines += [event["line"] for event in part]
@@ -44,14 +45,14 @@ def test_old_output_stands_above_the_line_and_new_output_below_however_they_arri
         (NOW + 4.0, [output(NOW + 3.9, "step 640")]),
     ]
     assert shown(late(), *looks) == [
-        *("a is lost", "Traceback", "resumed at step 450", "from here on", "step 620", "step 621", "step 640")
+        *("a is lost", "Traceback", "resumed at step 450", LINE, "step 620", "step 621", "step 640")
     ]
 
 
 def test_a_host_whose_clock_is_behind_does_not_hold_the_line_back_for_ever() -> None:
     looks = [(NOW + second, [output(NOW - 60.0 + second, str(second))]) for second in range(32)]
     lines = shown(late(), *looks)
-    assert lines.index("from here on") == 32, "the story's line, 31 seconds, and then this"
+    assert lines.index(LINE) == 32, "the story's line, 31 seconds, and then this"
 
 
 def test_who_follows_from_the_start_has_no_such_line_and_waits_for_nothing() -> None:

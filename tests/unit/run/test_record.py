@@ -193,11 +193,12 @@ def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: P
     assert all(row.bytes > 0 for row in rows)
 
 
-def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path) -> None:
+def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_dir = make_run(tmp_path)
-    assert {record.find(tmp_path, name) for name in ("latest", run_dir.name, str(run_dir))} == {run_dir}
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    assert {record.find(name) for name in ("latest", run_dir.name, str(run_dir))} == {run_dir}
     with pytest.raises(DeployError, match="--run nothing"):
-        record.find(tmp_path, "nothing")
+        record.find("nothing")
 
 
 def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
@@ -243,14 +244,15 @@ def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_pat
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
 
 
-def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_path):
+def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_path, monkeypatch):
     """A folder's name that came with a clone made a line of its own, and stood in the command of a hint."""
     runs = tmp_path / "runs"
+    monkeypatch.setattr(folders, "RUNS", runs)
     for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
         (runs / name / "nodes").mkdir(parents=True)
     assert [run.id for run in ends.listing(runs, ())] == ["first"]
     with pytest.raises(UsageError) as refused:
-        resumable.refuse_unknown("firs", runs)
+        resumable.refuse_unknown("firs")
     assert refused.value.hint.startswith("did you mean --resume first? ")
 
 

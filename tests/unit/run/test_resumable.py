@@ -10,7 +10,7 @@ import pytest
 
 from deploy.core.errors import USAGE, DeployError, UsageError
 from deploy.job.script import read
-from deploy.run.files import record, resumable
+from deploy.run.files import folders, record, resumable
 from deploy.run.files.resumable import Asked, choose
 
 NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
@@ -23,6 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     project = tmp_path / "project"
     project.mkdir()
     monkeypatch.chdir(project)
+    monkeypatch.setattr(folders, "RUNS", project / "runs")
     return project
 
 
@@ -54,7 +55,7 @@ def asked(command: str, folder: str = "") -> Asked:
 
 
 def resumed(wanted: str, names: Asked | None = None) -> record.Choice:
-    return choose(Path("runs").absolute(), wanted, names or Asked())
+    return choose(wanted, names or Asked())
 
 
 @pytest.mark.parametrize(
@@ -101,6 +102,7 @@ def test_a_project_that_was_moved_with_its_runs_goes_on(home, monkeypatch):
     _, run = trained("train.py", 1)
     home.rename(home.with_name("renamed"))
     monkeypatch.chdir(home.with_name("renamed"))
+    monkeypatch.setattr(folders, "RUNS", home.with_name("renamed") / "runs")
     found = resumed("latest", asked("train.py")).run_dir
     assert found is not None
     assert found.name == run

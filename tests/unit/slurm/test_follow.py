@@ -34,7 +34,7 @@ def test_who_comes_to_a_requeued_job_is_shown_nothing_of_an_earlier_start_as_if_
     ended = Job("COMPLETED", hosts=("n1",), restarts=job.restarts)
     backend = SimpleNamespace(
         run_dir=run_dir, run="r1", number="7", job=ended, same_s=99.0, unseen_s=0.0,
-        states=lambda state: [], output=lambda state: [],
+        states=lambda state: [], output=lambda state: [], login=SimpleNamespace(host=SimpleNamespace(name="login")),
     )  # fmt: skip
     monkeypatch.setattr(follow.known, "note", lambda *_, **__: None)
     interrupts = SimpleNamespace(requests=lambda: 0)

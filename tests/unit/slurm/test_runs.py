@@ -7,6 +7,7 @@ import pytest
 
 from deploy.core.errors import UsageError
 from deploy.host.jobs import AWAY, GONE, NO_FOLDER, Job
+from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.slurm import known, runs
 
@@ -37,7 +38,7 @@ def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
     asked = []
     reading = SimpleNamespace(receive=lambda command, take: asked.append(command) or SimpleNamespace(code=0))
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=reading)))
-    assert runs.logs(run, rank, False, "", "", Console()) == 0
+    assert runs.logs(run, Options(rank=rank), Console()) == 0
     assert name in asked[0]
     with pytest.raises(UsageError, match="--rank 0,1: not for a run on Slurm"):
-        runs.logs(run, "0,1", False, "", "", Console())
+        runs.logs(run, Options(rank="0,1"), Console())

@@ -22,7 +22,8 @@ from ..hang import stacks, stuck_ranks
 from ..membership.members import Epoch
 from ..rank.mask import Mask
 
-_PATHS_MOST, _PATH_MOST = 20, 200
+# The story of the run shows so many paths, and counts the others.
+_PATHS_MOST, _PATH_MOST = 5, 200
 # How a rank ends that a stop has ended, at once or because it still ran later.
 _BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)

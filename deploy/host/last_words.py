@@ -1,0 +1,16 @@
+"""What the ranks of a run said last, as its folder on a host has it: for who has not followed it."""
+
+from __future__ import annotations
+
+import time
+
+from ..door.session import Session
+from ..run import events
+from ..run.events import Event
+from . import commands
+
+
+def of_run(session: Session, run: str, check: bool = True) -> list[Event]:
+    """Verdicts and events. Raises DeployError; without `check`, a folder that is not there yet has none."""
+    answer = session.run(commands.last_words(f"{session.home}/runs/{run}"), check=check).out
+    return events.last_words(answer, time.time())
