@@ -82,11 +82,14 @@ def port(options: Options, console: Console, number: str) -> int:
     """
     from ..hosts import recorded
     from ..hosts.look import port as hosts_port
+    from ..run.files import record
 
     if run_dir := recorded.here(options):
-        raise UsageError(
-            f"port: {run_dir.name} runs on this machine: its ports need no forwarding", f"open 127.0.0.1:{number}"
-        )
+        _, there = hosts_port.numbers(number)
+        where = f"open 127.0.0.1:{there}"
+        if record.facts(run_dir).get("backend") == "docker":
+            where = f"`muster exec --run {run_dir.name} -- hostname -i` says its address: open {there} there"
+        raise UsageError(f"port: {run_dir.name} runs on this machine: its ports need no forwarding", where)
     return hosts_port.port(recorded.filled(options, console), number, console)
 
 

@@ -37,19 +37,20 @@ def port(options: Options, asked: str, console: Console) -> int:
 
     `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
     """
-    here, remote = _numbers(asked)
+    here, remote = numbers(asked)
     with places(options, options.rank or "0") as (place, *_):
         return _serve(place, here, remote, "", console)
 
 
 def tensorboard(options: Options, console: Console) -> int:
     """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
-    here, _ = _numbers(options.port or "6006")
+    here, _ = numbers(options.port or "6006")
     with places(options, options.rank or "0") as (place, *_), _running(place, console) as (remote, path):
         return _serve(place, here, remote, path, console)
 
 
-def _numbers(asked: str) -> tuple[int, int]:
+def numbers(asked: str) -> tuple[int, int]:
+    """The port here and that of the rank's host, of `6006` or `7000:6006`. Raises UsageError."""
     match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
     here, remote = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
     if not (0 < here < 65536 and 0 < remote < 65536):
@@ -155,7 +156,7 @@ def _carry(
 
 def tensorboard_here(folder: str, asked: str) -> int:
     """TensorBoard on a run's folder on this machine, until Ctrl-C. Raises DeployError if it is not installed here."""
-    here, _ = _numbers(asked or "6006")
+    here, _ = numbers(asked or "6006")
     if not importlib.util.find_spec("tensorboard"):
         raise DeployError(
             f"{sys.executable} has no TensorBoard", f"pip install tensorboard; then: tensorboard --logdir {folder}"

@@ -2,16 +2,31 @@
 
 import pytest
 
+from deploy.commands import main
 from deploy.core.errors import UsageError
 from deploy.hosts.look import port
+from deploy.run.files import folders
 
 
 @pytest.mark.parametrize(("asked", "here", "there"), [("6006", 6006, 6006), ("7000:6006", 7000, 6006)])
 def test_a_port_here_and_there(asked, here, there):
-    assert port._numbers(asked) == (here, there)
+    assert port.numbers(asked) == (here, there)
 
 
 @pytest.mark.parametrize("asked", ["", "0", "65536", "a", "1:2:3", "6006:", "-1"])
 def test_other_words_are_no_port(asked):
     with pytest.raises(UsageError, match="not a port"):
-        port._numbers(asked)
+        port.numbers(asked)
+
+
+@pytest.mark.parametrize(
+    ("backend", "hint"),
+    [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` says its address")],
+)
+def test_of_a_run_here_it_says_where_the_port_is_already(backend, hint, tmp_path, monkeypatch, capsys):
+    """The port of a container is none of this machine's; `7000:6006` was shown as an address."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1/record.json").write_text(f'{{"format": 1, "backend": "{backend}"}}')
+    assert main.run(["port", "7000:6006", "--run", "r1"]) == 2
+    assert hint in capsys.readouterr().err
