@@ -13,11 +13,13 @@ import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED, TrainError
 from muster.files import replace as write
+from muster.reserve import write_surely
 
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..hang.mend import MOVES, STILL, joined
@@ -41,6 +43,13 @@ _LEAVE_S, _LINGER_S = 5.0, 1.0
 _DOUBT_S, _SURE_S = 0.8, 0.5
 # torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
 _ENDLESS = "1000000"
+
+
+def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
+    """Write EPOCH, where it said `before`; gives what it says now. torchrun waits for it, on a full disk too."""
+    text = json.dumps(epoch)
+    written = text != before and write_surely(partial(write, folder / EPOCH, text), folder)
+    return text if written else before
 
 
 class Group:
@@ -350,11 +359,8 @@ class Group:
             "done": bool(present) and all(each.done for each in present),
         }
         lost = [name for name in epoch.before if name not in epoch.members]
-        text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
-        if text != self._shown:
-            with suppress(OSError):
-                write(self._journal.folder / EPOCH, text)
-                self._shown = text
+        shown |= {"stayed": self.name in epoch.before, "lost": lost}
+        self._shown = show(self._journal.folder, shown, self._shown)
 
     def _says(self) -> dict[str, Any]:
         return self._journal.newest("says")
