@@ -161,7 +161,7 @@ class Group:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
             shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
             return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
-        if self.name == self._arbiter:
+        if self.arbitrates:
             return ""
         # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
         behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
@@ -187,9 +187,6 @@ class Group:
     def left(self, names: Sequence[str]) -> list[str]:
         """Which of these nodes were asked to leave."""
         return [name for name in names if self._view_of(name).leaves]
-
-    def _unasked(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not self._view_of(name).leaves]
 
     def _view_of(self, name: str) -> View:
         """What a node last said; an empty view if this node has not heard of it yet."""
@@ -223,8 +220,8 @@ class Group:
         before, self._last_news, self._trained = self._trained, epoch.number, epoch.members
         if not before or epoch.members[0] != self.name:
             return None
-        gone = [name for name in before if name not in epoch.members]
-        self._left_out = time.monotonic(), tuple(self._unasked(gone))
+        gone = (name for name in before if name not in epoch.members)
+        self._left_out = time.monotonic(), tuple(name for name in gone if not self._view_of(name).leaves)
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
