@@ -155,11 +155,14 @@ def end_quietly_when_nobody_reads() -> None:
 
 
 def _drop_unread() -> None:
-    """Python itself would flush at the end, print an exception, and change the exit code of a run into 120."""
+    """Python itself would flush at the end, print an exception, and change the exit code of a run into 120.
+
+    Who wrote it has met the same fault, and decided what it means.
+    """
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             _drop(stream)
 
 

@@ -272,8 +272,8 @@ def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
     assert done.returncode == 1
 
 
-@pytest.mark.parametrize("out", ["| true", "2>&1 | true"])
-def test_a_reader_that_left_changes_no_exit_code(tmp_path, out):
+@pytest.mark.parametrize("out", ["| true", "2>&1 | true", "2>/dev/full >&2"])
+def test_output_that_nobody_gets_changes_no_exit_code(tmp_path, out):
     """`muster runs --json | grep -q ...` under `set -o pipefail` ended with 120, and an exception of Python's."""
     (tmp_path / "a.log").write_text("RuntimeError: no such thing\n")
     line = f"{shlex.quote(sys.executable)} -m muster explain {shlex.quote(str(tmp_path))}"
