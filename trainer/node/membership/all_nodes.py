@@ -114,7 +114,7 @@ class Everybody:
         self._life = secrets.token_hex(8)
         self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
         self._journal: Journal | None = None
-        self._shown, self._told, self._says = dict[str, Any](), "", dict[str, Any]()
+        self._shown, self._epoch_text, self._says = dict[str, Any](), "", dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
             self._door = peers.serve(address, port, key, self._answer)
@@ -181,8 +181,8 @@ class Everybody:
     def _note(self, shown: dict[str, Any]) -> None:
         self._shown = shown
         if self._journal:
-            told = {name: value for name, value in shown.items() if name != "stands"}  # which the agent alone needs
-            self._told = show(self._journal.folder, told, self._told)
+            epoch = {name: value for name, value in shown.items() if name != "stands"}  # which the agent alone needs
+            self._epoch_text = show(self._journal.folder, epoch, self._epoch_text)
 
 
 def join(environment: Mapping[str, str]) -> Everybody | None:
