@@ -23,8 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import docker
-
 from benchmarks import nodes, racks
 from benchmarks.figure import Row, alone, result, say, spread
 from benchmarks.push import OURS, push
@@ -107,10 +105,8 @@ def _here() -> float:
 
 
 def _there(rack: racks.Rack) -> float:
-    """The same of the hosts: their own containers, without the engine's below them."""
-    engine = docker.from_env().api
-    used = [engine.stats(name, stream=False, one_shot=True)["cpu_stats"] for name in map(rack.container, rack.hosts)]
-    return float(sum(part["cpu_usage"]["total_usage"] for part in used)) / 1e9
+    """The same of the hosts."""
+    return sum(map(racks.used, racks.counters(rack)))
 
 
 def _processors(pairs: Sequence[tuple[Took, Took]], place: int) -> str:

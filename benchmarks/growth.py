@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import docker
 import numpy
 import psutil
 
@@ -72,13 +71,11 @@ class Field:
     """The hosts of a rack that are up, and the CPU seconds that they have had."""
 
     def __init__(self, rack: Rack) -> None:
-        self.rack, engine = rack, docker.from_env()
-        containers = [engine.containers.get(rack.container(host)) for host in rack.hosts]
-        self._counters = [_counter(str(each.id)) for each in containers]
+        self.rack, self._counters = rack, racks.counters(rack)
 
     def theirs(self, hosts: int) -> float:
         """CPU seconds of the first hosts so far, and of all that runs in them."""
-        return sum(_used(path) for path in self._counters[:hosts])
+        return sum(map(racks.used, self._counters[:hosts]))
 
     def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
         """A command on the first hosts."""
@@ -113,19 +110,6 @@ def measure(quick: bool) -> dict[str, Any]:
     others = statistics.median(cost.others / (cost.others + cost.own + cost.theirs) for cost in every)
     note = f"hosts of a rack, all on {cores} cores; others had {100 * others:.0f} % of what was used"
     return result(rows_of(found, cores), [note])
-
-
-def _counter(container: str) -> Path:
-    """The file that counts a container's CPU time: of either version of control groups, of either driver."""
-    top = Path("/sys/fs/cgroup")
-    known = (top / "cpuacct/docker" / container / "cpuacct.usage", top / "docker" / container / "cpu.stat",
-             top / f"system.slice/docker-{container}.scope/cpu.stat")  # fmt: skip
-    return next(path for path in known if path.exists())
-
-
-def _used(path: Path) -> float:
-    text = path.read_text().split()
-    return int(text[0]) / 1e9 if len(text) == 1 else int(text[1]) / 1e6
 
 
 def busy_seconds() -> float:

@@ -64,9 +64,7 @@ def push(rack: racks.Rack, folder: Path, layers: Path, choice: Choice = NO_CHOIC
     began = time.monotonic()
     code = FolderLook(folder, choice, layers.parent)
     with session.open_all(racks.inventory(rack)) as opened:
-        pushed = transfer.push(
-            opened.all().values(), BASE, code, OURS, lambda host, sent, total: None, LayerCache(layers)
-        )
+        pushed = transfer.push(opened.all().values(), BASE, code, OURS, lambda *_: None, LayerCache(layers))
     pushed.all()
     return time.monotonic() - began
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from deploy.job.cluster import from_flag
 from deploy.job.inventory import Host
@@ -32,3 +34,24 @@ def _make(target: str, **options: object) -> None:
 def inventory(of: Rack) -> tuple[Host, ...]:
     """Its hosts for `deploy.door.session.open_all`."""
     return from_flag(",".join(of.hosts)).hosts
+
+
+def counters(of: Rack) -> list[Path]:
+    """By host the file that counts its CPU time, and that of all that runs in it."""
+    line = ["docker", "inspect", "--format", "{{.Id}}", *map(of.container, of.hosts)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+    return [_counter(container) for container in done.stdout.split()]
+
+
+def _counter(container: str) -> Path:
+    """The file that counts a container's CPU time: of either version of control groups, of either driver."""
+    top = Path("/sys/fs/cgroup")
+    known = (top / "cpuacct/docker" / container / "cpuacct.usage", top / "docker" / container / "cpu.stat",
+             top / f"system.slice/docker-{container}.scope/cpu.stat")  # fmt: skip
+    return next(path for path in known if path.exists())
+
+
+def used(path: Path) -> float:
+    """The CPU seconds that such a file has."""
+    text = path.read_text().split()
+    return int(text[0]) / 1e9 if len(text) == 1 else int(text[1]) / 1e6

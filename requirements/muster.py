@@ -11,10 +11,10 @@
 import sys
 from pathlib import Path
 
-# The checkout that has this .venv, or the one whose .venv this is a link to.
+# The checkout that has this .venv, or the one whose .venv, or command, this is a link to.
 TYPED = Path(sys.argv[0])
-TOPS = (TYPED.absolute().parents[2], TYPED.resolve().parents[2])
-sys.path.insert(0, str(next(top for top in TOPS if (top / "deploy").is_dir())))
+TOPS = [path.parent.parent.parent for path in (TYPED.absolute(), TYPED.resolve())]
+sys.path.insert(0, str(next(top for top in TOPS if (top / "deploy/commands/main.py").is_file())))
 
 from deploy.commands.main import main  # noqa: E402
 

@@ -5,6 +5,7 @@ Each command is a function in another module of this package; name a new one in 
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import TracebackType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -137,6 +138,7 @@ def end_quietly_when_nobody_reads() -> None:
     This is for what click prints. In a run, Console notices the closed pipe and continues silently.
     """
     before = sys.excepthook
+    atexit.register(_drop_unread)
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         if isinstance(value, OSError) and value.errno in FULL:
@@ -147,10 +149,26 @@ def end_quietly_when_nobody_reads() -> None:
         elif not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return
-        # The flush at the end would fail too.
-        os.dup2(os.open(os.devnull, os.O_RDWR), sys.stdout.fileno())
+        _drop(sys.stdout)
 
     sys.excepthook = hook
+
+
+def _drop_unread() -> None:
+    """Python itself would flush at the end, print an exception, and change the exit code of a run into 120.
+
+    Who wrote it has met the same fault, and decided what it means.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            _drop(stream)
+
+
+def _drop(stream: TextIO) -> None:
+    """Let nobody get what the stream still holds."""
+    os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())
 
 
 def take_no_program_from_here() -> None:

@@ -136,7 +136,7 @@ def _why_silent(failed: BaseException, waited_s: float) -> str:
         return f"{cause.what}: {cause.row.hint_here()}"
     if isinstance(failed, TimeoutError):
         return f"the Docker engine did not answer within {in_seconds(waited_s)}"
-    named = next((f" at {name}={os.environ[name]}" for name in _NAME_IT if name in os.environ), "")
+    named = next((f" at {name}={os.environ[name]}" for name in _NAME_IT if os.environ.get(name)), "")
     return f"no Docker engine answers{named}"
 
 
@@ -160,4 +160,4 @@ def _place_of_context() -> str:
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True)
         return done.stdout.strip()
-    return "" if "DOCKER_CONTEXT" in os.environ else f"{_UNIX}/var/run/docker.sock"
+    return "" if os.environ.get("DOCKER_CONTEXT") else f"{_UNIX}/var/run/docker.sock"

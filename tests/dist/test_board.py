@@ -341,6 +341,17 @@ def test_an_axis_has_a_few_different_ticks_for_any_numbers(page, board, tmp_path
         assert "NaN" not in chart.locator(".plot").inner_html()
 
 
+def test_who_zooms_into_steps_of_fifteen_digits_still_has_a_page(page, board, tmp_path):
+    """Its ticks had no end: one more was the same number, and the page was gone."""
+    run, tags = sample(tmp_path / "runs/first"), {"far": [[10**15 - 1, 1], [10**15, 2]]}
+    write_lines(run / "scalars/a.jsonl", [{"t": START, "node": "a", "file": "work/log.csv", "tags": tags}])
+    page.goto(f"{board}run/first/")
+    chart = page.locator("#measured figure")
+    for _ in range(14):
+        chart.locator(".plot").press("+")
+    assert chart.locator(".plot .x").count() < 10
+
+
 def test_a_chart_answers_the_mouse_and_is_as_before_afterwards(page, board, tmp_path):
     sample(tmp_path / "runs/first")
     page.goto(f"{board}run/first/")

@@ -74,6 +74,12 @@ def test_a_context_that_there_is_not_is_named_and_no_other_engine_asked(docker, 
     assert client.find_engine().reason == "no Docker engine answers at DOCKER_CONTEXT=nope"
 
 
+def test_an_empty_variable_names_no_engine_as_it_does_not_to_docker(monkeypatch):
+    monkeypatch.setenv("DOCKER_HOST", "")
+    monkeypatch.setenv("DOCKER_CONTEXT", "")
+    assert reach._why_silent(ConnectionRefusedError(), 1.0) == "no Docker engine answers"
+
+
 def test_an_image_is_there_or_not(image):
     assert client.image_exists(image)
     assert reach.on_this_machine().image(image)["Id"].startswith("sha256:")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,15 @@ def with_a_record(name: str, folder: Path) -> tuple[str, bytes]:
     return file, (folder / made.sha256 / file).read_bytes()
 
 
+def changed_behind_its_record(name: str, folder: Path) -> tuple[str, bytes]:
+    """A wheel as a project makes it that writes its version into a file of the finished wheel."""
+    file, content = with_a_record(name, folder)
+    with zipfile.ZipFile(io.BytesIO(content)) as made, zipfile.ZipFile(written := io.BytesIO(), "w") as again:
+        for inside in made.namelist():
+            again.writestr(inside, "version = 1.0" if inside == f"{name}.py" else made.read(inside))
+    return file, written.getvalue()
+
+
 @pytest.fixture
 def bring(tmp_path, tmp_path_factory, monkeypatch):
     """Install packages at places of these names; gives the folder of their environments, by name."""
@@ -41,6 +52,7 @@ def bring(tmp_path, tmp_path_factory, monkeypatch):
         return {name: next(Path(made).glob("lib/python*/site-packages")) for name, made in done.environments.items()}
 
     files = dict(with_a_record(name, tmp_path) for name in ("plain", "other", "third"))
+    files |= [changed_behind_its_record("patched", tmp_path)]
     with index.serve("127.0.0.1", files) as address:
         yield at
 
@@ -53,3 +65,9 @@ def test_a_file_that_was_changed_on_one_host_is_seen_when_the_packages_change(br
     with pytest.raises(DeployError, match="c: the installed files differ from those of a") as refused:
         bring("a", "c", needs="plain\nother\nthird\n")
     assert refused.value.hint.startswith("muster clean --hosts a,c --caches")
+
+
+def test_hosts_agree_on_a_wheel_whose_record_is_wrong_though_one_has_had_it_longer(bring):
+    """Where it was new the record was believed, where it was old the file was read: "the installed files differ"."""
+    bring("a", needs="patched\n")
+    bring("a", "b", needs="patched\nother\n")

@@ -55,7 +55,7 @@ class Laptop:
         """A command of fab to its end: exit code, and what it printed."""
         return self.start(*words).wait(timeout), self.said.read_text()
 
-    def hears(self, words: str, timeout: float = 60) -> str:
+    def hears(self, words: str, timeout: float = 120) -> str:
         """Wait until the command in the background has printed that; gives all that it printed."""
         return self.slurm.until(lambda: words in (text := self.said.read_text()) and text, timeout)
 

@@ -61,8 +61,8 @@ def test_a_variable_of_the_shell_is_nobodys_mistake_and_a_wrong_target_is_named_
 
 
 @pytest.mark.parametrize("name", ["My Projects", "mü ster", 'it\'s $HOME "here"', "deep/" * 60])
-def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name(name, tmp_path):
-    """A kernel takes no blank in the path behind #!, and none that is long."""
+def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_from_any(name, tmp_path):
+    """A kernel takes no blank in the path behind #!, and none that is long. A home may have a folder `deploy`."""
     home = tmp_path / name
     (home / "requirements").mkdir(parents=True)
     for file in ("Makefile", "requirements/muster.py"):
@@ -77,8 +77,13 @@ def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name(name, tmp_path
         ["make", "-o", ".venv/.ready", ".venv/bin/muster"], cwd=home, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    shown = subprocess.run([bin / "muster", "--version"], capture_output=True, text=True, check=False)
-    assert shown.stdout.startswith("muster "), shown.stderr
+    link = tmp_path / "login/.local/bin/muster"
+    link.parent.mkdir(parents=True)
+    (tmp_path / "login/deploy").mkdir()
+    link.symlink_to(bin / "muster")
+    for typed in (bin / "muster", link):
+        shown = subprocess.run([typed, "--version"], capture_output=True, text=True, check=False)
+        assert shown.stdout.startswith("muster "), shown.stderr
 
 
 def test_what_a_user_has_set_for_pip_and_cd_breaks_no_target(tmp_path):

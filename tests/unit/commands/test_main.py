@@ -274,6 +274,17 @@ def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("out", ["| true", "2>&1 | true", "2>/dev/full >&2"])
+def test_output_that_nobody_gets_changes_no_exit_code(tmp_path, out):
+    """`muster runs --json | grep -q ...` under `set -o pipefail` ended with 120, and an exception of Python's."""
+    (tmp_path / "a.log").write_text("RuntimeError: no such thing\n")
+    line = f"{shlex.quote(sys.executable)} -m muster explain {shlex.quote(str(tmp_path))}"
+    words = ["bash", "-c", f"{{ sleep 0.2; {line}; echo $? >{shlex.quote(str(tmp_path / 'code'))}; }} {out}"]
+    done = subprocess.run(words, cwd=REPO, capture_output=True, text=True)
+    assert ((tmp_path / "code").read_text(), done.stderr) == ("1\n", "")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("words", "first"), [("explain --json", "latest"), ("bootstrap a", "no terminal to ask on")])
 def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, first, tmp_path):
     """As cron and service managers start it: it ended with a traceback."""

@@ -9,13 +9,17 @@ import traceback
 
 import pytest
 
+from lab.ports import free_port
+from lab.waiting import until
 from muster.checkpoint.writer import BackgroundWriter
 from muster.errors import TrainError
-from muster.files import Lines, read_lines, replace
+from muster.files import Lines, read_lines, read_object, replace
 from muster.metrics import Metrics
-from muster.reserve import reserve_room, write_surely
+from muster.reserve import note, reserve_room, write_surely
 from trainer import run_dir
 from trainer.node.ending import rank_lives
+from trainer.node.membership.all_nodes import Everybody
+from trainer.node.membership.min_nodes import EPOCH
 from trainer.node.notes import Journal
 from trainer.train.checkpoints import describe_earlier
 from trainer.train.run import Console
@@ -103,6 +107,30 @@ def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the
     fill()
     rank_lives.note_end(time.time(), 0, 71, 3)
     assert [(life.pid, life.code) for life in rank_lives.Ends(disk).read()] == [(71, None), (71, 3)]
+
+
+def test_nodes_whose_ranks_ended_well_end_on_a_full_disk_too(small_disk):
+    """Each torchrun waited five minutes for the word that the others' ranks had ended, which its agent could not write.
+
+    The script had filled the disk, and ended well.
+    """
+    disk, fill = small_disk
+    port, folders = free_port(), [disk / "0", disk / "1"]
+    agents = [Everybody(place, 2, "127.0.0.1", port, "key") for place in range(2)]
+    for agent, folder in zip(agents, folders, strict=True):
+        folder.mkdir()
+        reserve_room(folder)
+        agent.begin(folder)
+        note(folder, says={"after": 0, "number": 0, "store": ""})
+    for folder in folders:
+        until(lambda f=folder: read_object(f / EPOCH).get("number") == 1, "the first epoch")
+    fill()
+    for folder in folders:
+        note(folder, says={"after": None, "number": 1, "store": "", "done": True})
+    for folder in folders:
+        until(lambda f=folder: read_object(f / EPOCH).get("done") is True, "the word that all have ended")
+    for agent in agents:
+        agent.close()
 
 
 def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):

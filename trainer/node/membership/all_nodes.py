@@ -7,7 +7,6 @@ with another host's. Standard library only.
 
 from __future__ import annotations
 
-import json
 import secrets
 import threading
 import time
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import Refused
-from muster.files import is_number, replace
+from muster.files import is_number
 
 from .. import torch_names
 from ..files.share import KEY
@@ -26,7 +25,7 @@ from ..notes import Journal
 from ..variables import number
 from . import meeting, peers
 from .members import View, may_repeat
-from .min_nodes import EPOCH
+from .min_nodes import show
 from .register_without_vote import view_of
 
 # Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
@@ -115,7 +114,7 @@ class Everybody:
         self._life = secrets.token_hex(8)
         self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
         self._journal: Journal | None = None
-        self._shown, self._says = dict[str, Any](), dict[str, Any]()
+        self._shown, self._epoch_text, self._says = dict[str, Any](), "", dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
             self._door = peers.serve(address, port, key, self._answer)
@@ -180,10 +179,10 @@ class Everybody:
             self._note({**self._shown, "gone": now - self._heard_at > patience})
 
     def _note(self, shown: dict[str, Any]) -> None:
-        if shown != self._shown and self._journal:
-            with suppress(OSError):
-                replace(self._journal.folder / EPOCH, json.dumps(shown))
-                self._shown = shown
+        self._shown = shown
+        if self._journal:
+            epoch = {name: value for name, value in shown.items() if name != "stands"}  # which the agent alone needs
+            self._epoch_text = show(self._journal.folder, epoch, self._epoch_text)
 
 
 def join(environment: Mapping[str, str]) -> Everybody | None:

@@ -13,11 +13,13 @@ import time
 from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from muster.errors import FAILED, TrainError
 from muster.files import replace as write
+from muster.reserve import write_surely
 
 from ..files.neighbour_copies import NeighbourCopies, Source
 from ..hang.mend import MOVES, STILL, joined
@@ -41,6 +43,13 @@ _LEAVE_S, _LINGER_S = 5.0, 1.0
 _DOUBT_S, _SURE_S = 0.8, 0.5
 # torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
 _ENDLESS = "1000000"
+
+
+def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
+    """Write EPOCH, where it said `before`; gives what it says now. torchrun waits for it, on a full disk too."""
+    text = json.dumps(epoch)
+    written = text != before and write_surely(partial(write, folder / EPOCH, text), folder)
+    return text if written else before
 
 
 class Group:
@@ -152,7 +161,7 @@ class Group:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
             shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
             return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
-        if self.name == self._arbiter:
+        if self.arbitrates:
             return ""
         # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
         behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
@@ -178,9 +187,6 @@ class Group:
     def left(self, names: Sequence[str]) -> list[str]:
         """Which of these nodes were asked to leave."""
         return [name for name in names if self._view_of(name).leaves]
-
-    def _unasked(self, names: Sequence[str]) -> list[str]:
-        return [name for name in names if not self._view_of(name).leaves]
 
     def _view_of(self, name: str) -> View:
         """What a node last said; an empty view if this node has not heard of it yet."""
@@ -214,8 +220,8 @@ class Group:
         before, self._last_news, self._trained = self._trained, epoch.number, epoch.members
         if not before or epoch.members[0] != self.name:
             return None
-        gone = [name for name in before if name not in epoch.members]
-        self._left_out = time.monotonic(), tuple(self._unasked(gone))
+        gone = (name for name in before if name not in epoch.members)
+        self._left_out = time.monotonic(), tuple(name for name in gone if not self._view_of(name).leaves)
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
@@ -350,11 +356,8 @@ class Group:
             "done": bool(present) and all(each.done for each in present),
         }
         lost = [name for name in epoch.before if name not in epoch.members]
-        text = json.dumps({**shown, "stayed": self.name in epoch.before, "lost": lost})
-        if text != self._shown:
-            with suppress(OSError):
-                write(self._journal.folder / EPOCH, text)
-                self._shown = text
+        shown |= {"stayed": self.name in epoch.before, "lost": lost}
+        self._shown = show(self._journal.folder, shown, self._shown)
 
     def _says(self) -> dict[str, Any]:
         return self._journal.newest("says")

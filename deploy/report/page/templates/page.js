@@ -48,8 +48,9 @@ function ticks(low, high, wanted, log) {
   }
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
-  const all = [];
-  for (let at = Math.ceil(low / step - 1e-9); at * step <= high * (1 + 1e-12) + step * 1e-9; at++) all.push(at * step || 0);
+  const all = [], last = high * (1 + 1e-12) + step * 1e-9;
+  // Beyond 2 ** 53 one more is no other number, and the end never comes.
+  for (let at = Math.ceil(low / step - 1e-9); at * step <= last && all.length <= wanted; at++) all.push(at * step || 0);
   return all;
 }
 

@@ -121,21 +121,22 @@ class _Linked:
     """The files that uv has linked from what it took out of archives since a time: none of them is read again.
 
     It had just checked those archives' hashes, and their records have each file's. An older file of its cache may have
-    been changed since; one that two packages have may be of either.
+    been changed since; one that two packages have may be of either; one of another size was changed behind its record.
     """
 
     def __init__(self, packages: Path, since_ns: int) -> None:
-        self._since_ns, self._recorded = since_ns, dict[str, str]()
+        self._since_ns, self._recorded = since_ns, dict[str, list[str]]()
         for record in packages.glob("*.dist-info/RECORD"):
             with open(record, newline="", errors="surrogateescape") as rows:
-                for name, words, _ in filter(None, csv.reader(rows)):
+                for name, *facts in filter(None, csv.reader(rows)):
                     path = f"{packages}/{name}"
-                    self._recorded[path] = words if self._recorded.get(path, words) == words else ""
+                    self._recorded[path] = facts if self._recorded.get(path, facts) == facts else []
 
     def digest(self, path: str, facts: os.stat_result) -> str:
         """The SHA-256 of such a file; empty for another one."""
-        is_new = facts.st_nlink > 1 and facts.st_mtime_ns >= self._since_ns
-        recorded = _SHA256.fullmatch(self._recorded.get(path, "")) if is_new else None
+        words, size = self._recorded.get(path) or ("", "")
+        is_new = facts.st_nlink > 1 and facts.st_mtime_ns >= self._since_ns and size == str(facts.st_size)
+        recorded = _SHA256.fullmatch(words) if is_new else None
         return base64.urlsafe_b64decode(f"{recorded[1]}=").hex() if recorded else ""
 
 
