@@ -21,6 +21,7 @@ from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
 
 from ... import NAME
+from .. import processes
 from ..agent import command
 from ..ending import judge_below, rank_lives
 from ..parent_death import die_with_parent
@@ -45,9 +46,7 @@ class Ranks:
     def start(self, generation: Generation) -> None:
         """Start them all, once what those of the generation before have left behind is gone: a port, or a GPU."""
         again = bool(self._processes)
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        self.end_left_behind()
         self._processes, self._failures, self.running = {}, {}, set()
         self._generation = generation
         environments = {local: self._environment(local, generation) for local in range(self._config.nproc_per_node)}
@@ -64,6 +63,16 @@ class Ranks:
             self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
             self.running.add(local)
             rank_lives.note_begin(local, process.pid, given)
+
+    def end_left_behind(self) -> None:
+        """Kill what ranks that have ended have left behind.
+
+        A group keeps its number for as long as it has somebody: where a process has it again, nobody is left.
+        """
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                if not processes.exists(process.pid):
+                    os.killpg(process.pid, signal.SIGKILL)
 
     def _started(self, words: Sequence[str], given: Mapping[str, str], files: Sequence[str], pipe: int | None) -> Any:
         """A rank: a Popen, or what stands for one. `files`: for its output and errors, where torchrun was asked so."""
