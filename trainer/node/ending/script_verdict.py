@@ -40,6 +40,8 @@ _HANDED_ON = re.compile(
     r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|subprocess\.CalledProcessError|"
     r"torch\.multiprocessing\.spawn\.ProcessExitedException: process \d+ terminated with exit code"
 )
+# ... of a parent that interrupts itself once its child has failed, as OpenNMT's does.
+_INTERRUPT = re.compile(r"KeyboardInterrupt\b")
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
@@ -71,7 +73,9 @@ def why_failed(
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error and not cause:
         message, cause = f"{message} without an exception", "left-early"
-    elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
+    elif last_words.error and (
+        life.code == FAILED or is_handed_on(life, last_words) or _says_last(life, last_words.error)
+    ):
         message += f": {last_words.error}"[:LINE_MOST]
     message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
     hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
@@ -116,7 +120,7 @@ def listen(console: str, life: Life, pids: Collection[int], launcher: bool = Fal
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
-    whole, lines = lines, _before_handed_on(lines, launcher)
+    whole, lines = lines, _before_handed_on(lines, launcher, _INTERRUPT if life.code == -signal.SIGINT else _HANDED_ON)
     speaker = _first_to_fail(lines, life.rank) if launcher or lines != whole else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
     if speaker in map(_speaker, lines[-_LAST_LINES:]):
@@ -174,13 +178,18 @@ def or_noted(heard: LastWords, noted: str) -> LastWords:
     return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
-def _before_handed_on(lines: list[str], launcher: bool) -> list[str]:
+def is_handed_on(life: Life, last_words: LastWords) -> bool:
+    """Whether a rank that KeyboardInterrupt ended had said before why."""
+    return life.code == -signal.SIGINT and bool(last_words.error) and not _INTERRUPT.match(last_words.error)
+
+
+def _before_handed_on(lines: list[str], launcher: bool, hands_on: re.Pattern[str]) -> list[str]:
     """The lines before the traceback that reports another's failure; a script's own, only where that one said why."""
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
             start = at
-        elif start and _HANDED_ON.match(line):
+        elif start and hands_on.match(line):
             return lines[:start] if launcher or _chain(lines[:start][-_ABORT_LINES:]) else lines
     return lines
 

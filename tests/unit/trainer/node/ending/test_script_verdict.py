@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -227,6 +228,22 @@ def test_who_only_hands_on_that_another_failed_leaves_the_word_to_that_one(hande
     assert (said.error, said.victim) == ("ValueError: bad sample 7", False)
     # Its own words are all there is where the other printed none.
     assert heard("step 3", *traceback([handed_on])).error == handed_on
+
+
+def test_a_parent_that_interrupts_itself_leaves_the_word_to_its_child():
+    """As OpenNMT's: a thread of the parent hears that the child failed, and sends SIGINT to its own process."""
+    child, interrupt = traceback(["ValueError: bad batch 7"]), traceback(["KeyboardInterrupt"])
+    said = heard(*child, *interrupt, code=-signal.SIGINT)
+    assert said.error == "ValueError: bad batch 7"
+    assert not any("Interrupt" in line for line in said.words)
+    life = Life(0, 0, 0, 1, 500, 1.0, 2.0, -signal.SIGINT)
+    assert "SIGINT: ValueError: bad batch 7" in why_failed(said, "was killed by SIGINT", "a.py", "n", life).message
+    alone = heard("step 3", *interrupt, code=-signal.SIGINT)
+    assert why_failed(alone, "was killed by SIGINT", "a.py", "n", life).message.startswith(
+        "a.py was killed by SIGINT\n"
+    )
+    # One that a script has shown and gone on from is not the last word of another end.
+    assert heard(*child, *interrupt, *traceback(["KeyError: 'x'"])).error == "KeyError: 'x'"
 
 
 def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
