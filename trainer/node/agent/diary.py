@@ -217,7 +217,7 @@ class Diary:
         noted = self._noted(life)
         if noted.victim:
             return noted
-        heard = script_verdict.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
+        heard = script_verdict.listen(words(life.local_rank), life, self._launcher)
         if life.crash and life.crash.error:
             error = self.shown(life.crash.error)[: script_verdict.LINE_MOST]
             return script_verdict.or_noted(replace(heard, error="", victim=False), error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,8 +27,6 @@ _ABORT_LINES = 80
 LINE_MOST = 300
 
 _TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{20,}$|Setting OMP_NUM_THREADS ")
-# The line in which torchrun says that a rank failed; what follows is about torchrun.
-_DIED = re.compile(r"^.*failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (\d+)\)", re.MULTILINE)
 # torch's own mark before a rank's traceback, once the rank has joined a process group.
 _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
 # ... also where a progress bar has left the line without an end.
@@ -108,13 +106,12 @@ class LastWords:
     victim: bool = False
 
 
-def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> LastWords:
-    """What the rank `life` said last on its node's `console`; `pids` are those of all ranks that began with it.
+def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
+    """What the rank `life` said last, by all that it printed.
 
-    What other ranks of the node say there is left out, as far as torch marks whose words they are. `launcher`: the rank
-    is a launcher of the user's, and the ranks that speak there are those that it started.
+    What other ranks say there is left out, as far as torch marks whose words they are. `launcher`: the rank is a
+    launcher of the user's, and the ranks that speak there are those that it started.
     """
-    console = console if launcher else _of_attempt(console, pids)
     lines = [
         line
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
@@ -203,14 +200,6 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
         return not errors or lost_a_peer(errors[0])
 
     return min((speaker for speaker in speakers if speaker is not None), key=knows_nothing, default=rank)
-
-
-def _of_attempt(console: str, pids: Collection[int]) -> str:
-    """The console between torchrun's report of an earlier attempt's failure and its report of this one's."""
-    died = list(_DIED.finditer(console))
-    start = max((match.end() for match in died if int(match[1]) not in pids), default=0)
-    end = min((match.start() for match in died if match.start() >= start), default=len(console))
-    return console[start:end]
 
 
 def _chain(lines: Sequence[str]) -> list[str]:
