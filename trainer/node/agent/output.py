@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...run_dir import in_run
 from ..ending.rank_lives import Ends, Life
 from ..launch import rank_pipe
 from ..rank.mask import Mask
+from ..rank.place import in_run
 from ..variables import number
 from .console import LINE_WEIGHT, Console
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from muster.errors import FAILED
 
-from ...run_dir import in_run
 from ...verdict import Verdict
 from ..launch import bare, style
+from ..rank.place import in_run
 from .peer_errors import lost_a_peer, speaks_of_peers
 from .rank_lives import Life
 

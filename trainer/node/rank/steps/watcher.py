@@ -20,7 +20,7 @@ from .. import hooks
 from ..failure import masked
 from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
-from ..place import Before, Place, append, note
+from ..place import Before, Place, append, in_run, note
 from ..raised import UncaughtErrors
 from . import waits
 from .losses import Losses
@@ -233,7 +233,7 @@ class Watcher:
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
         about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
         about |= {"before": self._before} if self._before else {}
-        about |= {"rank": self._place.in_run} if self.trains else {}
+        about |= {"rank": in_run(self._place.rank)} if self.trains else {}
         about |= self._raised.about()
         rows = self._recorder.look(step, now - (clock or self._began))
         return {**about, "collectives": rows} if rows else about
