@@ -125,9 +125,8 @@ def _words(pid: int) -> list[str]:
 
 def _place() -> str:
     """The innermost line of the script's own that is being executed: `train.py:12`; empty if there is none."""
-    torch = os.path.dirname(
-        getattr(sys.modules.get("torch"), "__file__", "") or __file__
-    )  # built from source, anywhere
+    # One that was built from source may be anywhere.
+    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", "") or __file__)
     frame = sys._getframe(1)
     while frame.f_back:
         frame = frame.f_back

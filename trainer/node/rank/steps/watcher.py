@@ -40,9 +40,9 @@ _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 class Watcher:
     """One for each process. `trains`: its script has called `backward`, or stepped."""
 
-    def __init__(self, place: Place, first: bool) -> None:
+    def __init__(self, place: Place, first: bool, raised: UncaughtErrors) -> None:
         self._place, self.steps = place, Steps()
-        self._raised = UncaughtErrors(self._raises)
+        self._raised, raised.notify = raised, self._raises
         self._fresh()
         self._first = first
         before, parent = hooks.quiet(self._forks), hooks.quiet(self._has_forked)
