@@ -45,6 +45,11 @@ _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 # An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
+# What a bare rank misses that joins a process group all the same, in the words of torch and of Python.
+_MISSED_BARE = re.compile(
+    r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set|"
+    r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'"
+)
 # Words that say how their script is mended.
 _REMEDIES = {
     "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
@@ -87,8 +92,9 @@ def why_failed(
 
 def _remedy(error: str, own_library: str) -> str:
     """What to do about an error that comes from how the script was started, or from its folder; else empty."""
-    if os.environ.get(bare.RANK) == "1" and (missed := bare.remedy(error)):
-        return missed
+    if os.environ.get(bare.RANK) == "1" and _MISSED_BARE.search(error):
+        typed = "one rank that is typed as `python` has no variables of torchrun's"
+        return f"{typed}: --nproc 1 in front of it gives it them"
     if own_library and _MUSTER.search(error):
         return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)

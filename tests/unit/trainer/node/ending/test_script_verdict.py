@@ -10,6 +10,7 @@ import pytest
 
 from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.script_verdict import LastWords, listen, own_library, why_failed
+from trainer.node.launch import bare
 
 SCRIPT = """
 import os, signal, sys, time
@@ -294,3 +295,20 @@ def test_a_module_of_the_users_that_a_script_imports_before_ours_is_named(tmp_pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert own_library(command.split()) == named
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("ValueError: Error initializing ...: environment variable RANK expected, but not set", True),
+        ("KeyError: 'LOCAL_RANK'", True),
+        ("KeyError: 'MY_RANK'", False),
+        ("ValueError: environment variable HOME expected, but not set", False),
+    ],
+)
+def test_a_script_that_is_typed_as_python_and_needs_the_variables_is_told_how_to_get_them(monkeypatch, error, told):
+    life = Life(0, 0, 0, 1, 500, 1.0, 2.0, 1)
+    ended = LastWords((error,), error), "ended with code 1", "train.py", "gpu-a", life
+    assert "--nproc 1" not in why_failed(*ended).hint
+    monkeypatch.setenv(bare.RANK, "1")
+    assert ("--nproc 1" in why_failed(*ended).hint) == told
