@@ -3,11 +3,10 @@
     python -m benchmarks.growth [--quick]
 
 Hosts are those of a rack that have the image. All of them and the control side share this machine's cores, so seconds
-of CPU are counted apart: the command's own, and those of all hosts together. What others use meanwhile is shown: on a
-busy machine the seconds mean little.
+of CPU are told, not what the clock says: the command's own, and those of all hosts together.
 
-The model is fitted to 2, 4 and 8 hosts and held against 16. Each count of CPU seconds is `a + b n`; the time of a
-command here is `c + CPU / cores`. On hosts of their own the last part is the command's own CPU, and one host's share.
+The model is fitted to 2, 4 and 8 hosts and held against 16. Each count of CPU seconds is `a + b n`; a command takes
+`c + CPU / cores` here. On hosts of their own the last part is the command's own CPU, and one host's share.
 """
 
 from __future__ import annotations
@@ -59,12 +58,11 @@ _STEP = re.compile(r"step at (\d+\.\d+)")
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: seconds, and seconds of CPU of the command itself, of all hosts, and of all others."""
+    """What something took: seconds, and seconds of CPU of the command itself, and of all hosts."""
 
     seconds: float
     own: float
-    theirs: float
-    others: float = 0.0
+    theirs: float = 0.0
 
 
 class Field:
@@ -85,7 +83,7 @@ class Field:
 
     def cost(self, words: Sequence[str], hosts: int, folder: Path) -> Cost:
         """What a whole command costs. Raises RuntimeError where it fails."""
-        busy, before, began = busy_seconds(), self.theirs(hosts), time.monotonic()
+        before, began = self.theirs(hosts), time.monotonic()
         process = self.start(words, hosts, folder)
         text = process.stdout.read() if process.stdout else ""
         _, status, used = os.wait4(process.pid, 0)
@@ -93,12 +91,12 @@ class Field:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             raise RuntimeError(f"{' '.join(words)} on {hosts} hosts: code {process.returncode}\n{text}")
-        theirs = self.theirs(hosts) - before
-        return Cost(seconds, own, theirs, busy_seconds() - busy - own - theirs)
+        return Cost(seconds, own, self.theirs(hosts) - before)
 
 
 def measure(quick: bool) -> dict[str, Any]:
     """CPU and seconds of each command on few hosts, and the model of many."""
+    load = os.getloadavg()[0]
     with racks.rack(max(SIZES), "classic") as rack:
         try:
             rack.load(BASE, COPIES)
@@ -106,16 +104,7 @@ def measure(quick: bool) -> dict[str, Any]:
         finally:
             forget(COPIES)
     cores = machine().cores
-    every = [cost for sizes in found.values() for cost in sizes.values()]
-    others = statistics.median(cost.others / (cost.others + cost.own + cost.theirs) for cost in every)
-    note = f"hosts of a rack, all on {cores} cores; others had {100 * others:.0f} % of what was used"
-    return result(rows_of(found, cores), [note])
-
-
-def busy_seconds() -> float:
-    """CPU seconds of this machine so far."""
-    times = psutil.cpu_times()
-    return float(sum(times[:8]) - times.idle - times.iowait)
+    return result(rows_of(found, cores), [f"hosts of a rack, all on {cores} cores; load before: {load:.1f}"])
 
 
 def of_tree(pid: int) -> float:
@@ -151,18 +140,15 @@ def followed(field: Field, run: str, hosts: int, folder: Path) -> Cost:
     Before that step hosts load torch, on the cores that all of them share here: how long this takes says nothing.
     """
     process = field.start(["attach", "--run", run], hosts, folder)
-    late, cost, began = list[float](), None, 0.0
-    own = busy = theirs = 0.0
+    late, cost, began, before = list[float](), None, 0.0, 0.0
     for line in iter(process.stdout.readline, "") if process.stdout else ():
         now, step, is_idle = time.time(), _STEP.search(line), line.strip() == "idle"
         if step and not began:
-            began, own, busy, theirs = now, of_tree(process.pid), busy_seconds(), field.theirs(hosts)
+            began, before = now, of_tree(process.pid)
         elif step and now - began < FOLLOWED_S:
             late.append(now - float(step[1]))
         elif (step or is_idle) and not cost:
-            own, theirs = of_tree(process.pid) - own, field.theirs(hosts) - theirs
-            others = busy_seconds() - busy - own - theirs
-            cost = Cost(statistics.median(late), own / (now - began), theirs, others)
+            cost = Cost(statistics.median(late), (of_tree(process.pid) - before) / (now - began))
         if is_idle:  # whoever asks for the run's state does not find it at work
             break
     process.send_signal(signal.SIGINT)
@@ -224,10 +210,6 @@ class Model:
     def _busy(self, hosts: int) -> float:
         return (self.own.at(hosts) + self.theirs.at(hosts)) / self._cores
 
-    def here(self, hosts: int) -> float:
-        """Seconds where all hosts share this machine's cores."""
-        return self.waits + self._busy(hosts)
-
     def apart(self, hosts: int) -> float:
         """Seconds where each host has cores of its own: what the command does itself, and what one host does."""
         return max(self.waits, 0.0) + self.own.at(hosts) + self.theirs.at(hosts) / hosts
@@ -239,12 +221,11 @@ def rows_of(found: Found, cores: int) -> list[Row]:
     for command in ("preflight", "deploy", "status"):
         costs = found[command]
         model = Model(costs, cores)
-        what = f"{command}{', until its nodes run' * (command == 'deploy')}, {sizes} hosts"
+        what = f"{command}{' until its nodes run' * (command == 'deploy')}, {sizes} hosts: CPU of the command"
         rows += [
-            _row(what, "s", {n: cost.seconds for n, cost in costs.items()}, model.here),
-            _row("... CPU of the command", "s", {n: cost.own for n, cost in costs.items()}, model.own.at),
+            _row(what, "s", {n: cost.own for n, cost in costs.items()}, model.own.at),
             _row("... CPU of all hosts", "s", {n: cost.theirs for n, cost in costs.items()}, model.theirs.at),
-            Row(f"... {far} hosts with cores of their own", f"{_shown(map(model.apart, FAR))} s (model)"),
+            Row(f"... {far} hosts with cores of their own: seconds", f"{_shown(map(model.apart, FAR))} s (model)"),
         ]
     shares = {n: 100 * cost.own for n, cost in found["follow"].items()}
     line = line_of(shares)

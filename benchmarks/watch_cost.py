@@ -2,7 +2,7 @@
 
     python -m benchmarks.watch_cost [--quick]
 
-Two ranks train `benchmarks/images.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both
+Two ranks train `gpu_check/scripts/loop.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both
 are started, and then take turns with the other stopped (gpu_check/turns.py): two turns are
 a pair. The figure is the median of all pairs' ratios; its interval (95 %) is found by drawing from the starts again,
 because two starts of the same program differ by several percent for as long as they live. In half of the
@@ -24,12 +24,11 @@ from typing import Any
 
 from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say
-from benchmarks.venv import HOME
-from gpu_check.nodes import Run
+from gpu_check.nodes import SCRIPTS, Run
 from gpu_check.turns import Contender, in_turns
 from muster.files import read_lines
 
-ENDLESS = 10**9
+ENDLESS = 0
 WATCHED, NOT = "1", "0"
 Pairs = list[tuple[float, float]]
 
@@ -75,8 +74,8 @@ def _interval(starts: Sequence[Pairs]) -> tuple[float, float, float]:
 
 
 def _run(folder: Path, observe: str, steps: int) -> Run:
-    variables = {"MUSTER_OBSERVE": observe, "STEPS": str(steps), "OMP_NUM_THREADS": "1"}
-    return Run(folder, ["--script", str(HOME / "benchmarks/images.py")], ranks=2, variables=variables)
+    variables = {"MUSTER_OBSERVE": observe, "OMP_NUM_THREADS": "1"}
+    return Run(folder, ["--script", str(SCRIPTS / "loop.py"), "gloo", str(steps)], ranks=2, variables=variables)
 
 
 def _pairs(folder: Path, observe: str, pairs: int, last: bool) -> Pairs:

@@ -13,13 +13,7 @@ import platform
 import shutil
 from typing import Any
 
-PACKAGES = {  # by the name that is imported: the name that is installed
-    "numpy": "numpy",
-    "tensorboardX": "tensorboardX",
-    "psutil": "psutil",
-    "lightning": "lightning",
-    "accelerate": "accelerate",
-}
+PACKAGES = ("numpy", "tensorboardX", "psutil", "lightning", "accelerate")
 
 
 def main() -> None:
@@ -46,7 +40,7 @@ def version(name: str) -> str | None:
     if importlib.util.find_spec(name) is None:
         return None
     try:
-        return importlib.metadata.version(PACKAGES[name])
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "unknown"
 

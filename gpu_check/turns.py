@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.figure import spread
+
+from .finding import Finding, judge
 from .nodes import Run
 from .processes import send
 
@@ -64,3 +67,13 @@ def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[
 def clearly_below(ratios: Sequence[float], limit: float) -> bool:
     """Whether three of four ratios are below `limit`: if others use the cores, a median may be so by chance."""
     return statistics.quantiles(ratios, n=4)[2] < limit
+
+
+def compared(what: str, ours: Sequence[float], theirs: Sequence[float], turns: int, least: float) -> Finding:
+    """Whether ours makes at least that share of their steps a second; from milliseconds a step of so many turns."""
+    if min(len(ours), len(theirs)) < turns // 2:
+        return judge(what, False, f"{len(ours)} turns of ours, {len(theirs)} of theirs", f"{turns} turns of both")
+    ratios = [other / own for own, other in zip(ours, theirs, strict=False)]
+    measured = f"{spread(ratios)}x: {spread(ours)} ms, theirs {spread(theirs)} ms"
+    good = not clearly_below(ratios, least)
+    return judge(what, good, measured, f">= {least}x, or not clearly less", ratios=ratios)

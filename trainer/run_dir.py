@@ -12,12 +12,7 @@ from typing import Any
 
 from muster.files import Lines
 
-FIRST_RANK = "MUSTER_FIRST_RANK"
-
-
-def in_run(rank: int) -> int:
-    """The number that a rank has in the run: the ranks of a role follow those of the roles before it."""
-    return rank + int(os.environ.get(FIRST_RANK) or 0)
+from .node.rank.place import in_run
 
 
 class RankFolder:

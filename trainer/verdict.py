@@ -19,7 +19,8 @@ from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import read_object, replace
 from muster.reserve import note, write_surely
 
-from .run_dir import RankFolder, in_run
+from .node.rank.place import in_run
+from .run_dir import RankFolder
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]

@@ -13,15 +13,10 @@ from ..finding import Finding, judge, untried
 TITLE, LIMIT_S = "what this machine is", 30
 OLDEST_TORCH = (2, 8)
 BEFORE = "gpus-before.json"
-_NEEDED = {
-    "tensorboardX": "TensorBoard events of a run: a stand-in that writes nothing takes their place",
-    "lightning": "the trainer beside Lightning Fabric",
-    "accelerate": "the trainer beside Accelerate",
-}
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The facts, and a line for every package that is missing."""
+    """The facts, and what a package that is missing costs."""
     machine, torch = bench.machine, bench.torch
     yield judge("Python", True, f"{machine['python']}, {machine['cores']} cores, {machine['memory_gb']} GB")
     cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}" if torch["hip"] else "for CPUs"
@@ -32,9 +27,10 @@ def run(bench: Bench) -> Iterator[Finding]:
     (bench.shared / BEFORE).write_text(json.dumps(now))
     if bench.gpus and now["pids"] is not None:
         yield judge("processes on the GPUs", True, f"{', '.join(now['pids']) or 'none'}; {now['used_mib']} MiB in use")
-    for package, loss in _NEEDED.items():
-        if not bench.has(package):
-            yield untried(loss, f"{package} is not installed")
+    if not bench.has("tensorboardX"):
+        yield untried(
+            "TensorBoard events: a stand-in that writes none takes their place", "tensorboardX is not installed"
+        )
 
 
 def _gpus(bench: Bench) -> Iterator[Finding]:

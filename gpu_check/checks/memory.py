@@ -19,9 +19,8 @@ def run(bench: Bench) -> Iterator[Finding]:
     """Both at once. On a GPU, torch counts each process's own memory; otherwise the kernel does."""
     recipe = "wide" if bench.gpus else "inspected"
     theirs = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS)]
-    ours = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS), "--eval-every", "0"]
     with (
-        bench.node("trainer", ours) as trainer,
+        bench.node("trainer", [*theirs, "--eval-every", "0"]) as trainer,
         bench.node("bare", theirs, module="benchmarks.rivals.bare") as bare,
     ):
         trainer.finish(_END_S)

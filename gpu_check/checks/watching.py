@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from typing import Any
-
-from benchmarks.figure import spread
 
 from ..bench import Bench
 from ..finding import NOT_MET, Finding, judge, untried
-from ..nodes import HOME, Run
-from ..turns import Contender, clearly_below, in_turns
-from ..weights import differences
+from ..nodes import Run
+from ..turns import Contender, compared, in_turns
 
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
@@ -25,23 +20,15 @@ _END_S = 70.0
 
 def run(bench: Bench) -> Iterator[Finding]:
     """The same script watched and not: its weights, on a GPU also whether it waits, and its steps in turns."""
-    if not observer_there():
-        yield untried("watching", f"this checkout's trainer has no {SWITCH}")
-        return
     with ExitStack() as stack:
-        saved = {switch: bench.folder / f"weights-{switch}.pt" for switch in ("0", "1")}
-        runs = {switch: stack.enter_context(_loop(bench, switch, STEPS, str(saved[switch]))) for switch in saved}
-        strict = {s: stack.enter_context(_loop(bench, s, STEPS, "", "strict")) for s in (saved if bench.gpus else ())}
-        for run in runs.values():
-            run.finish(_END_S)
-        yield _same_weights(saved)
+        plain, watched = (stack.enter_context(_loop(bench, switch, STEPS)) for switch in ("0", "1"))
+        strict = {s: stack.enter_context(_loop(bench, s, STEPS, "strict")) for s in ("0", "1") if bench.gpus}
+        plain.finish(_END_S)
+        watched.finish(_END_S)
+        good = plain.seen() == watched.seen()
+        yield judge("weights, watched and not", good, "bit-identical" if good else "they differ", "bit-identical")
         yield _never_waits(strict)
     yield from _cost(bench)
-
-
-def observer_there() -> bool:
-    """Whether this checkout's trainer knows the switch."""
-    return any(SWITCH in path.read_text() for path in (HOME / "trainer").rglob("*.py"))
 
 
 def _loop(bench: Bench, switch: str, steps: int, *more: str) -> Run:
@@ -63,14 +50,6 @@ def _never_waits(strict: Mapping[str, Run]) -> Finding:
     return Finding(what, NOT_MET, f"exit codes {codes['1']}", "the script ends well", {}, strict["1"].last_words())
 
 
-def _same_weights(saved: dict[str, Any]) -> Finding:
-    import torch
-
-    plain, watched = (torch.load(saved[switch], map_location="cpu", weights_only=True) for switch in ("0", "1"))
-    apart = differences(plain, watched)
-    return judge("weights, watched and not", not apart, ", ".join(apart[:3]) or "bit-identical", "bit-identical")
-
-
 def _cost(bench: Bench) -> Iterator[Finding]:
     with ExitStack() as stack:
         contenders = {}
@@ -79,10 +58,4 @@ def _cost(bench: Bench) -> Iterator[Finding]:
             contenders[switch] = Contender(run, run.console_lines)
         bench.say("watched and not, in turns")
         taken = in_turns(contenders, PAIRS)
-    pairs = [plain / watched for plain, watched in zip(taken["0"], taken["1"], strict=False)]
-    if len(pairs) < PAIRS // 2:
-        yield judge("cost of watching", False, f"{len(pairs)} pairs", f"{PAIRS} pairs")
-        return
-    measured = f"{statistics.median(pairs):.3f}x ({min(pairs):.3f}-{max(pairs):.3f}): {spread(taken['1'])} ms"
-    good = not clearly_below(pairs, LEAST_RATIO)
-    yield judge("cost of watching, steps/s", good, measured, f">= {LEAST_RATIO}x, or not clearly less", pairs=pairs)
+    yield compared("cost of watching, steps/s", taken["1"], taken["0"], PAIRS, LEAST_RATIO)

@@ -1,61 +1,76 @@
-"""A training loop as users write it: DDP, AMP on GPUs, a line each ten steps. It ends, or goes on.
+"""A training loop as users write it: DDP, a loader, dropout, AMP on GPUs, a line each ten steps. It ends, or goes on.
 
-    loop.py BACKEND STEPS [SAVE] [strict]
+    loop.py BACKEND STEPS [strict]
 
+STEPS 0: for ever. At its end each rank leaves in the run folder what its weights, its last loss and its generators are.
 `strict`: after some steps any operation that waits for the GPU is an error.
 """
 
+import hashlib
 import itertools
 import json
 import os
+import random
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 WARM = 20
 
 
 def main() -> None:
-    """Train for STEPS (0: for ever), and leave the weights in SAVE."""
-    backend, steps, save = sys.argv[1], int(sys.argv[2]), (sys.argv[3:] or [""])[0]
+    """Train, and leave a digest of all that training changes."""
+    backend, steps = sys.argv[1], int(sys.argv[2])
     on_gpu, strict = backend == "nccl", "strict" in sys.argv
     torch.use_deterministic_algorithms(True, warn_only=True)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:
         torch.cuda.set_device(device)
     dist.init_process_group(backend, device_id=device if on_gpu else None)
-    torch.manual_seed(5)
-    model = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
-    wrapped = DistributedDataParallel(model.to(device))
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=1e-3)
-    inputs, classes = torch.rand(4096, 128), torch.randint(10, (4096,))
-    if on_gpu:  # from pageable memory a copy waits
-        inputs, classes = inputs.pin_memory(), classes.pin_memory()
-    for step in itertools.count(1):
-        low = step * 256 % 4096
-        batch = (
-            inputs[low : low + 256].to(device, non_blocking=True),
-            classes[low : low + 256].to(device, non_blocking=True),
-        )
-        with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
-            loss = nn.functional.cross_entropy(wrapped(batch[0]), batch[1])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if strict and step == WARM:
-            torch.cuda.set_sync_debug_mode("error")
-        if step % 10 == 0:
-            print(json.dumps({"t": time.time(), "step": step}), flush=True)
-        if step == steps:
-            break
-    if strict:
-        torch.cuda.set_sync_debug_mode("default")
-    if save and dist.get_rank() == 0:
-        torch.save(model.state_dict(), save)
+    torch.manual_seed(0)
+    random.seed(0)
+    images = TensorDataset(torch.randn(2048, 1, 16, 16), torch.randint(0, 10, (2048,)))
+    layers = [nn.Conv2d(1, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.ReLU(), nn.Dropout(0.1), nn.Flatten()]
+    model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(2304, 10)).to(device))
+    optimizer = torch.optim.AdamW(model.parameters())
+    sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(images)
+    # From pageable memory a copy to a GPU waits.
+    loader = DataLoader(images, batch_size=32, sampler=sampler, pin_memory=on_gpu)
+    step = 0
+    for epoch in itertools.count():
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            x, y = (part.to(device, non_blocking=True) for part in batch)
+            optimizer.zero_grad()
+            with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
+                loss = nn.functional.cross_entropy(model(x), y)
+            loss.backward()
+            optimizer.step()
+            step += 1
+            if strict and step == WARM:
+                torch.cuda.set_sync_debug_mode("error")
+            if dist.get_rank() == 0 and step % 10 == 0:
+                print(json.dumps({"t": time.time(), "step": step}), flush=True)
+            if step == steps:
+                if strict:
+                    torch.cuda.set_sync_debug_mode("default")
+                end(model, loss)
+                return
+
+
+def end(model: nn.Module, loss: torch.Tensor) -> None:
+    """Leave the digest."""
+    changed = [*model.parameters(), loss, torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    state = b"".join(tensor.detach().cpu().numpy().tobytes() for tensor in changed) + repr(random.getstate()).encode()
+    seen = Path(os.environ["MUSTER_RUN_DIR"], f"seen-{dist.get_rank()}.json")
+    seen.write_text(json.dumps(hashlib.sha256(state).hexdigest()))
     dist.destroy_process_group()
 
 

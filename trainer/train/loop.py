@@ -255,30 +255,26 @@ class Training:
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to do
             self._evaluate()
-        last = self.checkpoints.settle()
-        if last.fault:
-            raise TrainError(
-                f"trained to the end, but the last checkpoint is not on the disk: {last.fault}",
-                f"the newest good checkpoint: {last.good}",
-                culprit=(0, last.node),
-            )
+        self._settle("trained to the end, but the last checkpoint is not on the disk")
         return done(self.ranks.rank, self.ranks.node, self.position.step)
 
     def _stop(self) -> Verdict:
         self.folder.event("stopping", step=self.position.step, message="asked to stop: writing a checkpoint")
         self.say(f"asked to stop: writing a checkpoint at step {self.position.step}")
         self.checkpoints.save(self.position.step, None, self._take)
-        last = self.checkpoints.settle()
-        if last.fault:
-            raise TrainError(
-                f"stopped at step {self.position.step}, but its checkpoint failed: {last.fault}",
-                f"the newest good checkpoint: {last.good}",
-                culprit=(0, last.node),
-            )
-        words = f"stopped at step {self.position.step}, checkpoint: {last.good}"
+        at = f"stopped at step {self.position.step}"
+        words = f"{at}, checkpoint: {self._settle(f'{at}, but its checkpoint failed')}"
         if why := why_stopped(self.folder.path, self.ranks.node, os.environ.get("PET_RDZV_ID", "-")):
             words = f"{why}: {words}"
         return stopped(self.ranks.rank, self.ranks.node, self.position.step, words)
+
+    def _settle(self, failed: str) -> str:
+        """Wait for the last checkpoint, and return which one is good. Raises TrainError with what has `failed`."""
+        last = self.checkpoints.settle()
+        if last.fault:
+            hint = f"the newest good checkpoint: {last.good}"
+            raise TrainError(f"{failed}: {last.fault}", hint, culprit=(0, last.node))
+        return last.good
 
     def _end_not_finite(self, result: Step) -> None:
         mine = self.stepper.bad_loss

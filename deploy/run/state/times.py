@@ -16,10 +16,14 @@ _NO_RANKS_WORD = ("left", "verdict", "on_end")
 
 
 def started(known: Mapping[str, Any]) -> float:
-    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record."""
-    if "script" in known.get("foreign", ()):
+    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record.
+
+    0 too for the only start: nothing is older, and the first events of hosts whose clocks are behind are not lost.
+    """
+    starts = known.get("starts", ())
+    if len(starts) < 2 or "script" in known.get("foreign", ()):
         return 0.0
-    return max(0.0, float((known.get("starts") or [{}])[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
+    return max(0.0, float(starts[-1].get("t", 0.0)) - CLOCKS_DIFFER_S)
 
 
 @dataclass

@@ -50,10 +50,11 @@ def test_what_earlier_starts_of_the_run_wrote_does_not_count():
     [
         ({}, 0.0),
         ({"starts": []}, 0.0),
-        ({"starts": [{"t": 20.0}]}, 0.0),
+        ({"starts": [{"t": 5_000.0}]}, 0.0),  # nothing is older, whatever the clocks of the hosts are
+        ({"starts": [{"t": 10.0}, {"t": 20.0}]}, 0.0),
         ({"starts": [{"t": 200.0}, {"t": 5_000.0}]}, 5_000.0 - CLOCKS_DIFFER_S),
-        ({"starts": [{"t": 5_000.0}], "foreign": ["script"]}, 0.0),
-        ({"starts": [{"t": 5_000.0}], "foreign": ["image"]}, 5_000.0 - CLOCKS_DIFFER_S),
+        ({"starts": [{"t": 200.0}, {"t": 5_000.0}], "foreign": ["script"]}, 0.0),
+        ({"starts": [{"t": 200.0}, {"t": 5_000.0}], "foreign": ["image"]}, 5_000.0 - CLOCKS_DIFFER_S),
     ],
 )
 def test_a_start_is_the_last_one_of_the_record_unless_who_attached_to_the_run_wrote_that(record, since):

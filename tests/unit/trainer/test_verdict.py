@@ -7,7 +7,8 @@ import pytest
 from muster.errors import Refused, TrainError
 from trainer import verdict as verdicts
 from trainer.node.notes import Journal
-from trainer.run_dir import FIRST_RANK, RankFolder
+from trainer.node.rank.place import FIRST_RANK
+from trainer.run_dir import RankFolder
 from trainer.verdict import VerdictStore, done, failed, publish, read_verdict, record, stopped, verdict_of
 
 FAULT = failed(2, "b", 7, TrainError("the loss is nan", "lower --lr"))

@@ -99,6 +99,8 @@ class Diary:
             # Who is killed from outside has not said why, and its last lines would hide what the kernel says.
             mute = oom is False and not expected and not self._launcher
             last_words = self._last_words(words, life) if life.failed and not mute else script_verdict.LastWords()
+            if script_verdict.is_handed_on(life, last_words):
+                about = {**about, "cause": ""}
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
                 self.died = f"{how}: {last_words.error}" if last_words.error else how
@@ -216,7 +218,7 @@ class Diary:
         noted = self._noted(life)
         if noted.victim:
             return noted
-        heard = script_verdict.listen(words(life.local_rank), life, {each.pid for each in self.lives}, self._launcher)
+        heard = script_verdict.listen(words(life.local_rank), life, self._launcher)
         if life.crash and life.crash.error:
             error = self.shown(life.crash.error)[: script_verdict.LINE_MOST]
             return script_verdict.or_noted(replace(heard, error="", victim=False), error)

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...run_dir import in_run
 from ..ending.rank_lives import Ends, Life
 from ..launch import rank_pipe
 from ..rank.mask import Mask
+from ..rank.place import in_run
 from ..variables import number
 from .console import LINE_WEIGHT, Console
 
@@ -97,10 +97,9 @@ class Output:
         self._console.finish(trim=bool(self._ends.lives))
 
     def words(self, local_rank: int) -> str:
-        """The last 64 KB that a rank printed in its present life; torchrun's console where the rank has no pipe."""
-        with self._lock:
-            if local_rank >= len(self._ranks) or local_rank not in self._lives():
-                return self._torchrun.tail.decode(errors="replace")
+        """The last 64 KB that a rank printed in its present life; nothing of one that the script made up."""
+        if local_rank >= len(self._ranks):
+            return ""
         rank = self._ranks[local_rank]
         end = time.monotonic() + _REST_SECONDS
         while rank_pipe.is_unread(rank.pipe) and time.monotonic() < end:

@@ -14,11 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...run_dir import in_run
 from .. import processes
 from ..files import work
 from ..hang import stacks, stuck_ranks
 from ..notes import folder_here
+from ..rank.place import in_run
 from .rank_lives import Ends, Life
 
 _FRAMES = 40

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from muster.errors import FAILED
 
-from ...run_dir import in_run
 from ...verdict import Verdict
 from ..launch import bare, style
+from ..rank.place import in_run
 from .peer_errors import lost_a_peer, speaks_of_peers
 from .rank_lives import Life
 
@@ -27,8 +27,6 @@ _ABORT_LINES = 80
 LINE_MOST = 300
 
 _TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{20,}$|Setting OMP_NUM_THREADS ")
-# The line in which torchrun says that a rank failed; what follows is about torchrun.
-_DIED = re.compile(r"^.*failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: (\d+)\)", re.MULTILINE)
 # torch's own mark before a rank's traceback, once the rank has joined a process group.
 _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
 # ... also where a progress bar has left the line without an end.
@@ -40,11 +38,18 @@ _HANDED_ON = re.compile(
     r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|subprocess\.CalledProcessError|"
     r"torch\.multiprocessing\.spawn\.ProcessExitedException: process \d+ terminated with exit code"
 )
+# ... of a parent that interrupts itself once its child has failed, as OpenNMT's does.
+_INTERRUPT = re.compile(r"KeyboardInterrupt\b")
 # gloo's words for a rank beyond the size that the script gave.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
 # An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
+# What a bare rank misses that joins a process group all the same, in the words of torch and of Python.
+_MISSED_BARE = re.compile(
+    r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set|"
+    r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'"
+)
 # Words that say how their script is mended.
 _REMEDIES = {
     "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
@@ -71,7 +76,9 @@ def why_failed(
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error and not cause:
         message, cause = f"{message} without an exception", "left-early"
-    elif last_words.error and (life.code == FAILED or _says_last(life, last_words.error)):
+    elif last_words.error and (
+        life.code == FAILED or is_handed_on(life, last_words) or _says_last(life, last_words.error)
+    ):
         message += f": {last_words.error}"[:LINE_MOST]
     message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
     hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
@@ -85,8 +92,9 @@ def why_failed(
 
 def _remedy(error: str, own_library: str) -> str:
     """What to do about an error that comes from how the script was started, or from its folder; else empty."""
-    if os.environ.get(bare.RANK) == "1" and (missed := bare.remedy(error)):
-        return missed
+    if os.environ.get(bare.RANK) == "1" and _MISSED_BARE.search(error):
+        typed = "one rank that is typed as `python` has no variables of torchrun's"
+        return f"{typed}: --nproc 1 in front of it gives it them"
     if own_library and _MUSTER.search(error):
         return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)
@@ -104,19 +112,18 @@ class LastWords:
     victim: bool = False
 
 
-def listen(console: str, life: Life, pids: Collection[int], launcher: bool = False) -> LastWords:
-    """What the rank `life` said last on its node's `console`; `pids` are those of all ranks that began with it.
+def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
+    """What the rank `life` said last, by all that it printed.
 
-    What other ranks of the node say there is left out, as far as torch marks whose words they are. `launcher`: the rank
-    is a launcher of the user's, and the ranks that speak there are those that it started.
+    What other ranks say there is left out, as far as torch marks whose words they are. `launcher`: the rank is a
+    launcher of the user's, and the ranks that speak there are those that it started.
     """
-    console = console if launcher else _of_attempt(console, pids)
     lines = [
         line
         for line in map(str.rstrip, _UNENDED.sub("\n", _COLOURS.sub("", console)).splitlines())
         if _SPEAKER.sub("", line) and not _TORCHRUN.search(line)
     ]
-    whole, lines = lines, _before_handed_on(lines, launcher)
+    whole, lines = lines, _before_handed_on(lines, launcher, _INTERRUPT if life.code == -signal.SIGINT else _HANDED_ON)
     speaker = _first_to_fail(lines, life.rank) if launcher or lines != whole else life.rank
     lines = [line for line in lines if _speaker(line) in (None, speaker)]
     if speaker in map(_speaker, lines[-_LAST_LINES:]):
@@ -174,13 +181,18 @@ def or_noted(heard: LastWords, noted: str) -> LastWords:
     return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
-def _before_handed_on(lines: list[str], launcher: bool) -> list[str]:
+def is_handed_on(life: Life, last_words: LastWords) -> bool:
+    """Whether a rank that KeyboardInterrupt ended had said before why."""
+    return life.code == -signal.SIGINT and bool(last_words.error) and not _INTERRUPT.match(last_words.error)
+
+
+def _before_handed_on(lines: list[str], launcher: bool, hands_on: re.Pattern[str]) -> list[str]:
     """The lines before the traceback that reports another's failure; a script's own, only where that one said why."""
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
             start = at
-        elif start and _HANDED_ON.match(line):
+        elif start and hands_on.match(line):
             return lines[:start] if launcher or _chain(lines[:start][-_ABORT_LINES:]) else lines
     return lines
 
@@ -194,14 +206,6 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
         return not errors or lost_a_peer(errors[0])
 
     return min((speaker for speaker in speakers if speaker is not None), key=knows_nothing, default=rank)
-
-
-def _of_attempt(console: str, pids: Collection[int]) -> str:
-    """The console between torchrun's report of an earlier attempt's failure and its report of this one's."""
-    died = list(_DIED.finditer(console))
-    start = max((match.end() for match in died if int(match[1]) not in pids), default=0)
-    end = min((match.start() for match in died if match.start() >= start), default=len(console))
-    return console[start:end]
 
 
 def _chain(lines: Sequence[str]) -> list[str]:

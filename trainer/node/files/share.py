@@ -47,25 +47,26 @@ class Sharing:
 
     def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:
         self._key, self._folder, self._node, self._ranks, self._file = key, run_folder, node, ranks, file
+        # Since the nodes last shared: whether others went on without this node, and who was there and is lost.
+        self._stale, self._lost = False, set[str]()
 
     def attempt(
         self,
-        place: int,
-        nodes: int,
+        epoch: Mapping[str, Any],
         address: str,
         meet: Callable[[str], str],
         over: Callable[[], bool] = lambda: False,
-        stale: bool = False,
-        lost: Collection[str] = (),
     ) -> None:
-        """Bring all nodes what they lack. `meet`: takes where this node listens, and returns where the first does.
+        """Bring all nodes of an epoch what they lack.
 
-        `over`: whether other nodes take part by now. `stale`: others went on without this node. `lost`:
-        the nodes that were there when the others wrote their last files, and are not now. Raises LinkLost in
-        the first case, or if a node went away: the nodes must meet again. Raises TrainError if a node cannot take
-        its files.
+        `meet`: takes where this node listens, and returns where the first does. `over`: whether other nodes take part
+        by now. Raises LinkLost in that case, or if a node went away: the nodes must meet again. Raises TrainError if a
+        node cannot take its files.
         """
-        self._first_rank, self._stale, self._lost = place * self._ranks, stale, lost
+        place, nodes = epoch["place"], epoch["nodes"]
+        self._first_rank = place * self._ranks
+        self._stale = self._stale or not epoch["stayed"]
+        self._lost |= {*epoch["lost"]}
         alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
         with door, alone, _Ending(over) as self._ending:
             where = meet(door.where)
@@ -76,6 +77,7 @@ class Sharing:
                     self._follow(door, place, where)
             except (LookupError, ValueError, TypeError, AttributeError) as fault:
                 raise LinkLost(f"a node sent an odd answer: {fault}") from fault
+        self._stale, self._lost = False, set()
 
     def _lead(self, door: Door, nodes: int) -> None:
         with ExitStack() as stack:

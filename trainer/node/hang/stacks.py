@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import sysconfig
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from muster import errors
 from muster.files import MOST_NUMBER, is_number, object_of
 
 from .. import processes
+from ..rank import own_code
 
 # So many looks tell whether a rank is stuck.
 LOOKS = 3
@@ -30,7 +29,6 @@ _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]{1,16}).{0,300}\(mos
 _FRAME = re.compile(r'  File "(.{0,4096}?)", line (\d{1,9}|\?\?\?) in (.{0,300})')
 _MOST_PID, _MOST_WORDS = 1 << 22, 300
 _WATCHER = "/trainer/node/rank/"
-_LIBRARIES = ("/site-packages/", "/dist-packages/")
 # By a frame's file what a thread in it does; the frame nearest to the script decides.
 _DOES = (
     ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
@@ -243,24 +241,17 @@ def _look(about: dict[str, Any] | None, threads: tuple[Thread, ...], main: str, 
 
 
 def _is_own(frame: Frame, home: Path | None) -> bool:
-    if any(name in frame.file for name in _LIBRARIES):
-        return False
-    return Path(frame.file).is_relative_to(home) if home else not _is_plumbing(frame)
+    if home and not own_code.is_of_library(frame.file):
+        return Path(frame.file).is_relative_to(home)
+    return own_code.is_own(frame.file)
 
 
 def _is_plumbing(frame: Frame) -> bool:
     """Python's own files, torch's, and Muster's."""
-    if any(name in frame.file for name in _LIBRARIES):
+    if own_code.is_of_library(frame.file):
         return "-packages/torch/" in frame.file
-    return frame.file.startswith(("<", *_PLACES))
+    return not own_code.is_own(frame.file)
 
 
 def _in(frame: Frame, files: Sequence[str]) -> bool:
     return any(name in frame.file for name in files)
-
-
-_PLACES = (
-    f"{sysconfig.get_path('stdlib')}/",
-    f"{Path(__file__).resolve().parents[2]}/",
-    f"{Path(errors.__file__).resolve().parent}/",
-)

@@ -16,11 +16,6 @@ from .launcher import Place
 
 RANK = "MUSTER_BARE_RANK"
 _COUNT = "TORCHELASTIC_RESTART_COUNT"
-# What a script misses that joins a process group all the same, in the words of torch and of Python.
-_MISSED = re.compile(
-    r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set|"
-    r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'"
-)
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
@@ -35,10 +30,3 @@ def environment(given: Mapping[str, str]) -> dict[str, str]:
     node, nodes, port = (int(given[name]) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT"))
     place = Place(node, nodes, launches, given["MASTER_ADDR"], port)
     return {**own, _COUNT: given[_COUNT], **place.variables(one_rank=not is_bare)}
-
-
-def remedy(error: str) -> str:
-    """What to do about the error of a bare rank that needs torchrun's variables; empty for another error."""
-    if not _MISSED.search(error):
-        return ""
-    return "one rank that is typed as `python` has no variables of torchrun's: --nproc 1 in front of it gives it them"

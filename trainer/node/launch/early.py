@@ -16,6 +16,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 # What `import torch` reads (recorded with torch 2.13: getenv and os.environ), by its beginnings; what only NCCL, CUDA
@@ -98,11 +99,9 @@ class _Look:
 
 def _beginning(text: bytes) -> ast.Module:
     """The syntax tree to the first line that imports torch, if the text above it stands by itself."""
-    if first := _TORCH_LINE.search(text):
-        try:
-            return ast.parse(text[: first.end()])
-        except SyntaxError:  # that line is inside a string, or of a block
-            pass
+    first = _TORCH_LINE.search(text)
+    with suppress(SyntaxError):  # that line may be inside a string, or of a block
+        return ast.parse(text[: first.end()] if first else text)
     return ast.parse(text)
 
 

@@ -45,7 +45,7 @@ _OTHERS_S = 300.0
 # Nodes that all have to be there meet again for a fault of their sharing so often.
 _SHARE_ATTEMPTS = 5
 _SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
-_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": False, "lost": []}
+_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,9 @@ class Epochs:
     """
 
     def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
-        self._ranks, self._sharing = config.nproc_per_node, sharing
+        self._ranks = config.nproc_per_node
         self._alone = Roll(1, config.max_restarts) if config.max_nodes == 1 else None
+        self._sharing = None if self._alone else sharing
         self.loses_nodes = config.rdzv_backend == BACKEND
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
@@ -94,10 +95,6 @@ class Epochs:
         is_told = self._alone and config.rdzv_backend == "static" and not self._of_launcher
         self._port = port if is_told else 0
         self._number = self._repeats = 0
-        # Whether this node's files are those of the epochs before: it has had a part in each of them.
-        self._is_in_line = not self.loses_nodes
-        # Who has been lost since the nodes last shared their files.
-        self._lost = set[str]()
         self._store: stores.RanksStore | socket.socket | None = None
         self._where, self._ended_at = "", 0.0
         stores.keep_ranks_on_loopback(self._address)
@@ -119,10 +116,8 @@ class Epochs:
                 raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]
-                self._is_in_line = self._is_in_line and (epoch["stayed"] or not self.loses_nodes)
-                self._lost |= {*epoch["lost"]}
                 attempts += 1
-                if self._share(generation, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
+                if self._share(epoch, before, attempts == _SHARE_ATTEMPTS and not self.loses_nodes):
                     if isinstance(self._store, socket.socket):
                         self._store.close()
                     self._say(after=None, store=self._where)
@@ -133,20 +128,18 @@ class Epochs:
                 raise RendezvousTimeoutError(f"{come} within {self._join_s:g} s")
             time.sleep(_POLL_S)
 
-    def _share(self, generation: Generation, before: int, last: bool) -> bool:
+    def _share(self, epoch: Mapping[str, Any], before: int, last: bool) -> bool:
         """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
-        if not self._sharing or self._alone:
+        if not self._sharing:
             return True
-        place, nodes, stale = generation.place, generation.nodes, not self._is_in_line
         try:
             meet = partial(self._first_of, before)
-            self._sharing.attempt(place, nodes, self._address, meet, self._is_past, stale, self._lost)
+            self._sharing.attempt(epoch, self._address, meet, self._is_past)
         except LinkLost as fault:
             print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
             if last:
                 raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault
             return False
-        self._is_in_line, self._lost = True, set()
         return True
 
     def _first_of(self, before: int, here: str) -> str:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.distributed.elastic.utils.logging import get_logger
 from torch.distributed.launcher.api import LaunchConfig
 
 from ... import NAME
+from .. import processes
 from ..agent import command
 from ..ending import judge_below, rank_lives
 from ..parent_death import die_with_parent
@@ -45,34 +46,39 @@ class Ranks:
     def start(self, generation: Generation) -> None:
         """Start them all, once what those of the generation before have left behind is gone: a port, or a GPU."""
         again = bool(self._processes)
-        for process in self._processes.values():
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        self.end_left_behind()
         self._processes, self._failures, self.running = {}, {}, set()
         self._generation = generation
         environments = {local: self._environment(local, generation) for local in range(self._config.nproc_per_node)}
         assert self._config.logs_specs
-        files = self._config.logs_specs.reify(environments)  # this also names each rank's error file
-        self._error_files = files.error_files
+        self._error_files = self._config.logs_specs.reify(environments).error_files
         for local, own in environments.items():
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(given)}
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, again)
             pipe = rank_pipe.of_rank(self._pipes, local)
-            process = self._started(words, bare.environment(given), [files.stdouts[local], files.stderrs[local]], pipe)
+            process = self._started(words, bare.environment(given), pipe)
             is_own = words[2:4] == ["-m", NAME]
             self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
             self.running.add(local)
             rank_lives.note_begin(local, process.pid, given)
 
-    def _started(self, words: Sequence[str], given: Mapping[str, str], files: Sequence[str], pipe: int | None) -> Any:
-        """A rank: a Popen, or what stands for one. `files`: for its output and errors, where torchrun was asked so."""
-        if not any(files) and forks.can_start(words, given):
+    def end_left_behind(self) -> None:
+        """Kill what ranks that have ended have left behind.
+
+        A group keeps its number for as long as it has somebody: where a process has it again, nobody is left.
+        """
+        for process in self._processes.values():
+            with suppress(ProcessLookupError):
+                if not processes.exists(process.pid):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+    def _started(self, words: Sequence[str], given: Mapping[str, str], pipe: int | None) -> Any:
+        """A rank: a Popen, or what stands for one."""
+        if forks.can_start(words, given):
             return forks.start(words, given, pipe, self._pipes)
-        with ExitStack() as opened:
-            out, err = (opened.enter_context(open(file, "wb")) if file else pipe for file in files)
-            dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
-            return subprocess.Popen(words, env=given, stdout=out, stderr=err, start_new_session=True, preexec_fn=dies)
+        dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
+        return subprocess.Popen(words, env=given, stdout=pipe, stderr=pipe, start_new_session=True, preexec_fn=dies)
 
     def look(self) -> dict[int, ProcessFailure]:
         """Those that have failed, by their rank."""

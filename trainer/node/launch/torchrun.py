@@ -94,15 +94,14 @@ class Launch:
     def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs, pipes: Sequence[int]) -> None:
         self._config, self._command, self._meeting = config, command, meets
         self._ranks = Ranks(config, command, pipes)
-        # torch has had these two since 2.10.
-        self._end_s = float(getattr(config, "shutdown_timeout", None) or _END_S)
-        self._signals = str(getattr(config, "signals_to_handle", _SIGNALS))
+        # torch has had options for these two since 2.10.
+        self._end_s = float(os.environ.get("PET_SHUTDOWN_TIMEOUT") or _END_S)
+        self._signals = os.environ.get("PET_SIGNALS_TO_HANDLE") or _SIGNALS
 
     def run(self) -> None:
         """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
         failures = dict[int, ProcessFailure]()
-        if hasattr(self._config, "signals_to_handle"):
-            os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
+        os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
             while generation := self._meeting.next(failed=bool(failures)):
                 if (ended := self._live(generation)) == {}:

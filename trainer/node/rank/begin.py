@@ -8,6 +8,7 @@ from types import ModuleType
 
 from . import end_note, hooks, together
 from .place import Place
+from .raised import UncaughtErrors
 from .steps.doors import patches
 from .steps.watcher import Watcher
 
@@ -18,9 +19,10 @@ def watch() -> None:
     # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
-    together.ends.append(end_note.End(place.outcome, place.life))
+    raised = UncaughtErrors()
+    together.ends.append(end_note.End(place.outcome, place.life, raised))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
-    for some in (together.patches(), patches(Watcher(place, first))):
+    for some in (together.patches(), patches(Watcher(place, first, raised))):
         for name, patch in some.items():
             many.setdefault(name, []).append(patch)
     hooks.patch_on_load(many)

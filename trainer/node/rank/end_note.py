@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from _thread import get_ident
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import Any
 from . import hooks, worlds
 from .failure import masked, words
 from .place import note
+from .raised import UncaughtErrors
 
 _WORD_MOST = 400
 _DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
@@ -31,8 +31,8 @@ _DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
 class End:
     """The end of this process, or of one that it forked: `name` says which. `trains`: it has stepped, or has peers."""
 
-    def __init__(self, outcome: str, life: str) -> None:
-        self._outcome, self.life, self._hears = outcome, life, False
+    def __init__(self, outcome: str, life: str, raised: UncaughtErrors) -> None:
+        self._outcome, self.life, self._raised = outcome, life, raised
         # Python's own helpers end when they are no longer needed, after those that they help.
         self._program = not any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         self._begin()
@@ -44,7 +44,7 @@ class End:
 
     def _begin(self) -> None:
         self.name, self.trains = f"{os.getpid()}-{time.time_ns()}", False
-        self._thread, self._raised = 0, ""
+        self._thread = 0
 
     def _forked(self) -> None:
         self._program = False
@@ -52,13 +52,10 @@ class End:
 
     def begins(self) -> dict[str, Any]:
         """This process trains from now on; what is to be noted of it, the first time."""
-        self._thread = get_ident()
+        self.steps()
         if self.trains:
             return {}
         self.trains = True
-        if not self._hears:
-            self._hears = True
-            hooks.wrap(threading, "excepthook", self._thread_ends)
         return {
             "script": _script(),
             "managed": _is_managed(),
@@ -69,12 +66,7 @@ class End:
     def steps(self) -> None:
         """This thread has made a step: it trains, whatever another one has raised before."""
         self._thread = get_ident()
-        if self._raised:
-            self._raised = ""
-
-    def _thread_ends(self, about: Any) -> None:
-        if get_ident() == self._thread and about.exc_type is not SystemExit and about.exc_value is not None:
-            self._raised = words(about.exc_value)
+        self._raised.by_thread.pop(self._thread, None)
 
     def _python_ends(self) -> None:
         path = self._write()
@@ -96,7 +88,7 @@ class End:
             return ""
         path = os.path.join(self._outcome, f"end-{self.name if self.trains else self.life}")
         line = {"t": time.time(), "process": self.name, "script": _script()}
-        line |= {"error": self._error(), "thread": self._raised}
+        line |= {"error": self._error(), "thread": self._raised.by_thread.get(self._thread, "")}
         line |= {} if self.trains else {"shell": worlds.command_of(os.getpid())["shell"]}
         Path(path).write_text(json.dumps(line) + "\n")
         return path

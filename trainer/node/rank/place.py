@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+FIRST_RANK = "MUSTER_FIRST_RANK"
 # As muster/reserve.py has it.
 JOURNAL = "journal.jsonl"
 _DISTRIBUTED = "torch.distributed"
@@ -20,6 +21,11 @@ _LAST_BYTES = 256 * 1024
 _STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
 _OWN, _BEGAN = b'"own": true,', b'"kind": "began",'
 _STARTED = re.compile(rb'"kind": "started", "attempt": (\d{1,9}),')
+
+
+def in_run(rank: int) -> int:
+    """The number that a rank has in the run: the ranks of a role follow those of the roles before it."""
+    return rank + int(os.environ.get(FIRST_RANK) or 0)
 
 
 class Before(NamedTuple):
@@ -62,11 +68,6 @@ class Place:
             return int(torch.get_world_size()), _backend(torch)
         self.rank = int(os.environ.get("RANK", "0"))  # a script that starts ranks itself sets it later
         return int(os.environ.get("WORLD_SIZE", "1")), ""
-
-    @property
-    def in_run(self) -> int:
-        """Its number among the ranks of all roles of the run."""
-        return self.rank + int(os.environ.get("MUSTER_FIRST_RANK") or 0)
 
     def claim(self, what: str) -> bool:
         """Whether this process is now the one in its rank's life to be `what`: no living process is.
@@ -130,12 +131,12 @@ class Place:
     def _events(self) -> str:
         # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
         first = os.environ.get("MUSTER_FIRST_RANK_FILE")
-        number = self.in_run if first is None else int(first) + self.local
+        number = in_run(self.rank) if first is None else int(first) + self.local
         return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append an event of this rank, as contract.md has it. Raises OSError."""
-        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": self.in_run, "node": self.node}
+        line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": in_run(self.rank), "node": self.node}
         os.makedirs(os.path.dirname(self._events()), exist_ok=True)
         append(self._events(), line)
 

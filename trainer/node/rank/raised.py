@@ -1,4 +1,4 @@
-"""The exceptions that reach the top of a thread, for the looks of a process that does not end.
+"""The exceptions that reach the top of a thread: for the looks of a process that does not end, and for its end.
 
 Python waits for other threads before it ends, maybe for ever; and its main thread may wait for one that failed.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -18,16 +19,20 @@ from .failure import masked, words
 class UncaughtErrors:
     """The last one of the main thread (`error`), and of another thread (`thread_error`). `notify` hears the first."""
 
-    def __init__(self, notify: Callable[[], object]) -> None:
+    def __init__(self) -> None:
         self._noted: dict[str, str] = {}
+        # What ended each thread, by its number: another one may get that.
+        self.by_thread: dict[int, str] = {}
+        self.notify: Callable[[], object] = lambda: None
 
         def of_main(kind: type[BaseException], value: BaseException, _: Any) -> None:
             self._note("error", kind, value)
-            notify()
+            self.notify()
 
         def of_thread(about: Any) -> None:
             if about.exc_type is not SystemExit:
                 self._note("thread_error", about.exc_type, about.exc_value)
+                self.by_thread[get_ident()] = self._noted.get("thread_error", "")
 
         hooks.wrap(sys, "excepthook", of_main)
         hooks.wrap(threading, "excepthook", of_thread)
@@ -35,6 +40,7 @@ class UncaughtErrors:
     def clear(self) -> None:
         """Forget them: this is another process now."""
         self._noted.clear()
+        self.by_thread.clear()
 
     def about(self) -> dict[str, str]:
         """What a look says of them."""

@@ -13,14 +13,13 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from . import own_code
 from .failure import masked
 from .place import slot
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
 _OF_NODE = ".launch.torchrun"  # the process that starts the ranks of a node: what stands above it is Muster's
 _ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
-_HERE = os.path.dirname(os.path.abspath(__file__))
-_OTHERS = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}", os.path.dirname(os.__file__) + os.sep)
 
 
 def given() -> str:
@@ -126,12 +125,13 @@ def _words(pid: int) -> list[str]:
 
 def _place() -> str:
     """The innermost line of the script's own that is being executed: `train.py:12`; empty if there is none."""
-    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", "") or _HERE)
+    # One that was built from source may be anywhere.
+    torch = os.path.dirname(getattr(sys.modules.get("torch"), "__file__", "") or __file__)
     frame = sys._getframe(1)
     while frame.f_back:
         frame = frame.f_back
         path = os.path.abspath(frame.f_code.co_filename)
-        if os.path.exists(path) and not path.startswith((_HERE, torch)) and not any(part in path for part in _OTHERS):
+        if os.path.exists(path) and own_code.is_own(path) and not path.startswith(torch):
             own = os.path.relpath(path)
             return masked(f"{os.path.basename(path) if own.startswith('..') else own}:{frame.f_lineno}")
     return ""

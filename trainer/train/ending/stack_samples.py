@@ -14,13 +14,14 @@ from typing import Any
 
 from ...node.rank.looks import SECONDS, Looks
 from ...node.rank.steps.recorder import Recorder
+from ...node.variables import is_observed
 
 
 @contextmanager
 def stack_samples(local_rank: int, step: Callable[[], int]) -> Iterator[None]:
     """Have a thread note what this process does, and its `step`, while the block runs. Without an agent: nothing."""
     outcome = os.environ.get("MUSTER_OUTCOME_DIR")
-    if not outcome or os.environ.get("MUSTER_OBSERVE") == "0":
+    if not outcome or not is_observed(os.environ):
         yield
         return
     ends = threading.Event()

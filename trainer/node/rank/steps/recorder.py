@@ -7,23 +7,20 @@ says so. It gives its entries as a pickle, which this process makes and reads it
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import sys
-import sysconfig
 import threading
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from .. import own_code
+
 # A dump holds the interpreter for 30 ms: it is made once, where a step takes so much longer than usual. What was last
 # is asked at each look, in 0.1 ms.
 UNUSUAL_SECONDS, _STEPS = 2.0, 20
 _GROUPS, _OF_A_GROUP = 8, 8
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "<frozen")
-_TRAINER = os.path.abspath(__file__).rpartition(os.path.join(os.sep, "node", "rank"))[0]
-_OURS = (sysconfig.get_path("stdlib") + os.sep, _TRAINER + os.sep)
 Row = tuple[str, int, str, str, str, int, str]
 
 
@@ -88,7 +85,7 @@ def _place(frames: Any) -> tuple[str, int, str]:
     """The innermost call of the script's own; on a GPU `backward` calls from a thread that has none."""
     for frame in frames:
         file = str(frame["filename"])
-        if not file.startswith(_OURS) and not any(name in file for name in _LIBRARIES):
+        if own_code.is_own(file):
             return file[-300:], int(frame["line"]), str(frame["name"])[:100]
     return "", 0, ""
 
@@ -130,7 +127,7 @@ def _here() -> tuple[str, int, str]:
     while frame:
         frames.append({"filename": frame.f_code.co_filename, "line": frame.f_lineno, "name": frame.f_code.co_name})
         frame = frame.f_back
-    waits = bool(frames) and any(name in frames[0]["filename"] for name in _LIBRARIES)
+    waits = bool(frames) and own_code.is_of_library(frames[0]["filename"])
     return _place(frames) if waits else ("", 0, "")
 
 

@@ -20,7 +20,7 @@ from .. import hooks
 from ..failure import masked
 from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
-from ..place import Before, Place, append, note
+from ..place import Before, Place, append, in_run, note
 from ..raised import UncaughtErrors
 from . import waits
 from .losses import Losses
@@ -40,9 +40,9 @@ _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 class Watcher:
     """One for each process. `trains`: its script has called `backward`, or stepped."""
 
-    def __init__(self, place: Place, first: bool) -> None:
+    def __init__(self, place: Place, first: bool, raised: UncaughtErrors) -> None:
         self._place, self.steps = place, Steps()
-        self._raised = UncaughtErrors(self._raises)
+        self._raised, raised.notify = raised, self._raises
         self._fresh()
         self._first = first
         before, parent = hooks.quiet(self._forks), hooks.quiet(self._has_forked)
@@ -233,7 +233,7 @@ class Watcher:
         about: dict[str, Any] = {"t": round(time.time(), 3), "pid": os.getpid(), "step": step}
         about |= {"doing": self.steps.doing, "since_s": round(now - clock, 3) if clock else None}
         about |= {"before": self._before} if self._before else {}
-        about |= {"rank": self._place.in_run} if self.trains else {}
+        about |= {"rank": in_run(self._place.rank)} if self.trains else {}
         about |= self._raised.about()
         rows = self._recorder.look(step, now - (clock or self._began))
         return {**about, "collectives": rows} if rows else about

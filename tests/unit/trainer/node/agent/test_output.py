@@ -29,7 +29,8 @@ relay = output.Output(outcome, folder, {**os.environ, "PET_NPROC_PER_NODE": str(
 words = "import sys; sys.stdin.read(); print('torchrun is here')"
 torchrun = subprocess.Popen([sys.executable, "-c", words], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 relay.follow(torchrun)
-for place, script in enumerate(scripts):
+again = os.environ.get("AGAIN")
+for place, script in [*enumerate(scripts), *([(0, again)] if again else [])]:
     pipe = relay.pipes[place]
     process = subprocess.Popen([sys.executable, "-u", "-c", script], stdout=pipe, stderr=pipe)
     own = {"RANK": str(place + 4), "WORLD_SIZE": "9", "TORCHELASTIC_RESTART_COUNT": "0"}
@@ -77,6 +78,12 @@ def test_a_rank_alone_on_its_node_needs_no_name(node):
 def test_the_agent_hears_a_rank_to_its_last_word(node):
     _, heard, _ = node("print('x' * 300_000); raise SystemExit('the end')")
     assert "the end" in heard
+
+
+def test_what_an_earlier_life_of_a_rank_said_is_not_this_ones(node):
+    _, heard, folder = node("print('KeyError: old')", AGAIN="print('KeyError: new')")
+    assert heard.splitlines() == [repr("KeyError: old\n"), repr("KeyError: new\n")]
+    assert log(folder, 4) == b"KeyError: old\nKeyError: new\n"
 
 
 def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -9,6 +10,7 @@ import pytest
 
 from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.script_verdict import LastWords, listen, own_library, why_failed
+from trainer.node.launch import bare
 
 SCRIPT = """
 import os, signal, sys, time
@@ -47,16 +49,9 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_pat
     assert "exitcode" in done.stdout  # what torchrun said came through
 
 
-DIED = (
-    "E1121 05:25:14.847000 17494 x/torch/distributed/elastic/multiprocessing/api.py:1002] "
-    "failed (exitcode: 1) local_rank: 0 (pid: {pid}) of binary: python\n"
-)
-
-
-def heard(*lines, code=1, rank=0, pid=500):
-    """What is made of a console with these lines, up to torchrun's own, when `rank` ended with `code`."""
-    life = Life(rank, rank, 0, 2, pid, 1.0, 2.0, code)
-    return listen("\n".join(lines) + "\n" + DIED.format(pid=pid), life, {pid})
+def heard(*lines, code=1, rank=0):
+    """What is made of these lines when `rank` ended with `code`."""
+    return listen("\n".join(lines) + "\n", Life(rank, rank, 0, 2, 500, 1.0, 2.0, code))
 
 
 def traceback(error, prefix=""):
@@ -161,14 +156,8 @@ def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
 def test_the_last_words_are_the_errors_though_another_rank_prints_on_behind_it(launcher):
     console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *(f"rank 0: step {at}" for at in range(30))]
     life = Life(1, 1, 0, 2, 500, 1.0, 2.0, 1)
-    said = listen("\n".join(console) + "\n", life, {500}, launcher)
+    said = listen("\n".join(console) + "\n", life, launcher)
     assert (said.words[-1], len(said.words)) == ("[rank1]: ValueError: bad sample 7", 3)
-
-
-def test_what_an_earlier_attempt_said_is_not_this_ones():
-    earlier = "\n".join(traceback(["KeyError: 'old'"])) + "\n" + DIED.format(pid=400)
-    said = heard(earlier, *traceback(["KeyError: 'new'"]))
-    assert said.error == "KeyError: 'new'"
 
 
 @pytest.mark.parametrize(
@@ -227,6 +216,22 @@ def test_who_only_hands_on_that_another_failed_leaves_the_word_to_that_one(hande
     assert (said.error, said.victim) == ("ValueError: bad sample 7", False)
     # Its own words are all there is where the other printed none.
     assert heard("step 3", *traceback([handed_on])).error == handed_on
+
+
+def test_a_parent_that_interrupts_itself_leaves_the_word_to_its_child():
+    """As OpenNMT's: a thread of the parent hears that the child failed, and sends SIGINT to its own process."""
+    child, interrupt = traceback(["ValueError: bad batch 7"]), traceback(["KeyboardInterrupt"])
+    said = heard(*child, *interrupt, code=-signal.SIGINT)
+    assert said.error == "ValueError: bad batch 7"
+    assert not any("Interrupt" in line for line in said.words)
+    life = Life(0, 0, 0, 1, 500, 1.0, 2.0, -signal.SIGINT)
+    assert "SIGINT: ValueError: bad batch 7" in why_failed(said, "was killed by SIGINT", "a.py", "n", life).message
+    alone = heard("step 3", *interrupt, code=-signal.SIGINT)
+    assert why_failed(alone, "was killed by SIGINT", "a.py", "n", life).message.startswith(
+        "a.py was killed by SIGINT\n"
+    )
+    # One that a script has shown and gone on from is not the last word of another end.
+    assert heard(*child, *interrupt, *traceback(["KeyError: 'x'"])).error == "KeyError: 'x'"
 
 
 def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
@@ -290,3 +295,20 @@ def test_a_module_of_the_users_that_a_script_imports_before_ours_is_named(tmp_pa
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert own_library(command.split()) == named
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("ValueError: Error initializing ...: environment variable RANK expected, but not set", True),
+        ("KeyError: 'LOCAL_RANK'", True),
+        ("KeyError: 'MY_RANK'", False),
+        ("ValueError: environment variable HOME expected, but not set", False),
+    ],
+)
+def test_a_script_that_is_typed_as_python_and_needs_the_variables_is_told_how_to_get_them(monkeypatch, error, told):
+    life = Life(0, 0, 0, 1, 500, 1.0, 2.0, 1)
+    ended = LastWords((error,), error), "ended with code 1", "train.py", "gpu-a", life
+    assert "--nproc 1" not in why_failed(*ended).hint
+    monkeypatch.setenv(bare.RANK, "1")
+    assert ("--nproc 1" in why_failed(*ended).hint) == told

@@ -48,8 +48,8 @@ class Nodes:
             work.prepare(folder, folder / "sent")
         self.sharing = [share.Sharing(KEY, folder, f"n{place}", 2) for place, folder in enumerate(self.folders)]
 
-    def attempt(self, places=None, on_meet=lambda place, first: None, on_first=lambda where: None):
-        """What each node raised, by its place."""
+    def attempt(self, places=None, on_meet=lambda place, first: None, on_first=lambda where: None, stale=()):
+        """What each node raised, by its place. `stale`: places of nodes that others went on without."""
         found, met, first = {}, threading.Event(), []
 
         def meet(place, where):
@@ -64,7 +64,8 @@ class Nodes:
         def run(place):
             try:
                 node = self.sharing[place]
-                found[place] = node.attempt(place, len(self.folders), "127.0.0.1", lambda where: meet(place, where))
+                epoch = {"place": place, "nodes": len(self.folders), "stayed": place not in stale, "lost": []}
+                found[place] = node.attempt(epoch, "127.0.0.1", lambda where: meet(place, where))
             except Exception as fault:
                 found[place] = fault
 
@@ -228,6 +229,21 @@ def test_where_a_node_goes_away_the_others_know_and_may_meet_again(nodes):
     assert isinstance(found[1], LinkLost)
     assert nodes.attempt() == {0: None, 1: None, 2: None}
     assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
+
+
+def test_a_node_that_others_went_on_without_takes_their_files_though_a_meeting_broke_off_before(nodes):
+    def breaks(place, where):
+        raise LinkLost("cut")
+
+    write(nodes.folders[0], "work/last.pt", "step 9", 100)
+    write(nodes.folders[2], "work/last.pt", "step 5", 300)
+    nodes.attempt(stale=[2], on_meet=breaks)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert (nodes.folders[2] / "work/last.pt").read_text() == "step 9"
+    # From here on what it writes is its own.
+    write(nodes.folders[2], "work/last.pt", "step 10", 400)
+    assert nodes.attempt() == {0: None, 1: None, 2: None}
+    assert (nodes.folders[2] / "work/last.pt").read_text() == "step 10"
 
 
 def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):

@@ -45,16 +45,3 @@ def test_a_launcher_has_its_nodes_variables_and_nothing_of_torchruns_own_rank():
         **{"PET_NNODES": "3", "PET_NODE_RANK": "1", "PET_NPROC_PER_NODE": "4"},
         **{"PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "4711"},
     }
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("ValueError: Error initializing ...: environment variable RANK expected, but not set", True),
-        ("KeyError: 'LOCAL_RANK'", True),
-        ("KeyError: 'MY_RANK'", False),
-        ("ValueError: environment variable HOME expected, but not set", False),
-    ],
-)
-def test_a_script_that_needs_the_variables_is_told_how_to_get_them(error, told):
-    assert ("--nproc 1" in bare.remedy(error)) == told

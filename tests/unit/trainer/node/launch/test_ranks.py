@@ -48,6 +48,29 @@ def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_
     assert (first.life.rank, first.life.code) == (1, -11)
 
 
+def test_whoever_got_the_number_of_a_rank_that_ended_long_ago_lives_on(both):
+    """A host starts many programs before the ranks begin again, and numbers of processes come again."""
+    of_node = both(1)
+    of_node.look()
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
+        of_node._processes[0].pid = other.pid
+        of_node.end_left_behind()
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.3)
+        other.kill()
+
+
+def test_what_a_rank_left_behind_is_gone_before_the_ranks_begin_again(both):
+    of_node = both(1)
+    of_node.look()
+    leaves = "import os, time\nif os.fork(): print(flush=True); os._exit(1)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", leaves], start_new_session=True, stdout=subprocess.PIPE) as rank:
+        rank.wait()
+        of_node._processes[0].pid = rank.pid
+        of_node.end_left_behind()
+        waiting.until(lambda: rank.stdout.read() == b"\n", "the child has ended")
+
+
 def test_a_rank_that_fails_is_seen_while_another_s_helpers_have_time_to_end(tmp_path, both):
     """Four ranks that each left a server behind took half a minute to end, one after the other."""
     (tmp_path / UNASKED).touch()

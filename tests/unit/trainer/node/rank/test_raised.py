@@ -9,7 +9,8 @@ from trainer.node.hang import stacks
 _SCRIPT = """
 import json, threading
 from trainer.node.rank.raised import UncaughtErrors
-raised = UncaughtErrors(lambda: print(json.dumps(raised.about()), flush=True))
+raised = UncaughtErrors()
+raised.notify = lambda: print(json.dumps(raised.about()), flush=True)
 class Odd(Exception):
     def __str__(self):
         raise RuntimeError

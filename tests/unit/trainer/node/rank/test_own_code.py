@@ -1,0 +1,41 @@
+"""Which frames of a stack are the script's own, as a look, a collective and a joined world are told with."""
+
+import os
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+from muster import training
+from trainer.node.rank import own_code
+from trainer.train import loop
+
+
+@pytest.mark.parametrize(
+    ("file", "own"),
+    [
+        ("/home/me/train.py", True),
+        ("/home/me/muster_runs/train.py", True),
+        ("/home/me/site/train.py", True),
+        (os.__file__, False),
+        (f"{sysconfig.get_path('purelib')}/torch/nn/modules/module.py", False),
+        ("/usr/lib/python3/dist-packages/numpy/core.py", False),
+        ("<frozen runpy>", False),
+        (own_code.__file__, False),
+        (loop.__file__, False),
+        (training.__file__, False),
+    ],
+)
+def test_a_file_is_the_scripts_own_unless_it_is_pythons_a_librarys_or_musters(file, own):
+    assert own_code.is_own(file) == own
+
+
+def test_where_the_library_lies_around_the_trainer_it_is_musters_too(tmp_path):
+    """As in the folder that bare hosts get."""
+    home = tmp_path / "muster/trainer/node/rank"
+    home.mkdir(parents=True)
+    (home / "own_code.py").write_text(Path(own_code.__file__).read_text())
+    space = {"__file__": str(home / "own_code.py"), "__name__": "own_code"}
+    exec((home / "own_code.py").read_text(), space)
+    assert not space["is_own"](str(tmp_path / "muster/training.py"))
+    assert space["is_own"](str(tmp_path / "train.py"))
