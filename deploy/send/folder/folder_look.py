@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, listed
 from ...job.load import refuse_no_folder
@@ -24,6 +25,9 @@ from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
 _LARGE = 50 << 20  # bytes; a file of code is never that large
+# What git has in the place of a large file until git-lfs brings it: three lines, by its specification below 1024 bytes.
+_POINTER, _MOST_OF_A_POINTER, _LFS = b"version https://git-lfs.github.com/spec/v1\n", 1023, b"filter=lfs"
+_MOST_RULES = 1 << 20  # bytes of a .gitattributes
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,8 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
-    notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
+    about_files = (*_large(folder, chosen), *_pointers(folder, chosen))
+    notes = [*selected.notes, *about_files, *_settings(folder, choice, credentials), *odd]
     return Look(chosen, credentials, notes, selected.rule, selected.new)
 
 
@@ -206,6 +211,17 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
     named = listed(f"{entry.path} ({amount(entry.size)})" for entry in large)
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
     return [f"sends large files: {named}; what the hosts have already: --mount /data:/data, and list it in {where}"]
+
+
+def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
+    """One note about the files of git-lfs that git-lfs has not brought; only a folder that uses it is searched."""
+    files = [entry for entry in entries if entry.isreg()]
+    rules = [entry.path for entry in files if entry.path.endswith(".gitattributes") and entry.size <= _MOST_RULES]
+    if not any(_LFS in plain_file.read(folder / path, _MOST_RULES) for path in rules):
+        return []
+    small = [entry.path for entry in files if len(_POINTER) < entry.size <= _MOST_OF_A_POINTER]
+    lacking = [path for path in small if plain_file.read(folder / path, _MOST_OF_A_POINTER).startswith(_POINTER)]
+    return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
 
 
 def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
