@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -217,10 +217,10 @@ def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
     """One note about the files of git-lfs that git-lfs has not brought; only a folder that uses it is searched."""
     files = [entry for entry in entries if entry.isreg()]
     rules = [entry.path for entry in files if entry.path.endswith(".gitattributes") and entry.size <= _MOST_RULES]
-    if not any(_LFS in plain_file.read(folder / path, _MOST_RULES) for path in rules):
-        return []
-    small = [entry.path for entry in files if len(_POINTER) < entry.size <= _MOST_OF_A_POINTER]
-    lacking = [path for path in small if plain_file.read(folder / path, _MOST_OF_A_POINTER).startswith(_POINTER)]
+    small, lacking = [entry.path for entry in files if len(_POINTER) < entry.size <= _MOST_OF_A_POINTER], list[str]()
+    with suppress(OSError):  # the folder has changed since
+        if any(_LFS in plain_file.read(folder / path, _MOST_RULES) for path in rules):
+            lacking += [path for path in small if plain_file.read(folder / path, _MOST_RULES).startswith(_POINTER)]
     return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
 
 
