@@ -6,6 +6,7 @@ docs/explanation/sending.md shows it; send/folder/folder_look.py keeps these fil
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,6 +64,11 @@ class Choice:
 
 
 NO_CHOICE = Choice()
+
+
+def including(*paths: str) -> str:
+    """The options that send these paths, as they are typed."""
+    return " ".join(f"--include {shlex.quote(path)}" for path in paths)
 
 
 def place_of(path: str) -> str:

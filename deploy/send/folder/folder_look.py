@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,14 +19,13 @@ from ...run.files.folders import cache_folder
 from ..ahead import Ahead
 from . import content, left_out, selection
 from .content import Entry
-from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
+from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, including, place_of
 from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
 _LARGE = 50 << 20  # bytes; a file of code is never that large
-# What git has in the place of a large file until git-lfs brings it: three lines, by its specification below 1024 bytes.
-_POINTER, _MOST_OF_A_POINTER, _LFS = b"version https://git-lfs.github.com/spec/v1\n", 1023, b"filter=lfs"
-_MOST_RULES = 1 << 20  # bytes of a .gitattributes
+# What git has in the place of a large file until git-lfs brings it: three lines, below 1024 bytes by its specification.
+_POINTER, _OF_A_POINTER, _LFS, _OF_RULES = b"version https://git-lfs.github.com/spec/v1\n", 1024, b"filter=lfs", 1 << 20
 
 
 @dataclass(frozen=True)
@@ -155,15 +153,12 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:
     """Raise UsageError if `script` is in the folder, and Muster would not send it."""
-    names = {entry.path for entry in look.entries}
-    if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        include = f"--include {shlex.quote(script)}"
-        if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
-            raise UsageError(f"{script}: Muster does not send it: {why}", f"remove the credential; or {include}")
-        raise UsageError(
-            f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
-            include,
-        )
+    names, path = {entry.path for entry in look.entries}, Path(script).as_posix()
+    if script and path not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+        why = next((file.why for file in look.credentials if file.path == path), "")
+        rule = f"look at {folder / (look.rule or '.dockerignore')}"
+        first = "remove the credential; or " if why else ""
+        raise UsageError(f"{script}: Muster does not send it: {why or rule}", f"{first}{including(script)}")
 
 
 def requirement_paths(look: Look) -> frozenset[str]:
@@ -215,13 +210,13 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
 
 def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
     """One note about the files of git-lfs that git-lfs has not brought; only a folder that uses it is searched."""
-    files = [entry for entry in entries if entry.isreg()]
-    rules = [entry.path for entry in files if entry.path.endswith(".gitattributes") and entry.size <= _MOST_RULES]
-    small, lacking = [entry.path for entry in files if len(_POINTER) < entry.size <= _MOST_OF_A_POINTER], list[str]()
+    rules = [folder / entry.path for entry in entries if entry.path.endswith(".gitattributes")]
+    small = [entry.path for entry in entries if entry.isreg() and entry.size < _OF_A_POINTER]
     with suppress(OSError):  # the folder has changed since
-        if any(_LFS in plain_file.read(folder / path, _MOST_RULES) for path in rules):
-            lacking += [path for path in small if plain_file.read(folder / path, _MOST_RULES).startswith(_POINTER)]
-    return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
+        uses = any(_LFS in plain_file.read(path, _OF_RULES) for path in rules)
+        lacking = [path for path in small if uses and plain_file.read(folder / path, _OF_RULES).startswith(_POINTER)]
+        return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
+    return []
 
 
 def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:

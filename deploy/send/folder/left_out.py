@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -46,7 +45,7 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     """One line: the files that stay here, and the option that sends them."""
     words = [f"{file.path} ({file.why})" if file.why else file.path for file in left_out]
     free = next((file.path for file in left_out if not file.never), "")
-    how = f"; --include {shlex.quote(free)} sends it" if free else ""
+    how = f"; {credentials.including(free)} sends it" if free else ""
     settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
     handed = "--env-file gives the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
     handed = handed if settings else "--secret NAME or NAME=FILE gives the ranks a value"
@@ -67,7 +66,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         if path not in entries:
             meant = near_file(folder, path, "")
             good = meant and not credentials.place_of(meant)
-            hint = f"--include {shlex.quote(meant)}" if good else f"name a path as seen from {folder.resolve()}"
+            hint = credentials.including(meant) if good else f"name a path as seen from {folder.resolve()}"
             raise UsageError(f"--include {path}: Muster would send nothing of that name", hint)
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}

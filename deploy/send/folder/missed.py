@@ -26,10 +26,7 @@ _ROOTS = ("", "src/")
 _LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`dependencies` in pyproject.toml"}
 # Paths that a script may mean on its hosts, and folders that are an image's own or the run's.
 _ON_HOSTS = re.compile(r"/[\w./@+-]{1,200}")
-_OF_IMAGES = frozenset(
-    {"bin", "boot", "dev", "etc", "lib", "lib64", "muster", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"}
-    | {"var", "venv", "workspace"}
-)
+_OF_IMAGES = re.compile("bin|boot|dev|etc|lib|lib64|muster|opt|proc|root|run|sbin|sys|tmp|usr|var|venv|workspace")
 _MOST_OF_A_LIST = 1 << 20  # bytes of a file that names packages
 _FILES = 8  # that one hint names
 
@@ -92,8 +89,8 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
     if root is None:
         package = libraries.OF_MODULES.get(top, f"the package that has {top}")
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", libraries.OF_MODULES.get(top, top))):
-            line = f"the line -e .[{extra}] in a file, and that file by --requirements, installs it"
-            return f"pyproject.toml has it in the extra {extra}, which is not installed: {line}"
+            how = f"--requirements FILE, with the line -e .[{extra}] in it"
+            return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
         if needs and (line := _line_of(folder / needs, libraries.OF_MODULES.get(top, top))):
             return f"{needs} names {line}, and it is not installed: --requirements {needs} installs it, or says why"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
@@ -151,7 +148,7 @@ def of_download(folder: Path, choice: Choice) -> str:
         ignored = selection.select(folder, choice.include).ignored
     data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
     if data:
-        options = " ".join(f"--include {shlex.quote(name)}" for name in [*sorted(choice.include), *data])
+        options = credentials.including(*sorted(choice.include), *data)
         return f"its host cannot reach that address; if {', '.join(data)} has it, which stayed here: {options}"
     return "its host cannot reach that address: download it here once, into the folder, or --mount /data:/data"
 
@@ -163,7 +160,7 @@ def of_hosts(words: str, options: str) -> str:
     """
     for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
-        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or parts[1] in _OF_IMAGES:
+        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or _OF_IMAGES.fullmatch(parts[1]):
             continue
         # /data/imagenet/train is part of /data/imagenet; /home/me is not the data of /home/me/data.
         top = "/" + "/".join(parts[1 : min(len(parts) - 1, 4 if parts[1] == "home" else 3)])
@@ -210,5 +207,5 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
     beside = [name for name in selected.ignored if _is_data_beside(name, path)]
     wanted = [min(above, key=len)] if above else [path, *beside] if len(beside) < _FILES else [path]
     named = [name for name in sorted(choice.include) if not any(name.startswith(f"{each}/") for each in wanted)]
-    options = " ".join(f"--include {shlex.quote(name)}" for name in dict.fromkeys([*named, *wanted]))
+    options = credentials.including(*dict.fromkeys([*named, *wanted]))
     return f"{path} was not sent{why}: {options}"

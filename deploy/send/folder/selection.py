@@ -109,7 +109,7 @@ def _refuse_link(folder: Path, asked: str) -> None:
         raise UsageError(f"--include {asked}: it is outside {top}", "name a path as seen from the folder")
     if os.path.realpath(top / above) != str(top / above):
         real = os.path.realpath(top / asked)
-        hint = beyond_link(folder, asked) or f"--include {shlex.quote(os.path.relpath(real, top))}"
+        hint = beyond_link(folder, asked) or credentials.including(os.path.relpath(real, top))
         raise UsageError(f"--include {asked}: it leads through a link to {real}", hint)
 
 

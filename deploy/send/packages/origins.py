@@ -21,6 +21,7 @@ from urllib.parse import unquote, urlsplit
 from ...core import plain_file
 from ...core.errors import UsageError
 from ...core.text import amount
+from ..folder.credentials import including
 from . import addresses
 from .settings import without_logins
 
@@ -103,7 +104,7 @@ class Origins:
             if path not in self.sent:
                 raise UsageError(
                     f"{where}: no such file in {self.folder.resolve()}, or it is not sent",
-                    f"if a .gitignore names it: --include {shlex.quote(path)}",
+                    f"if a .gitignore names it: {including(path)}",
                 )
             self.archives[path] = None
         elif not self._has(path):

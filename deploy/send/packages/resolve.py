@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from ...core import plain_file
@@ -336,14 +336,13 @@ class Resolving:
         version for each range of Pythons, the one that the words name."""
         notes, of_base = dict[str, str](), self._of_base
         for path, text in self._texts.items():
-            lines = ["", *text.splitlines()]
-            for number, line in enumerate(lines[1:], 1):
-                asked = _asked(lines[number - 1], line)
+            for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
+                asked = _asked(before, line)
                 word = NAME.match(asked)
                 name = normal(word[1]) if word else ""
                 if name in of_base and self._excludes(asked):
                     notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = asked
-        named = [note for note, asked in notes.items() if re.search(rf"{re.escape(asked)}(?![\w.])", words)]
+        named = [note for note, asked in notes.items() if asked in words]
         return "\n".join([*(named or notes), words])
 
     def _excludes(self, line: str) -> bool:
