@@ -59,9 +59,8 @@ def deploy(options: Options, console: Console) -> int:
     cluster = Cluster((), Job(include=options.include, folder_limit=value_of(options, "folder_limit")))
     sent = folder_to_send(plain, cluster) if folder else None
     choice = choice_of(cluster)
-    first = next(iter(script_words(plain)), "-")
     code = FolderLook(sent, choice) if sent else None
-    deploy_push.look_through(code, "" if first.startswith("-") else first, console)
+    deploy_push.look_through(code, script_words(plain), console)
     sbatch = split_words(FLAG.sbatch, options.sbatch)
     request = plan.JobRequest(
         options,

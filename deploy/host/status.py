@@ -195,7 +195,7 @@ def _with_last_line(node: NodeStatus, console: bytes, now: float) -> NodeStatus:
     for row in reversed(console[-_MOST_LINES:].decode(errors="replace").split("\n")):
         stamp, _, text = row.partition(" ")
         t = parse_time(stamp)
-        if t is not None and text.strip():
+        if t is not None and any(map(str.isalnum, text)):  # not a frame of `====`
             return replace(node, last_line=text.rstrip("\r\n"), last_line_age_s=round(max(0.0, now - t), 1))
     return node
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.names import asked_run
-from ..core.near import near_file, near_path
+from ..core.near import near, near_path
 from ..core.program import COMMAND
 from . import script, script_file, secrets
 from . import values as values
@@ -315,10 +315,13 @@ def _refuse_module(name: str, folder: Path) -> None:
     exists = os.path.isfile(f"{path}.py") or os.path.isfile(f"{path}/__main__.py")
     valid = all(part.isidentifier() for part in name.split("."))
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
-        meant = near_file(root, f"{name.replace('.', '/')}.py", ".py").removesuffix(".py").replace("/", ".")
+        # -m runs a file, or a package with a __main__.py.
+        files = [*Path(path).parent.glob("*.py"), *(main.parent for main in Path(path).parent.glob("*/__main__.py"))]
+        package, dot, last = name.rpartition(".")
+        meant = near(last, [file.stem for file in files if not file.stem.startswith("__")])
         hint = "-m pkg.train is the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"
-        raise UsageError(missing, f"did you mean -m {meant}? {hint}" if meant else hint)
+        raise UsageError(missing, f"did you mean -m {package}{dot}{meant}? {hint}" if meant else hint)
 
 
 def _own_gpus(host: Host, job: Job, asked: values.Gpus | None) -> values.Gpus:

@@ -107,17 +107,19 @@ def _hint(
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
     words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
+    again = str(record.own(run_dir).get("again") or "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
         return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):
-        return _with_library(library, str(record.facts(run_dir).get("backend")), record.own(run_dir).get("again"))
+        return _with_library(library, str(record.facts(run_dir).get("backend")), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
         return ""
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
-    needs = requirements.find(folder, "", lists)[0]
+    named = read_again(again).requirements
+    needs = named if named and (folder / named).is_file() else requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
     own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
     if fetch:
@@ -138,7 +140,7 @@ def _hint(
         return _with(how, result)
     if fetch and open_end and shows("download", words):
         return _with(missed.of_download(folder, choice), result)
-    return missed.of_hosts(words, str(record.own(run_dir).get("again") or "")) if fetch else ""
+    return missed.of_hosts(words, again) if fetch else ""
 
 
 def _of_words(error: str, traceback: str) -> str:
@@ -151,7 +153,7 @@ def _of_words(error: str, traceback: str) -> str:
     return f"what does not hold: {asserted[-1]}" if asserted else ""
 
 
-def _with_library(library: str, backend: str, again: object) -> str:
+def _with_library(library: str, backend: str, again: str) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
         return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
@@ -160,7 +162,7 @@ def _with_library(library: str, backend: str, again: object) -> str:
         where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"
     else:
-        given = read_again(str(again or ""))
+        given = read_again(again)
         run = f"RUN {libraries.install(library)}"
         if given.dockerfile:
             how = f"in {given.dockerfile}: {run}"

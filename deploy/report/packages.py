@@ -32,9 +32,8 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
-        for name, way in requirements.NOT_READ.items() if wanted != requirements.NO else ():
-            if name in sent:
-                console.note(f"packages: {name} is not read, none are installed: {way}")
+        for name, way in requirements.not_read(folder, sent).items() if wanted != requirements.NO else ():
+            console.note(f"packages: {name} is not read, none are installed: {way}")
         return None
     if by_itself:
         console.note(f"packages: {path} of the folder ({FLAG.requirements} no leaves them out)")

@@ -360,6 +360,27 @@ def test_a_package_of_the_folder_is_read_in_each_way_of_writing_it(bring, tmp_pa
     assert names(a) == ["plain==1.0", "mine-1.0-py3-none-any.whl"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "installed"),
+    [
+        ("-e mine", set()),
+        ("-e mine[fast]", {"other==1.0"}),
+        ("mine[Fast] @ ./mine", {"other==1.0"}),
+        ("-e mine[all]", {"other==1.0"}),
+        ("mine\n./user", {"other==1.0"}),
+    ],
+    ids=["none", "named", "named otherwise", "an extra of extras", "of another package"],
+)
+def test_the_extras_that_are_asked_for_are_installed_and_no_others(bring, lines, installed):
+    extras = 'fast = ["other"]\nold = ["plain<2"]\nall = ["mine[fast]"]\neach = ["mine[old]"]\n'
+    project = '[project]\nname = "{}"\nversion = "1"\n{}'
+    mine = project.format("mine", f"[project.optional-dependencies]\n{extras}")
+    user = project.format("user", 'dependencies = ["mine[fast]"]\n')
+    more = {"mine/pyproject.toml": mine, "user/pyproject.toml": user}
+    bring(lines.replace("mine\n", "./mine\n"), a := Place("a"), more=more)
+    assert {name for name in names(a) if "==" in name} == installed
+
+
 def test_a_version_of_the_base_that_no_index_has_spoils_nothing(bring):
     of_debian = {"name": "distro-info", "version": "1.1build1", "requires": [], "extras": []}
     bring("plain", a := Place("a", described={**DESCRIBED, "base": [*DESCRIBED["base"], of_debian]}))
@@ -831,22 +852,26 @@ torch = [
         bring(project, Place("a"), first="pyproject.toml")
     assert str(refused.value).count("excludes torch") == 1
     assert 'pyproject.toml:6: `"torch==2.9.1",` excludes torch 2.13.0+cpu of the base' in str(refused.value)
-    lock = """version = 1
+    place = 'source = { registry = "https://index.invalid/simple" }'
+    needs, locked = "", ""
+    for version, pythons in (("2.8.0", "python_full_version < '3.11'"), ("2.9.1", "python_full_version >= '3.11'")):
+        needs += f'{{ name = "torch", version = "{version}", {place}, marker = "{pythons}" }},'
+        wheel = f'{{ url = "https://index.invalid/torch-{version}-py3-none-any.whl", hash = "sha256:{"0" * 64}" }}'
+        locked += f'[[package]]\nname = "torch"\nversion = "{version}"\n{place}\nresolution-markers = ["{pythons}"]\n'
+        locked += f"wheels = [{wheel}]\n"
+    lock = f"""version = 1
 requires-python = ">=3.10"
+resolution-markers = ["python_full_version >= '3.11'", "python_full_version < '3.11'"]
 [[package]]
 name = "nano"
 version = "1.0"
-source = { virtual = "." }
-dependencies = [{ name = "torch" }]
-[[package]]
-name = "torch"
-version = "2.9.1"
-source = { registry = "https://index.invalid/simple" }
-wheels = [{ url = "https://index.invalid/torch-2.9.1-py3-none-any.whl", hash = "sha256:%s" }]
-""" % ("0" * 64)
+source = {{ virtual = "." }}
+dependencies = [{needs}]
+{locked}"""
     with pytest.raises(DeployError) as refused:
         bring(lock, Place("a"), more={"pyproject.toml": project.replace("==2", ">=2")}, first="uv.lock")
-    assert 'uv.lock:10: `version = "2.9.1"` excludes torch 2.13.0+cpu of the base' in str(refused.value)
+    assert str(refused.value).count("excludes torch") == 1, "the version that Python 3.11 gets, not the other one"
+    assert 'uv.lock:17: `version = "2.9.1"` excludes torch 2.13.0+cpu of the base' in str(refused.value)
     assert refused.value.hint.startswith("--requirements pyproject.toml")
 
 

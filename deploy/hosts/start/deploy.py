@@ -118,9 +118,11 @@ class _OnHosts(Start[NewRun]):
             with roles.named(acted.role.name):
                 folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work.token)
-        first, choice = next(iter(work.script), "-"), choice_of(cluster)
+        choice = choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
-        deploy_push.look_through(look, "" if first.startswith("-") else first, console)
+        mounts = (*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts))
+        targets = (*(mount.target for mount in mounts), *(data.target for data in cluster.job.data))
+        deploy_push.look_through(look, work.script, console, targets)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
         if work.restarts and not folder and len(cluster.hosts) > 1 and not cluster.job.mounts:

@@ -6,7 +6,7 @@ send/image/push.py moves the bytes. This module has the messages, the lock, and 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...core.errors import DONE, DeployError, UsageError
 from ...core.text import amount, duration
@@ -49,7 +49,7 @@ def push(options: Options, console: Console) -> int:
         code = FolderLook(folder, choice) if folder else None
         data = folder_look.looks_at_data(cluster.job.data, choice)
         with open_all(cluster.hosts) as opened:
-            look_through(code, "", console)
+            look_through(code, (), console)
             needs = packages.asked(cluster, code, console)
             sessions = list(opened.all().values())
             hosts = observe.reached(cluster, sessions, options.dry_run)
@@ -74,13 +74,15 @@ def push(options: Options, console: Console) -> int:
         return DONE
 
 
-def look_through(code: FolderLook | None, script: str, console: Console) -> None:
-    """Say what of the folder is not sent, and what the user should know. Raises UsageError if `script` is not sent, and
-    as FolderLook.result does."""
+def look_through(
+    code: FolderLook | None, words: Sequence[str], console: Console, targets: Sequence[str] | None = None
+) -> None:
+    """Say what of the folder is not sent, and what the user should know. `words`: the script and its arguments.
+    `targets`: as folder_notes.py has it. Raises UsageError if the script is not sent, and as FolderLook.result does."""
     if code:
-        look = code.result()
-        folder_look.refuse_unsent(look, code.folder, script)
-        folder_notes.tell_sent(code, console)
+        first = next(iter(words), "-")
+        folder_look.refuse_unsent(code.result(), code.folder, "" if first.startswith("-") else first)
+        folder_notes.tell_sent(code, console, words if targets is not None else (), targets or ())
 
 
 def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, Pushed]:

@@ -6,10 +6,11 @@ import gc
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, listed
 from ...job.again import include_of
@@ -24,6 +25,8 @@ from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
 _LARGE = 50 << 20  # bytes; a file of code is never that large
+# What git has in the place of a large file until git-lfs brings it: three lines, below 1024 bytes by its specification.
+_POINTER, _OF_A_POINTER, _LFS, _OF_RULES = b"version https://git-lfs.github.com/spec/v1\n", 1024, b"filter=lfs", 1 << 20
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
-    notes = [*selected.notes, *_large(folder, chosen), *_settings(folder, choice, credentials), *odd]
+    about_files = (*_large(folder, chosen), *_pointers(folder, chosen))
+    notes = [*selected.notes, *about_files, *_settings(folder, choice, credentials), *odd]
     return Look(chosen, credentials, notes, selected.rule, selected.new)
 
 
@@ -150,15 +154,12 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:
     """Raise UsageError if `script` is in the folder, and Muster would not send it."""
-    names = {entry.path for entry in look.entries}
-    if script and Path(script).as_posix() not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
-        sends = include_of(script)
-        if why := next((file.why for file in look.credentials if file.path == Path(script).as_posix()), ""):
-            raise UsageError(f"{script}: Muster does not send it: {why}", f"remove the credential; or {sends}")
-        raise UsageError(
-            f"{script}: Muster does not send it: look at {folder / (look.rule or '.dockerignore')}",
-            sends,
-        )
+    names, path = {entry.path for entry in look.entries}, Path(script).as_posix()
+    if script and path not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+        why = next((file.why for file in look.credentials if file.path == path), "")
+        rule = f"look at {folder / (look.rule or '.dockerignore')}"
+        first = "remove the credential; or " if why else ""
+        raise UsageError(f"{script}: Muster does not send it: {why or rule}", f"{first}{include_of(script)}")
 
 
 def requirement_paths(look: Look) -> frozenset[str]:
@@ -206,6 +207,17 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
     named = listed(f"{entry.path} ({amount(entry.size)})" for entry in large)
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
     return [f"sends large files: {named}; what the hosts have already: --mount /data:/data, and list it in {where}"]
+
+
+def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
+    """One note about the files of git-lfs that git-lfs has not brought; only a folder that uses it is searched."""
+    rules = [folder / entry.path for entry in entries if entry.path.endswith(".gitattributes")]
+    small = [entry.path for entry in entries if entry.isreg() and entry.size < _OF_A_POINTER]
+    with suppress(OSError):  # the folder has changed since
+        uses = any(_LFS in plain_file.read(path, _OF_RULES) for path in rules)
+        lacking = [path for path in small if uses and plain_file.read(folder / path, _OF_RULES).startswith(_POINTER)]
+        return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
+    return []
 
 
 def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:

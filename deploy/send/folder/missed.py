@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from ...core import plain_file
+from ...core import plain_file, toml_text
 from ...core.errors import DeployError, UsageError
 from ...core.near import near_file
 from ...explain import libraries
@@ -27,10 +27,7 @@ _ROOTS = ("", "src/")
 _LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`dependencies` in pyproject.toml"}
 # Paths that a script may mean on its hosts, and folders that are an image's own or the run's.
 _ON_HOSTS = re.compile(r"/[\w./@+-]{1,200}")
-_OF_IMAGES = frozenset(
-    {"bin", "boot", "dev", "etc", "lib", "lib64", "muster", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr"}
-    | {"var", "venv", "workspace"}
-)
+_OF_IMAGES = re.compile("bin|boot|dev|etc|lib|lib64|muster|opt|proc|root|run|sbin|sys|tmp|usr|var|venv|workspace")
 _MOST_OF_A_LIST = 1 << 20  # bytes of a file that names packages
 _FILES = 8  # that one hint names
 
@@ -92,6 +89,9 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
         package = libraries.OF_MODULES.get(top, f"the package that has {top}")
+        if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", libraries.OF_MODULES.get(top, top))):
+            how = f"--requirements FILE, with the line -e .[{extra}] in it"
+            return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
         if needs and (line := _line_of(folder / needs, libraries.OF_MODULES.get(top, top))):
             return f"{needs} names {line}, and it is not installed: --requirements {needs} installs it, or says why"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
@@ -106,12 +106,27 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
 
 def _line_of(needs: Path, package: str) -> str:
     """The package as this file names it; empty if it does not."""
-    name = re.sub(r"[-_.]+", "[-_.]", package.partition("<")[0].removesuffix("-headless"))
     with suppress(OSError, UnicodeDecodeError):
         text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
-        if match := re.search(rf"(?im)^[ \t]*[\"']?({name}(?:-headless)?)[ \t]*(?:[\[<>=!~;@,\"'#]|$)", text):
+        if match := re.search(rf"(?m)^[ \t]*[\"']?{_named(package)}", text):
             return match[1]
     return ""
+
+
+def _extra_of(project: Path, package: str) -> str:
+    """The extra of a pyproject.toml that names the package; empty if none does."""
+    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):  # no table, or another one
+        table = toml_text.loads(plain_file.read(project, _MOST_OF_A_LIST).decode())
+        for extra, needs in table["project"]["optional-dependencies"].items():
+            if re.fullmatch(r"[\w.-]+", extra) and any(re.match(_named(package), need) for need in needs):
+                return str(extra)
+    return ""
+
+
+def _named(package: str) -> str:
+    """The pattern of a package's name in a requirement, as any index spells it."""
+    name = re.sub(r"[-_.]+", "[-_.]", package.partition("<")[0].removesuffix("-headless"))
+    return rf"((?i:{name}(?:-headless)?))[ \t]*(?:[\[<>=!~;@,\"'#]|$)"
 
 
 def _of_variable(words: str, folder: Path, choice: Choice) -> str:
@@ -146,7 +161,7 @@ def of_hosts(words: str, options: str) -> str:
     """
     for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
-        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or parts[1] in _OF_IMAGES:
+        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or _OF_IMAGES.fullmatch(parts[1]):
             continue
         # /data/imagenet/train is part of /data/imagenet; /home/me is not the data of /home/me/data.
         top = "/" + "/".join(parts[1 : min(len(parts) - 1, 4 if parts[1] == "home" else 3)])

@@ -436,7 +436,7 @@ def _row(source: Source) -> dict[str, Any]:
 def hint(words: str) -> str:
     """The next step after uv's words."""
     low = words.lower()
-    if "excludes" in low and low.find(" of the base") > low.find("excludes"):
+    if re.search("excludes .* of the base", low):
         loosen = f"loosen that line; or {resolve.OTHER_TORCH.format('that version', 'TAG')}"
         narrow = "uv.lock:" in low and "pyproject.toml:" not in low
         return f"--requirements pyproject.toml, if that allows it; {loosen}" if narrow else loosen

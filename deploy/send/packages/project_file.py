@@ -24,9 +24,14 @@ _INDEXES = ("index-url", "extra-index-url", "find-links")
 
 def has_needs(origins: Origins, path: str) -> bool:
     """Whether a pyproject.toml says what a project needs. Raises UsageError for what is no TOML."""
-    table = _table(_toml(origins.read(path, MOST), path), "project")
+    table = of_project(origins, path, "project")
     dynamic = table.get("dynamic", ())
     return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
+
+
+def of_project(origins: Origins, path: str, *names: str) -> Mapping[str, Any]:
+    """A table of a pyproject.toml; empty if it has none. Raises UsageError for what is no TOML."""
+    return _table(_toml(origins.read(path, MOST), path), *names)
 
 
 def other_python(text: str, python: str) -> str:

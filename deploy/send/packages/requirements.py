@@ -34,11 +34,12 @@ NO = "no"
 # In this order; a pyproject.toml only if it is a project's.
 DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
 # Files that name packages and are not read, and how a run gets those.
-NOT_READ = {
-    "setup.py": "a requirements.txt with the line `-e .` installs what it names",
+_NOT_READ = {
+    **dict.fromkeys(("pyproject.toml", "setup.py"), "a requirements.txt with the line `-e .` installs what it names"),
     **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
     "Pipfile": "pipenv requirements > requirements.txt",
 }
+_OF_POETRY = ("pyproject.toml", "tool", "poetry", "dependencies")
 _FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
@@ -135,6 +136,12 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
         if name in sent and (name != "pyproject.toml" or project_file.has_needs(Origins(folder, sent), name)):
             return name, True
     return "", False
+
+
+def not_read(folder: Path, sent: Collection[str]) -> dict[str, str]:
+    """The files that name packages for other tools, where `find` finds none, and what to do about each."""
+    poetry = "pyproject.toml" in sent and project_file.of_project(Origins(folder, sent), *_OF_POETRY)
+    return {name: how for name, how in _NOT_READ.items() if name in sent and (poetry or name != "pyproject.toml")}
 
 
 def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:

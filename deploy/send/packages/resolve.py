@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 from ...core import plain_file
@@ -130,8 +130,9 @@ class Resolving:
         asked = self._asked.needs
         local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
-        rows += [need for need in self._instead if read_name(need) not in map(normal, places)]
-        (self._scratch / "overrides.txt").write_text("".join(f"{row}\n" for row in rows))
+        self._limits += rows  # as overrides, they would take away the extras that a line asks for
+        self._instead = [need for need in self._instead if read_name(need) not in map(normal, places)]
+        (self._scratch / "overrides.txt").write_text("\n".join(self._instead))
         if asked.kind != "uv.lock":
             sources.refuse_elsewhere(own, list(places))
         wanted = self._scratch / "asked.txt"
@@ -218,7 +219,7 @@ class Resolving:
         # uv prefers the versions that its output file names.
         names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
         out.write_text("".join(f"{name}=={self._version(version)}\n" for name, version in names.items()))
-        options = ["--overrides", str(overrides)] if overrides.stat().st_size else []
+        options = ["--overrides", str(overrides)] if self._instead else []
         if any("--pre" in logical(text) for text in self._texts.values()):
             options += ["--prerelease", "allow"]
         options += ["--output-file", str(out), *more]
@@ -331,17 +332,18 @@ class Resolving:
         return pins_of(texts)
 
     def _explained(self, words: str) -> str:
-        """uv's words, below each line of the user's files that excludes what the base has."""
-        notes, of_base = [], self._of_base
+        """uv's words, below each line of the user's files that excludes what the base has: of a uv.lock, which has a
+        version for each range of Pythons, the one that the words name."""
+        notes, of_base = dict[str, str](), self._of_base
         for path, text in self._texts.items():
-            lines = ["", *text.splitlines()]
-            for number, line in enumerate(lines[1:], 1):
-                asked = _asked(lines[number - 1], line)
+            for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
+                asked = _asked(before, line)
                 word = NAME.match(asked)
                 name = normal(word[1]) if word else ""
                 if name in of_base and self._excludes(asked):
-                    notes.append(f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base")
-        return "\n".join([*notes, words])
+                    notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = asked
+        named = [note for note, asked in notes.items() if asked in words]
+        return "\n".join([*(named or notes), words])
 
     def _excludes(self, line: str) -> bool:
         file = self._scratch / "one.txt"

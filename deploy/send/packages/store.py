@@ -26,7 +26,7 @@ from ...core.fields import array, default, document, flag, record, table, text
 T = TypeVar("T")
 # What a file has; of a large one, it stays on the disk.
 Content = bytes | mmap.mmap
-FORMAT = 3
+FORMAT = 4
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"

@@ -57,7 +57,9 @@ def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
 
 
 def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
-    host_status = read(node("r"), "line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z ")
+    """Not an empty line, nor one that only frames others."""
+    lines = ("line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z =====")
+    host_status = read(node("r"), *lines, "line r 2026-11-21T05:21:15.6Z ")
     (row,) = tables.status_rows({"a": host_status})
     assert row == ("a", "r", "up 3 minutes", "", "", "no GPU", " 20%")
 

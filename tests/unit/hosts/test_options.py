@@ -248,6 +248,18 @@ def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
 
 
 @pytest.mark.parametrize(
+    ("typed", "meant"), [("pkg.trian", "pkg.train"), ("pkg.evla", "pkg.eval"), ("pkg.mian", ""), ("pkg.ini", "")]
+)
+def test_a_module_that_is_mistyped_is_told_by_one_that_runs(tmp_path, typed, meant):
+    for path in ("train.py", "__init__.py", "main/__init__.py", "eval/__main__.py"):
+        (tmp_path / "pkg" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pkg" / path).touch()
+    with pytest.raises(UsageError) as refused:
+        folder_to_send(asked(script=f"-m {typed}", folder=str(tmp_path)), load_cluster(asked()))
+    assert refused.value.hint.partition("?")[0] == (f"did you mean -m {meant}" if meant else refused.value.hint)
+
+
+@pytest.mark.parametrize(
     ("name", "tag"), [("My Folder", "my-folder"), ("ünï", "n"), ("日本", "run"), ("a" * 300, "a" * 100), ("--", "run")]
 )
 def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):

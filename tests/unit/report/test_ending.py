@@ -282,3 +282,14 @@ def test_the_log_of_the_rank_that_failed_is_told_by_a_command_that_can_be_typed(
 def test_an_option_of_ours_behind_the_script_is_told_where_it_belongs(folder, word, ours):
     text = hint(folder, f"train.py ended with code 2: train.py: error: unrecognized arguments: {word} a")
     assert text.startswith(f"if {word} is for Muster, it comes before the script") == ours
+
+
+@pytest.mark.parametrize(("options", "needs"), [("--requirements lists/gpu.txt", "lists/gpu.txt"), ("", "uv.lock")])
+def test_a_package_is_to_be_added_to_the_file_that_the_run_installed(folder, options, needs):
+    for path in ("uv.lock", "lists/gpu.txt"):
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text("")
+    (folder.parent / RUN).mkdir()
+    record.write_record(folder.parent / RUN, {"id": RUN, "again": options})
+    text = hint(folder, "ModuleNotFoundError: No module named 'einops'")
+    assert text.endswith(needs if options else "pyproject.toml, and run uv lock")

@@ -88,6 +88,24 @@ def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followe
     assert members["nowhere"].linkname == "gone"
 
 
+@pytest.mark.parametrize(
+    ("rule", "content", "lacks"),
+    [
+        ("*.bin filter=lfs diff=lfs", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", True),
+        ("*.bin filter=lfs diff=lfs", "what git-lfs brought", False),
+        ("*.bin -text", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", False),
+    ],
+    ids=["a pointer", "the file", "a text"],
+)
+def test_files_of_git_lfs_that_are_not_here_are_named_before_a_script_reads_their_pointers(
+    folder, rule, content, lacks
+):
+    (folder / ".gitattributes").write_text(f"{rule}\n")
+    (folder / "package/a.bin").write_text(content)
+    notes = folder_look.look_at(folder).notes
+    assert ("only their Git LFS pointers are here: package/a.bin: git lfs pull" in notes) == lacks
+
+
 def test_sockets_and_pipes_are_left_out(folder):
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as door:

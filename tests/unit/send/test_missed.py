@@ -182,6 +182,19 @@ def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs,
     assert other.startswith("add the package that has flash")
 
 
+@pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock"])
+def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder, needs):
+    """A default installation leaves extras out; and a list of one package a line names it all the same."""
+    extras = '[project.optional-dependencies]\ntrain = [\n  "Scikit_Learn>=1",\n]\nodd = 1\n"$(x)" = ["tqdm"]\n'
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "a"\ndependencies = ["numpy"]\n{extras}')
+    words = "ModuleNotFoundError: No module named '{}'"
+    told = missed.hint(words.format("sklearn"), folder, Choice(), needs)
+    assert told.startswith("pyproject.toml has it in the extra train, which is not installed")
+    assert "-e .[train]" in told
+    for module in ("einops", "tqdm"):
+        assert "extra" not in missed.hint(words.format(module), folder, Choice(), needs)
+
+
 @pytest.fixture
 def experiment(tmp_path):
     """A folder of a repository, whose code it has as links; and data elsewhere."""
@@ -247,13 +260,26 @@ def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends
     assert selection.beyond_link(folder, "weights") == "weights leads out of the folder: copy what is there into it"
 
 
+def told_of(folder, words=(), targets=()):
+    text = io.StringIO()
+    err = RichConsole(file=text, theme=THEME, width=2000)
+    folder_notes.tell_sent(folder_look.FolderLook(folder), Console(False, err, err), words, targets)
+    return text.getvalue()
+
+
 def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
     """Not of one to a disk, which hosts may have as well."""
-    text = io.StringIO()
-    err = RichConsole(file=text, theme=THEME, width=200)
-    folder_notes.tell_sent(folder_look.FolderLook(experiment), Console(False, err, err))
-    assert "lib leads out of the folder" in text.getvalue()
-    assert text.getvalue().count("leads out") == 1
+    assert told_of(experiment).startswith("lib leads out of the folder")
+    assert told_of(experiment).count("leads out") == 1
+
+
+@pytest.mark.parametrize("word", ["data/a.bin", "--train=data/a.bin", "data"])
+def test_a_link_to_a_disk_is_told_before_the_start_where_the_command_names_it_and_nothing_brings_it(experiment, word):
+    (experiment / "lib").unlink()
+    disk = str(experiment.parents[2] / "disk")
+    assert f"--data {disk}:{disk}" in told_of(experiment, ["train.py", word])
+    assert told_of(experiment, ["train.py", word], [disk]) == ""
+    assert told_of(experiment, ["train.py", "data/none.bin", f"{disk}/a.bin", "own/a.py"]) == ""
 
 
 def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):

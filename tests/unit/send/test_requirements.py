@@ -36,6 +36,24 @@ def test_a_pyproject_of_tools_alone_is_no_project(tmp_path):
     assert requirements.find(folder, "", sent) == ("", False)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "way"),
+    [
+        ("pyproject.toml", '[tool.poetry.dependencies]\ntorch = "^2"', "-e ."),
+        ("pyproject.toml", "[tool.ruff]\nline-length = 100", ""),
+        ("setup.py", "setup()", "-e ."),
+        ("environment.yml", "dependencies: []", "requirements.txt"),
+        ("train.py", "x", ""),
+    ],
+)
+def test_who_names_packages_for_another_tool_is_told_what_installs_them(tmp_path, name, text, way):
+    folder, sent = project(tmp_path, **{name: text})
+    assert requirements.find(folder, "", sent) == ("", False)
+    told = requirements.not_read(folder, sent)
+    assert list(told) == ([name] if way else [])
+    assert way in told.get(name, "")
+
+
 def test_no_means_no_and_a_name_comes_first(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "a", "more/other file.txt": "b"})
     assert requirements.find(folder, "no", sent) == ("", False)
