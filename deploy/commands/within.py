@@ -85,10 +85,10 @@ def port(options: Options, console: Console, number: str) -> int:
     from ..run.files import record
 
     if run_dir := recorded.here(options):
-        _, there = hosts_port.numbers(number)
-        where = f"open 127.0.0.1:{there}"
+        _, remote = hosts_port.numbers(number)
+        where = f"open 127.0.0.1:{remote}"
         if record.facts(run_dir).get("backend") == "docker":
-            where = f"`muster exec --run {run_dir.name} -- hostname -i` says its address: open {there} there"
+            where = f"`muster exec --run {run_dir.name} -- hostname -i` says its address: open {remote} there"
         raise UsageError(f"port: {run_dir.name} runs on this machine: its ports need no forwarding", where)
     return hosts_port.port(recorded.filled(options, console), number, console)
 
