@@ -195,7 +195,7 @@ def _losses(run_dir: Path) -> list[tuple[float, float]]:
     """Step and loss at some places of metrics.jsonl, the last one among them; not what a later start repeated."""
     rows = []
     with suppress(OSError):
-        rows = [_row_of(line) for line in own_files.sample(run_dir / "metrics.jsonl", _POINTS, _TAIL)]
+        rows = [_row_of(line) for line in own_files.sample(run_dir, "metrics.jsonl", _POINTS, _TAIL)]
     rows.append(_last(run_dir, "metrics.jsonl", "loss"))
     points = list[tuple[float, float]]()
     for step, loss in ((number(row.get("step")), number(row.get("loss"))) for row in rows):

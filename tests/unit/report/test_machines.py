@@ -11,7 +11,7 @@ from deploy.report import compare, text
 from deploy.report.live_view import view
 from deploy.report.page import machines, run
 from deploy.run import events
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from tests.unit.report.test_page import HOSTILE, START, Page, charts_of, write_lines
 from tests.unit.report.test_script_page import plain_run

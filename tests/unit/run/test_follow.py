@@ -11,7 +11,8 @@ import pytest
 from deploy.core.facts import NodeState
 from deploy.run.backend import Backend
 from deploy.run.events import last_words
-from deploy.run.follow import Follower, _Watch, stop_patience_s
+from deploy.run.follow import _Watch, stop_patience_s
+from deploy.run.follower import Follower
 from deploy.run.outcome import (
     FIRST_NODE_S,
     LEFT_AFTER_S,
