@@ -16,6 +16,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from ...core.budget import Budget
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
 from ...core.text import several
@@ -23,7 +24,7 @@ from ...run.events import Event
 from ...run.files import ends, own_files
 from ...run.files.record import facts, story_of
 from ...run.follower import Follower
-from ...run.state.launchers import Launchers
+from ...run.progress import State
 from ...run.state.story import Happening
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
@@ -58,7 +59,8 @@ class RunData:
     """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
 
     `events`: all that are neither steps nor numbers, in order of time. `script`: the run of a user's script, which has
-    no config.json, and no metrics if the watcher saw no loss. `story`: of its last start.
+    no config.json, and no metrics if the watcher saw no loss. `story`: of its last start. `state`: as its
+    followers have it, but for its steps.
     """
 
     folder: Path
@@ -73,6 +75,7 @@ class RunData:
     nodes: dict[int, str]
     notes: list[str]
     own: Fields
+    state: State
     script: bool = False
     telemetry: dict[str, list[Fields]] = field(default_factory=dict)
     scalars: dict[str, list[Fields]] = field(default_factory=dict)
@@ -105,12 +108,13 @@ class Reading:
     def _begin(self) -> None:
         self._follower = Follower(self.folder, from_start=True, most=self._most, quick=self.quick)
         self._rows: dict[str, list[Event]] = {}
-        self._unread, self._launchers = Counter[tuple[str, str]](), Launchers()
+        self._unread, self._budget, self._recorded = Counter[tuple[str, str]](), Budget(), facts(self.folder)
+        self.state = State(self._recorded.get("nodes") or (), script=self._recorded.get("script", False))
         self.steps: dict[int, list[StepTime]] = {}
 
     def look(self) -> None:
         """Take what is new; all of it again where files are no longer those that were read, or too long."""
-        if not self._follower.goes_on:
+        if not self._follower.goes_on or self._recorded != facts(self.folder):
             self._begin()
         for event in self._follower.read(0.0):
             if event["kind"] == "step":
@@ -119,13 +123,15 @@ class Reading:
             elif event["kind"] == "unread":
                 self._unread[event["where"], event["why"]] += event["count"]
             else:
-                self._launchers.meet(event)
+                if not self._budget.is_over:
+                    self.state.apply(event)
                 kind = event["kind"] if event["kind"] in ("metrics", "telemetry", "scalars") else ""
                 self._rows.setdefault(kind, []).append(event)
 
     def rows(self, kind: str = "") -> list[Event]:
         """The lines of files of numbers, or all events but these and steps, in order of time."""
-        return sorted((self._launchers.placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
+        placed = self.state.ranks.launchers.placed
+        return sorted((placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
 
     def by_node(self, kind: str) -> dict[str, list[Event]]:
         """The lines of each node, without those that tell no time."""
@@ -185,6 +191,7 @@ def load(folder: Path, own: Fields | None = None, reading: Reading | None = None
         nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event["node"]},
         notes=notes + reading.notes(),
         own=own or {},
+        state=reading.state,
         script=script,
         telemetry=reading.by_node("telemetry"),
         scalars=reading.by_node("scalars"),

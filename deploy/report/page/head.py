@@ -20,7 +20,7 @@ from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run.files import ends
 from ...run.files.record import SLURM, backend_of
-from ...run.outcome import CODES, choose_verdict
+from ...run.outcome import final
 from ...run.own_run import trouble_before
 from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
@@ -58,8 +58,10 @@ def state_of(verdict: str, going_on: bool) -> dict[str, str]:
 
 
 def summary(run: RunData) -> Summary:
-    """The end of the run from outcome.json; without that, from the ranks' events and the metrics."""
-    end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
+    """The end of the run from outcome.json; without that, from the ranks' verdicts and the metrics."""
+    end, spoken = run.outcome, {verdict["node"] for verdict in run.state.verdicts}
+    if not end.get("verdict") and (run.state.gives_up or (spoken and spoken.issuperset(run.state.names))):
+        end = vars(final(run.state))
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
     losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
@@ -97,15 +99,6 @@ def _set_left(message: str) -> str:
 
 def _first(*values: object) -> float | None:
     return next((real for value in values if (real := number(value)) is not None), None)
-
-
-def _end_by_ranks(run: RunData) -> Fields:
-    """The most serious verdict that the ranks left after their last start; empty if there is none."""
-    began = max((event["t"] for event in run.events if event["kind"] == "started"), default=0.0)
-    spoken = [event for event in run.events if event["kind"] == "outcome" and event["t"] >= began]
-    ends = [{**event, "since": number(event.get("since")) or 0.0} for event in spoken if event.get("verdict") in CODES]
-    gravest: Fields = choose_verdict(ends) if ends else {}
-    return {**gravest, "rank": gravest.get("culprit"), "node": gravest.get("culprit_node")}
 
 
 def _culprit(end: Fields) -> str:
@@ -166,8 +159,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
-    repeats = any(event["kind"] == "continues" and not event["known"] for event in run.events)
-    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * repeats
+    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * run.state.ranks.repeats
     rows: tuple[tuple[float | None, Callable[[float], str], str], ...] = (
         (end.accuracy, words.percent, "held-out accuracy" + on),
         (end.loss, words.figure, _loss_name(run, end, reached)),
@@ -189,8 +181,7 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
     """Where the run was, and what it was: name and value, empty where it is not known."""
-    last = {event["kind"]: event for event in run.events}
-    plan, saved = last.get("plan", {}), last.get("checkpoint")
+    plan, saved = run.state.ranks.plan, run.state.training.checkpoint
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),

@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from ...core import text as words
-from ...core.budget import Budget
 from ...core.errors import DeployError
 from ...job.again import command_of
 from ...run.files import code, own_files, record, timeline
-from ...run.progress import State
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
@@ -69,7 +65,7 @@ def build(run_dir: Path, own: Fields | None = None, reading: Reading | None = No
         steps=steps.section(run.times, run.nodes),
         machines=machines.section(run.telemetry, end.start),
         last_lines=files.last_lines(run),
-        story=_story(run, end.start, going_on and not end.verdict),
+        story=_story(run, end.start),
         code=_code(sent),
         folded=_folded_texts(run, sent),
         files=listed[: files.ROWS],
@@ -142,19 +138,12 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
-def _story(run: RunData, start: float | None, as_told: bool) -> dict[str, Any]:
+def _story(run: RunData, start: float | None) -> dict[str, Any]:
     """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
 
-    Of a long one the grave lines stand above it. `as_told`: to make it of the run's events takes too long now.
+    Of a long one the grave lines stand above it.
     """
-    story = timeline.read(run.folder, 0)
-    if not story and not as_told:
-        state, budget = State(run.record.get("nodes") or (), script=run.script), Budget()
-        numbers = chain(run.metrics, *run.telemetry.values())
-        for event in sorted([*run.events, *numbers], key=itemgetter("t")):
-            if not budget.is_over:
-                state.apply(event)
-        story = state.story
+    story = timeline.read(run.folder, 0) or run.state.story
     return {
         "begin": story[0].t if start is None and story else start or 0.0,
         "lines": _shortened(story),
