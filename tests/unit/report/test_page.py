@@ -23,7 +23,7 @@ HOSTILE = "</script><script>alert('x')</script><img src=http://evil.test/a>\ud80
 class Page(HTMLParser):
     """What a browser would make of the page: text by element, attributes, and scripts."""
 
-    VOID = frozenset({"meta", "br", "link", "img"})
+    VOID = frozenset({"meta", "br", "link", "img", "input"})
 
     def __init__(self, source):
         super().__init__()
