@@ -66,7 +66,7 @@ def summary(run: RunData) -> Summary:
     values = last.get("values", {})
     losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
     finite = [row for row in losses if number(row["loss"]) is not None]
-    start = _start(run)
+    start = run.record.get("started") or run.state.ranks.span.first or None
     return Summary(
         verdict=str(end.get("verdict") or ""),
         message=_set_left(str(end.get("message") or "")) + _before(run, end),
@@ -80,7 +80,7 @@ def summary(run: RunData) -> Summary:
         samples=number(last.get("samples")),
         seconds=_first(end.get("seconds"), _spent(run, start)),
         speed=_first(end.get("samples_per_s"), median(speeds) if speeds else None),
-        nodes=run.record.get("nodes") or list(dict.fromkeys(event["node"] for event in run.events if event["node"])),
+        nodes=run.record.get("nodes") or list(dict.fromkeys(run.nodes.values())),
         start=start,
     )
 
@@ -112,13 +112,9 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the last start to the last sign of life."""
-    last = max((event["t"] for event in (*run.events, *run.metrics[-1:])), default=0.0)
+    last = max([run.state.ranks.span.last, *(row["t"] for row in run.metrics[-1:])])
     start = (run.record.get("starts") or [{}])[-1].get("t", start)
     return None if start is None or last <= start else last - start
-
-
-def _start(run: RunData) -> float | None:
-    return run.record.get("started") or min((event["t"] for event in run.events if event["t"]), default=None)
 
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
