@@ -89,6 +89,7 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
         "left_out": len(lines) - len(shown),
         "what": "GPU use" if use is gpu_use else "CPU use",
         "cells": cells,
+        "levels": range(LEVELS),
         "lasts": words.duration(span),
     }
 
