@@ -59,25 +59,25 @@ class Follower:
         most: int = _MOST_AT_ONCE,
         quick: bool = False,
     ) -> None:
-        self._dir, self.since, self._most, self._quick = run_dir, since, most, quick
+        self._dir, self.since, self._most, self._quick = run_dir.absolute(), since, most, quick
         self._verdict = run_events.verdict_of_host if of_hosts else run_events.verdict
         self._places: dict[str, _Place] = {}
         if not from_start:
-            self._places = {path: _Place(max(0, size - tail)) for path, size in self._line_files()}
+            self._places = {name: _Place(max(0, size - tail)) for name, size in self._line_files().items()}
         self._stamps: dict[str, int] = {}
 
     def read(self, untimed: float | None = None) -> list[Event]:
         """The events since the last call, in the order of time. A line without a time is of `untimed`, else of now."""
         now, events, budget = time.time() if untimed is None else untimed, list[Event](), Budget()
         new = dict[str, int]()
-        for path, size in self._line_files():
-            if size < self._places.setdefault(path, _Place(0)).size:  # it was made anew
-                self._places[path] = _Place(0)
-            if size != self._places[path].size:
-                new[path] = size
-        most = _share((size - self._places[path].size for path, size in new.items()), self._most)
-        for path, size in new.items():
-            events += self._new_events(Path(path), size, most, budget, now)
+        for name, size in self._line_files().items():
+            if size < self._places.setdefault(name, _Place(0)).size:  # it was made anew
+                self._places[name] = _Place(0)
+            if size != self._places[name].size:
+                new[name] = size
+        most = _share((size - self._places[name].size for name, size in new.items()), self._most)
+        for name, size in new.items():
+            events += self._new_events(name, size, most, budget, now)
         events += self._new_documents("nodes", run_events.node_up, now)
         events += self._new_documents("outcome", self._verdict, now)
         return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
@@ -85,42 +85,37 @@ class Follower:
     @property
     def goes_on(self) -> bool:
         """Whether its files are no longer than what it reads at once, and have only grown."""
-        sizes = dict(self._line_files())
-        return sum(sizes.values()) <= self._most and all(
-            sizes.get(path, 0) >= place.size and self._ends_so(path, place) for path, place in self._places.items()
-        )
-
-    def _ends_so(self, path: str, place: _Place) -> bool:
+        sizes = self._line_files()
         with suppress(OSError):
-            begin = place.size - len(place.end)
-            return own_files.read_at(self._dir, self._name(Path(path)), begin, len(place.end)) == place.end
+            return sum(sizes.values()) <= self._most and all(
+                sizes.get(name, 0) >= place.size
+                and own_files.read_at(self._dir, name, place.size - len(place.end), len(place.end)) == place.end
+                for name, place in self._places.items()
+            )
         return False
 
     def unfinished(self) -> list[str]:
         """The files whose last line has no end yet."""
-        return [Path(path).name for path, size in self._line_files() if size > self._places.get(path, _Place(0)).size]
+        return [name for name, size in self._line_files().items() if size > self._places.get(name, _Place(0)).size]
 
-    def _name(self, path: Path) -> str:
-        return str(path.relative_to(self._dir))
-
-    def _line_files(self) -> list[tuple[str, int]]:
-        """The files of events and numbers, with the size of each."""
+    def _line_files(self) -> dict[str, int]:
+        """The files of events and numbers, by their names from the run folder on, with the size of each."""
         files = list[tuple[str, os.stat_result]]()
         for folder in apart.folders(self._dir):
             files += _files(folder / "ranks", ".jsonl", "rank-")
             files += _files(folder, ".jsonl", "metrics")
             files += _files(folder / "telemetry", ".jsonl")
             files += _files(folder / "scalars", ".jsonl")
-        return [(path, stat.st_size) for path, stat in files[:_MOST_FILES]]
+        return {path.removeprefix(f"{self._dir}/"): stat.st_size for path, stat in files[:_MOST_FILES]}
 
-    def _new_events(self, path: Path, size: int, most: int, budget: Budget, now: float) -> list[Event]:
+    def _new_events(self, name: str, size: int, most: int, budget: Budget, now: float) -> list[Event]:
         """The events of a file; where more than `most` bytes have come, those of some lines."""
-        place, name, lines = self._places[str(path)], self._name(path), path.name
+        place, (folder, _, shown) = self._places[name], name.rpartition("/")
         events, bad, taken, why, new = list[Event](), 0, 0, "", size - place.size
         if new > most:
             why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
-        read = _READERS.get(path.parent.name if len(Path(name).parts) % 2 == 0 else "", run_events.of_metrics)
+        read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
@@ -130,7 +125,7 @@ class Follower:
                 if line and not line.isspace():
                     taken += max(len(line), _LINE)
                     try:
-                        events.append(read(document(line.decode(errors="replace"), lines, run_events.MOST_LINE), now))
+                        events.append(read(document(line.decode(errors="replace"), shown, run_events.MOST_LINE), now))
                     except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
                         bad += 1
         except OSError as fault:  # somebody removed or replaced it while we looked, or lets only himself read it
@@ -138,7 +133,7 @@ class Follower:
         if why:
             place.size, place.end = size, b""
         at = time.time()
-        return [*events, *run_events.unread(bad, lines, at), *run_events.unread(bool(why), lines, at, why)]
+        return [*events, *run_events.unread(bad, shown, at), *run_events.unread(bool(why), shown, at, why)]
 
     def _all(self, name: str, place: _Place, budget: Budget) -> Iterator[bytes]:
         """The new whole lines of a file: one that is still being written comes with the next call. Raises OSError."""
@@ -154,7 +149,7 @@ class Follower:
 
     def _some(self, name: str, place: _Place, size: int, most: int, budget: Budget) -> Iterator[bytes]:
         """New lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
-        if self._quick or Path(name).parent.name != "ranks":
+        if self._quick or "ranks/rank-" not in name:
             budget.add(size - place.size)
             beginning = next(own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size), b"")
             usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))

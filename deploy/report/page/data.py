@@ -147,7 +147,10 @@ class Reading:
             f"{where}: {why or several(count, 'line') + ' cannot be read, left out'}"
             for (where, why), count in self._unread.items()
         ]
-        return [*unread, *(f"{name}: its last line is torn, left out" for name in self._follower.unfinished())]
+        return [
+            *unread,
+            *(f"{Path(name).name}: its last line is torn, left out" for name in self._follower.unfinished()),
+        ]
 
 
 def load(folder: Path, own: Fields | None = None, reading: Reading | None = None) -> RunData:
