@@ -6,7 +6,6 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
-from ..core.text import several
 from ..job.again import command_of
 from ..job.load import known_cluster, value_of
 from ..job.options import FLAG, Options
@@ -190,9 +189,7 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     from ..report import compare as comparing
     from ..run.files import folders, record
 
-    if not 2 <= len(run) <= comparing.MOST_RUNS:
-        number = several(len(run), "run")
-        raise UsageError(f"{number} named: it takes 2 to {comparing.MOST_RUNS}", "`muster runs` lists them")
+    comparing.require_number(run)
     comparison = comparing.compare([record.find(folders.RUNS, name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from ..core import text
+from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..job.script import as_typed
 from ..run.events import gpu_use
@@ -66,6 +67,14 @@ class Comparison:
     curves: list[Curve]
     left_out: int = 0
     same: str = ""
+
+
+def require_number(runs: Sequence[str]) -> None:
+    """Raise UsageError for one run alone, and for more than a person can tell apart."""
+    if not 2 <= len(runs) <= MOST_RUNS:
+        raise UsageError(
+            f"{text.several(len(runs), 'run')} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them"
+        )
 
 
 def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:

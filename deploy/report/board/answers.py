@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ...core.errors import UsageError
 from ...core.text import amount
 from ...run.files import own_files, record
 from .. import compare
@@ -117,11 +118,11 @@ class Board:
         return self._list
 
     def _comparison(self, names: Sequence[str]) -> Reply | None:
-        folders = [self.runs.find(name) for name in dict.fromkeys(names)]
-        known = [folder for folder in folders if folder]
-        if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
-            return None
-        return _html(compare.page(compare.compare(known, MOST_LIVE)))
+        known = [folder for name in dict.fromkeys(names) if (folder := self.runs.find(name))]
+        with suppress(UsageError):
+            compare.require_number(names)
+            return _html(compare.page(compare.compare(known, MOST_LIVE))) if len(known) == len(names) else None
+        return None
 
     def _page(self, run_dir: Path, now: float) -> Reply:
         """The page of a run, as old as its cost asks for."""

@@ -28,12 +28,9 @@ const nearest = (points, x) => points.reduce((one, other) => (Math.abs(other[0] 
 
 function runningMean(points, percent) {
   const half = Math.round((points.length * percent) / 200);
-  if (half < 1) return points;
-  const sums = [0];
-  for (const [, y] of points) sums.push(sums.at(-1) + y);
   return points.map(([x], at) => {
-    const first = Math.max(0, at - half), end = Math.min(points.length, at + half + 1);
-    return [x, (sums[end] - sums[first]) / (end - first)];
+    const near = points.slice(Math.max(0, at - half), at + half + 1);
+    return [x, near.reduce((sum, [, y]) => sum + y, 0) / near.length];
   });
 }
 
