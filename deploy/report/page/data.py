@@ -108,14 +108,15 @@ class Reading:
     def _begin(self) -> None:
         self._follower = Follower(self.folder, from_start=True, most=self._most, quick=self.quick)
         self._rows: dict[str, list[Event]] = {}
-        self._unread, self._budget, self._recorded = Counter[tuple[str, str]](), Budget(), facts(self.folder)
-        self.state = State(self._recorded.get("nodes") or (), script=self._recorded.get("script", False))
+        self._unread, self.record = Counter[tuple[str, str]](), facts(self.folder)
+        self.state = State(self.record.get("nodes") or (), script=self.record.get("script", False))
         self.steps: dict[int, list[StepTime]] = {}
 
     def look(self) -> None:
         """Take what is new; all of it again where files are no longer those that were read, or too long."""
-        if not self._follower.goes_on or self._recorded != facts(self.folder):
+        if not self._follower.goes_on or self.record != facts(self.folder):
             self._begin()
+        budget = Budget()
         for event in self._follower.read(0.0):
             if event["kind"] == "step":
                 if "data_ms" in event and "compute_ms" in event:
@@ -123,7 +124,7 @@ class Reading:
             elif event["kind"] == "unread":
                 self._unread[event["where"], event["why"]] += event["count"]
             else:
-                if not self._budget.is_over:
+                if not budget.is_over:
                     self.state.apply(event)
                 kind = event["kind"] if event["kind"] in ("metrics", "telemetry", "scalars") else ""
                 self._rows.setdefault(kind, []).append(event)
@@ -164,8 +165,7 @@ def load(folder: Path, own: Fields | None = None, reading: Reading | None = None
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
     _object(folder / "record.json", notes)
-    record = facts(folder)
-    script = record.get("script", False)
+    script = reading.record.get("script", False)
     config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
     events, lines = reading.rows(), reading.rows("metrics")
     if not lines:
@@ -183,7 +183,7 @@ def load(folder: Path, own: Fields | None = None, reading: Reading | None = None
     notes += [note for note in unread if not (script and note.endswith(_MISSING))]
     return RunData(
         folder,
-        record=record,
+        record=reading.record,
         config=config,
         environment=environment,
         outcome=ends.end_of(folder),
