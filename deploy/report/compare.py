@@ -21,7 +21,7 @@ from ..run.files import code, ends
 from ..run.files.record import backend_of
 from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
-from .page.data import MOST_READ, Fields, Reading, RunData, column, load, number
+from .page.data import MOST_READ, Fields, RunData, RunReader, column, load, number
 from .page.machines import mean_use
 from .text import aligned, sparkline
 
@@ -78,8 +78,8 @@ def require_number(runs: Sequence[str]) -> None:
 
 
 def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
-    """The differences of run folders. It ignores missing and torn files. `most`: as in `Reading`, for all together."""
-    runs = [load(folder, reading=Reading(folder, most // len(folders))) for folder in folders]
+    """The differences of run folders. It ignores missing and torn files. `most`: of all runs together."""
+    runs = [load(folder, reader=RunReader(folder, most // len(folders))) for folder in folders]
     groups = [(name, _rows([of(run) for run in runs])) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
     return Comparison(

@@ -26,7 +26,7 @@ from ...core.text import amount
 from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
-from ..page.data import MOST_READ, Reading
+from ..page.data import MOST_READ, RunReader
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
@@ -72,7 +72,7 @@ class Board:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         # Of the run whose page was made last: what was read of several large ones would take much memory.
-        self._newest: Reading | None = None
+        self._newest: RunReader | None = None
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
@@ -134,7 +134,7 @@ class Board:
                 # Of a very large run a page comes at once, and a second later the one that has all of it.
                 quick = not known and sum(size for _, size in seen) > _LARGE
                 if not self._newest or self._newest.folder != run_dir or self._newest.quick:
-                    self._newest = Reading(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
+                    self._newest = RunReader(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
                 known = _made(self._newest, () if quick else seen, going_on)
                 others = [page for page in self._pages.items() if page[0] != run_dir.name]
                 self._pages = dict([*others, (run_dir.name, known)][-MOST_PAGES:])
@@ -152,10 +152,10 @@ def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
     return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
-def _made(reading: Reading, seen: Signature, going_on: bool) -> _Page:
-    began, run_dir = time.thread_time(), reading.folder
-    answer = _html(run.build(run_dir, record.own(run_dir), reading, going_on), run.LIVE)
-    rest = 0.0 if reading.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
+def _made(reader: RunReader, seen: Signature, going_on: bool) -> _Page:
+    began, run_dir = time.thread_time(), reader.folder
+    answer = _html(run.build(run_dir, record.own(run_dir), reader, going_on), run.LIVE)
+    rest = 0.0 if reader.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
     return _Page(seen, going_on, answer, time.monotonic() + rest)
 
 

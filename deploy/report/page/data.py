@@ -94,7 +94,7 @@ def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
-class Reading:
+class RunReader:
     """What is read of a run folder, to which each `load` adds what is new.
 
     `most`: so much is taken of all files of lines together. `quick`: no long file is read as a whole, so that events of
@@ -154,20 +154,20 @@ class Reading:
         ]
 
 
-def load(folder: Path, own: Fields | None = None, reading: Reading | None = None) -> RunData:
+def load(folder: Path, own: Fields | None = None, reader: RunReader | None = None) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
-    `own`: as in page.build. `reading`: what an earlier page has read.
+    `own`: as in page.build. `reader`: what an earlier page has read.
     """
-    reading = reading or Reading(folder)
-    reading.look()
-    notes, unread = [STILL_READ] * reading.quick, list[str]()
+    reader = reader or RunReader(folder)
+    reader.look()
+    notes, unread = [STILL_READ] * reader.quick, list[str]()
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
     _object(folder / "record.json", notes)
-    script = reading.record.get("script", False)
+    script = reader.record.get("script", False)
     config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
-    events, lines = reading.rows(), reading.rows("metrics")
+    events, lines = reader.rows(), reader.rows("metrics")
     if not lines:
         with _noting(folder / "metrics.jsonl", unread):
             own_files.read_end(folder, "metrics.jsonl", 0)
@@ -179,11 +179,11 @@ def load(folder: Path, own: Fields | None = None, reading: Reading | None = None
             rewinds.setdefault(event["rank"], []).append((event["t"], event["step"]))
     stays = _staying(rewinds.get(0, ()))
     metrics, evaluations = _metrics(row for row in lines if stays(row["t"], row["step"]))
-    times = {rank: _times(steps, rewinds.get(rank, ())) for rank, steps in sorted(reading.steps.items())}
+    times = {rank: _times(steps, rewinds.get(rank, ())) for rank, steps in sorted(reader.steps.items())}
     notes += [note for note in unread if not (script and note.endswith(_MISSING))]
     return RunData(
         folder,
-        record=reading.record,
+        record=reader.record,
         config=config,
         environment=environment,
         outcome=ends.end_of(folder),
@@ -191,13 +191,13 @@ def load(folder: Path, own: Fields | None = None, reading: Reading | None = None
         evaluations=evaluations,
         events=events,
         times={rank: steps for rank, steps in times.items() if steps},
-        nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event["node"]},
-        notes=notes + reading.notes(),
+        nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event.get("node")},
+        notes=notes + reader.notes(),
         own=own or {},
-        state=reading.state,
+        state=reader.state,
         script=script,
-        telemetry=reading.by_node("telemetry"),
-        scalars=reading.by_node("scalars"),
+        telemetry=reader.by_node("telemetry"),
+        scalars=reader.by_node("scalars"),
         story=story_of(folder),
     )
 

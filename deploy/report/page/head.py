@@ -59,7 +59,7 @@ def state_of(verdict: str, going_on: bool) -> dict[str, str]:
 
 def summary(run: RunData) -> Summary:
     """The end of the run from outcome.json; without that, from the ranks' verdicts and the metrics."""
-    end, spoken = run.outcome, {verdict["node"] for verdict in run.state.verdicts}
+    end, spoken = run.outcome, {verdict.get("node") for verdict in run.state.verdicts}
     if not end.get("verdict") and (run.state.gives_up or (spoken and spoken.issuperset(run.state.names))):
         end = vars(final(run.state))
     last: Fields = run.evaluations[-1] if run.evaluations else {}

@@ -17,7 +17,7 @@ from ...run.files import code, own_files, record, timeline
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
-from .data import Fields, Reading, RunData, column, load
+from .data import Fields, RunData, RunReader, column, load
 
 # Of a page that the board keeps up to date.
 LIVE = ("follow.js", "live.js")
@@ -38,20 +38,20 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, reading: Reading | None = None, going_on: bool = False) -> str:
+def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, going_on: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; only this makes the command on the page. `reading`: of the
+    `own`: what this machine itself recorded of the run; only this makes the command on the page. `reader`: of the
     board, which makes it again as the run goes on; `going_on`: its nodes still write.
     """
-    run = load(run_dir, own, reading)
+    run = load(run_dir, own, reader)
     end = head.summary(run)
     listed, sent = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
-        LIVE if reading else (),
-        live=reading is not None,
+        LIVE if reader else (),
+        live=reader is not None,
         end=end,
         **head.state_of(end.verdict, going_on),
         going_on=going_on,

@@ -13,7 +13,7 @@ import pytest
 from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.report.page.data import Reading
+from deploy.report.page.data import RunReader
 from deploy.run.files import code, own_files
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
@@ -159,7 +159,7 @@ def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(
     sample(tmp_path / "a")
     for rank in range(250):
         (tmp_path / f"a/logs/rank-{rank}.log").write_text("hello\n")
-    shown = page.build(tmp_path / "a", reading=Reading(tmp_path / "a", 1 << 20))
+    shown = page.build(tmp_path / "a", reader=RunReader(tmp_path / "a", 1 << 20))
     assert "<option>logs/rank-249.log</option>" in shown
     assert ">logs/rank-249.log</a>" not in shown
     assert "more are in the folder" in shown
@@ -177,22 +177,22 @@ def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path,
         "metrics.jsonl": {"t": NOW + 40, "step": 40, "loss": 0.125},
         "telemetry/n.jsonl": {"node": "n", "t": NOW + 9, "cpu_percent": 71.0},
     }
-    reading = Reading(run, 1 << 20)
+    reader = RunReader(run, 1 << 20)
     for way in (None, first, then):
         for name, line in more.items() if way else ():
             (run / name).write_text(way((run / name).read_text(), json.dumps(line) + "\n"))
-        assert page.build(run, reading=reading) == page.build(run, reading=Reading(run, 1 << 20))
+        assert page.build(run, reader=reader) == page.build(run, reader=RunReader(run, 1 << 20))
 
 
 def test_what_a_page_has_read_is_not_read_again(tmp_path):
     run = going_on(tmp_path / "a")
-    reading = Reading(run, 1 << 20)
-    page.build(run, reading=reading)
-    first = reading.rows("metrics")[0]
+    reader = RunReader(run, 1 << 20)
+    page.build(run, reader=reader)
+    first = reader.rows("metrics")[0]
     with open(run / "metrics.jsonl", "a") as file:
         file.write(f'{{"t": {NOW}, "step": 40, "loss": 0.5}}\n')
-    page.build(run, reading=reading)
-    rows = reading.rows("metrics")
+    page.build(run, reader=reader)
+    rows = reader.rows("metrics")
     assert (rows[0] is first, rows[-1]["step"]) == (True, 40)
 
 
