@@ -184,6 +184,7 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     from ..report import compare as comparing
     from ..run.files import record
 
+    comparing.require_number(run)
     comparison = comparing.compare([record.find(name) for name in run])
     console.line("\n".join(comparing.lines(comparison)), {"kind": "comparison", **asdict(comparison)})
     return DONE

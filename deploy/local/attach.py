@@ -26,6 +26,7 @@ from ..report.page import run as page
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, follow, outcome
 from ..run.files import ends, folders, locks, record, resumable
+from ..run.follower import Follower
 from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.state import times
@@ -135,7 +136,7 @@ def settle(run_dir: Path) -> dict[str, Any]:
         return {}
     try:
         _backend(run_dir).end(run_dir, lambda _: None)  # containers that have ended
-        state, follower = _state(run_dir), follow.Follower(run_dir, from_start=True)
+        state, follower = _state(run_dir), Follower(run_dir, from_start=True)
         while events := follower.read():
             for event in events:
                 state.apply(event, time.time())
@@ -178,7 +179,7 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     state.story.recall(record.story_of(run_dir))
     what = environment.what_runs(known.get("arguments") or [], state.script)
     # This machine's clock differs from no other.
-    follower = follow.Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
+    follower = Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
     logs = RankLogs(run_dir)
     here, ask = CatchingUp(state.story, time.time()), _Asking(run_dir)
     lives = [NodeState(name, "running", None, 0) for name in state.names]

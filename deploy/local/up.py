@@ -52,6 +52,7 @@ from ..run import environment, follow, roles
 from ..run.events import Event
 from ..run.files import folders, locks, record, resumable, timeline
 from ..run.files.folders import display_path
+from ..run.follower import Follower
 from ..run.outcome import Result
 from ..run.progress import State
 from ..run.start import Start, asked_ends, start_run
@@ -200,7 +201,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         backend.say = console.note
         self._held.callback(backend.clean)
         self._state = State(run.names, script=asked.choice.script, least=asked.least, roles=roles.by_node(run))
-        self._follower = follow.Follower(run_dir)
+        self._follower = Follower(run_dir)
         yield backend
 
     def _with_roles(self, run_dir: Path, own: environment.Script, cores: int, system: str) -> environment.RunSpec:

@@ -21,7 +21,7 @@ from ..run.files import code, ends
 from ..run.files.record import backend_of
 from .page import head, render, steps
 from .page.charts import STYLES, Chart, Point, Series, draw
-from .page.data import MOST_READ, Fields, RunData, column, load, number
+from .page.data import MOST_READ, Fields, RunData, RunReader, column, load, number
 from .page.machines import mean_use
 from .text import aligned, sparkline
 
@@ -69,15 +69,17 @@ class Comparison:
     same: str = ""
 
 
-def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
-    """The differences of run folders. It ignores missing and torn files. `most`: as in `load`, for all together.
+def require_number(runs: Sequence[str]) -> None:
+    """Raise UsageError for one run alone, and for more than a person can tell apart."""
+    if not 2 <= len(runs) <= MOST_RUNS:
+        raise UsageError(
+            f"{text.several(len(runs), 'run')} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them"
+        )
 
-    Raises UsageError for one run, and for more than have a letter.
-    """
-    if not 2 <= len(folders) <= MOST_RUNS:
-        number = text.several(len(folders), "run")
-        raise UsageError(f"{number} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them")
-    runs = [load(folder, most=most // len(folders)) for folder in folders]
+
+def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
+    """The differences of run folders. It ignores missing and torn files. `most`: of all runs together."""
+    runs = [load(folder, reader=RunReader(folder, most // len(folders))) for folder in folders]
     groups = [(name, _rows([of(run) for run in runs])) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
     return Comparison(

@@ -248,9 +248,9 @@ def verdict_of_host(value: object, now: float) -> Event:
     return {**event, "hint": f'{event.get("node") or "a host"} says: "{hint}"' if hint else ""}
 
 
-def unread(count: int, where: str, now: float) -> list[Event]:
-    """The event that reports skipped lines; empty if there were none."""
-    return [{"t": now, "kind": "unread", "count": count, "where": where}] if count else []
+def unread(count: int, where: str, now: float, why: str = "") -> list[Event]:
+    """The event that reports skipped lines; empty if there were none. `why`: if not that they cannot be read."""
+    return [{"t": now, "kind": "unread", "count": count, "where": where, "why": why}] if count else []
 
 
 def last_words(answer: str, now: float) -> list[Event]:

@@ -1,4 +1,4 @@
-"""Follow a run to its end: read whole new lines in its folder, look at its nodes, kill those that a stop does not end.
+"""Follow a run to its end: read what is new in its folder, look at its nodes, kill those that a stop does not end.
 
 outcome.py says when it is over. The order matters: first the nodes, then the files. A node that has ended wrote its
 verdict before.
@@ -6,31 +6,17 @@ verdict before.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
-from itertools import chain, islice
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-from ..core.budget import Budget
-from ..core.errors import BadAnswer
 from ..core.facts import NodeState
-from ..core.fields import document
-from ..core.text import amount
-from . import events as run_events
 from .backend import Backend
 from .events import Event
-from .files import apart, own_files
+from .follower import Follower
 from .outcome import Result, all_ended, concluded, final, judge, killed, left_early, stopped
 from .progress import State
 
-# At most this much of a file is read at once.
-_PIECE = 2 << 20
-# Of all files together. The events of all ranks are put in the order of their times, so this is more than a reader may
-# hold otherwise. Of longer files the middle is left out; more documents wait for the next look.
-_MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 # The nodes may take this long to end by themselves before we kill them.
 AFTER_VERDICT_S = 15.0
 AFTER_DONE_S = 60.0
@@ -39,121 +25,6 @@ _AFTER_STOP_S, _AFTER_GRACE_S = 30.0, 10.0
 # After so long between two looks this process was away: its laptop was closed, or Ctrl-Z has stopped it. The same holds
 # where its clock was set back.
 _AWAY_S = 30.0
-
-
-class Follower:
-    """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
-
-    `tail`: so many bytes at the end of each file as well. What is older than `since` is of earlier starts of the run.
-    `of_hosts`: other machines wrote them.
-    """
-
-    def __init__(
-        self, run_dir: Path, from_start: bool = False, tail: int = 0, since: float = 0.0, of_hosts: bool = False
-    ) -> None:
-        self._dir, self.since = run_dir, since
-        self._verdict = run_events.verdict_of_host if of_hosts else run_events.verdict
-        self._offsets: dict[str, int] = {}
-        if not from_start:
-            self._offsets = {path: max(0, size - tail) for path, size in self._line_files()}
-        self._stamps: dict[str, int] = {}
-
-    def read(self) -> list[Event]:
-        """The events since the last call, in the order of time."""
-        events: list[Event] = []
-        new = [(path, size) for path, size in self._line_files() if size != self._offsets.get(path, 0)]
-        budget = Budget()
-        for path, size in new:
-            events += self._new_events(Path(path), size, _MOST_AT_ONCE // len(new), budget)
-        events += self._new_documents("nodes", run_events.node_up)
-        events += self._new_documents("outcome", self._verdict)
-        return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
-
-    def _line_files(self) -> list[tuple[str, int]]:
-        """The files of events and numbers, with the size of each."""
-        files = list[tuple[str, os.stat_result]]()
-        for folder in apart.folders(self._dir):
-            files += _files(folder / "ranks", ".jsonl", "rank-")
-            files += _files(folder, ".jsonl", "metrics")
-            files += _files(folder / "telemetry", ".jsonl")
-            files += _files(folder / "scalars", ".jsonl")
-        return [(path, stat.st_size) for path, stat in files[:_MOST_FILES]]
-
-    def _new_lines(self, path: Path, start: int, end: int) -> Iterator[str]:
-        """Read whole lines only: a line that is still being written comes with the next call. Raises OSError."""
-        offset = start
-        with own_files.open_to_read(self._dir, str(path.relative_to(self._dir))) as file:
-            file.seek(offset)
-            while new := file.read(min(_PIECE, end - offset)):
-                whole = new[: new.rfind(b"\n") + 1]
-                if not whole and len(new) == _PIECE:  # none of our lines is that long: count it as unread
-                    whole = new[:-1] + b"\n"
-                offset += len(whole)
-                self._offsets[str(path)] = offset
-                yield from whole.decode(errors="replace").split("\n")[:-1]
-                if not whole:
-                    return
-                file.seek(offset)
-
-    def _new_events(self, path: Path, size: int, most: int, budget: Budget) -> list[Event]:
-        """The events of a file; of more than `most` bytes, those of the first and the last of them."""
-        events, bad, now = list[Event](), 0, time.time()
-        start = self._offsets.get(str(path), 0)
-        start = 0 if size < start else start
-        parts, left_out = [(start, size)], size - start - most
-        if left_out > 0:
-            parts = [(start, start + most // 2), (size - most // 2, size)]
-            events += run_events.unread(1, f"{path.name}: {amount(left_out)} of what came at once", now)
-        readers = {
-            "ranks": run_events.of_rank,
-            "telemetry": run_events.of_telemetry,
-            "scalars": run_events.of_scalars,
-        }
-        within = len(path.relative_to(self._dir).parts) % 2 == 0  # `ranks/x`, or `hosts/<node>/ranks/x`
-        read = readers.get(path.parent.name if within else "", run_events.of_metrics)
-        try:
-            for line in chain.from_iterable(self._new_lines(path, *part) for part in parts):
-                budget.add(len(line) + 1)
-                if budget.is_behind:
-                    self._offsets[str(path)] = size
-                    return events + run_events.unread(bad + 1, f"{path.name}: its lines take too much time", now)
-                try:
-                    events.append(read(document(line, path.name, run_events.MOST_LINE), now))
-                except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
-                    bad += 1
-        except OSError:  # somebody removed or replaced it while we looked, or lets only himself read it
-            self._offsets[str(path)], bad = size, bad + 1
-        return events + run_events.unread(bad, path.name, now)
-
-    def _new_documents(self, folder: str, read: Callable[[object, float], Event]) -> Iterator[Event]:
-        left = _MOST_AT_ONCE
-        for path, stat in _files(self._dir / folder, ".json"):
-            if self._stamps.get(path) == stat.st_mtime_ns or left < 0:
-                continue
-            left -= min(stat.st_size, _MOST_DOCUMENT)
-            self._stamps[path] = stat.st_mtime_ns
-            try:
-                content = own_files.read(Path(path), _MOST_DOCUMENT)
-                yield read(document(content, Path(path).name, _MOST_DOCUMENT), time.time())
-            except FileNotFoundError:  # somebody removed it while we looked
-                continue
-            except (OSError, BadAnswer):
-                yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
-
-
-def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.stat_result]]:
-    """The files of a folder with such a name, in order; none if it is not there yet.
-
-    A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
-    """
-    files = list[tuple[str, os.stat_result]]()
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in islice(entries, _MOST_FILES):
-            if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
-                with suppress(OSError):  # somebody removed it while we looked
-                    if entry.is_file(follow_symlinks=False):
-                        files.append((entry.path, entry.stat()))
-    return sorted(files)
 
 
 def follow(

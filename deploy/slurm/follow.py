@@ -22,6 +22,7 @@ from ..report.interrupts import Detached, Interrupts
 from ..report.script_lines import ShownRanks
 from ..run import environment, events, follow
 from ..run.files import own_files, record
+from ..run.follower import Follower
 from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
 from ..run.progress import State
@@ -55,7 +56,7 @@ class Following:
         self._console, self._interrupts = console, interrupts
         clear(backend.run_dir)
         since = times.started(record.facts(backend.run_dir))
-        self._follower = follow.Follower(backend.run_dir, from_start=True, since=since)
+        self._follower = Follower(backend.run_dir, from_start=True, since=since)
         self._last_note, self._asked = "", 0
 
     def until_done(self) -> int:

@@ -51,10 +51,10 @@ class Text(HTMLParser):
         self.feed(source)
 
     def handle_starttag(self, name, attributes):
-        self._hidden += name in ("style", "script")
+        self._hidden += name in ("style", "script", "template")
 
     def handle_endtag(self, name):
-        self._hidden -= name in ("style", "script")
+        self._hidden -= name in ("style", "script", "template")
 
     def handle_data(self, data):
         if data.strip() and not self._hidden:

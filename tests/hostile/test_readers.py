@@ -14,7 +14,7 @@ import pytest
 from deploy.commands import explain
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from muster.checkpoint import store
 from muster.checkpoint.manifest import parse_manifest, read_manifest
 from muster.errors import CheckpointError
@@ -170,7 +170,7 @@ def test_a_follower_who_comes_late_takes_the_first_and_the_last_of_very_much(tmp
     kinds = {event["kind"] for event in events}
     assert {"plan", "step", "stopping", "unread"} <= kinds
     assert sum(len(samples.STEP) for _ in events) < 34 << 20
-    assert any("what came at once" in event.get("where", "") for event in events)
+    assert any("a line of every" in event.get("why", "") for event in events)
 
 
 @pytest.mark.holds("reader-budget")

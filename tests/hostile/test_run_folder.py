@@ -12,8 +12,10 @@ from deploy.job.options import Options
 from deploy.local import script, within
 from deploy.report.console import Console
 from deploy.report.page import run as page
-from deploy.run import follow, output
+from deploy.run import events as run_events
+from deploy.run import output
 from deploy.run.files import locks, own_files, record
+from deploy.run.follower import Follower
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening
@@ -109,11 +111,12 @@ def test_a_planted_link_or_pipe_is_not_shown_and_stops_nothing(planted, tmp_path
 
 def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch):
     run_dir = planted[0]
-    monkeypatch.setattr(follow, "_PIECE", 4096)
+    monkeypatch.setattr(run_events, "MOST_LINE", 4096)
+    monkeypatch.setattr(own_files, "_BLOCK", 512)
     (run_dir / "ranks").mkdir(exist_ok=True)
     well = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
     (run_dir / "ranks/rank-0.jsonl").write_text(well + "x" * 9000 + "\n" + well * 200)
-    events = follow.Follower(run_dir, from_start=True).read()
+    events = Follower(run_dir, from_start=True).read()
     assert len([event for event in events if event["kind"] == "stopping"]) == 201
 
 
@@ -179,7 +182,7 @@ def test_what_is_planted_for_a_follower_stops_it_nowhere_and_shows_nothing_of_ou
     (tmp_path / "ours/file").write_text(
         '{"t": 1.0, "kind": "x", "node": "a", "verdict": "done", "step": 1, "loss": 7}\n'
     )
-    follower = follow.Follower(run_dir)
+    follower = Follower(run_dir)
     for make in (os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda _: plant(name)):
         make(run_dir / name)
         assert [event for event in follower.read() if event["kind"] != "unread"] == []
@@ -193,7 +196,7 @@ def test_a_file_that_goes_while_a_follower_looks_or_that_it_may_not_read_is_coun
     run_dir, _ = planted
     (run_dir / "ranks").mkdir(exist_ok=True)
     line = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'
-    follower, opened = follow.Follower(run_dir), own_files.open_to_read
+    follower, opened = Follower(run_dir), own_files.open_to_read
 
     def refused(run_dir, name):
         if name.endswith("rank-0.jsonl"):

@@ -30,6 +30,7 @@ from ...report.script_lines import ShownRanks, shown_ranks
 from ...run import environment, follow
 from ...run.events import Event
 from ...run.files import locks, record, timeline
+from ...run.follower import Follower
 from ...run.lost_host import patience_s
 from ...run.outcome import Result, may_continue
 from ...run.progress import State
@@ -147,7 +148,7 @@ def follow_until_done(
         state.story.recall(story)
     lock = locks.hold_followed(run_dir)
     here = CatchingUp(state.story, time.time())
-    follower = follow.Follower(run_dir, from_start=not run.resumed, of_hosts=True)
+    follower = Follower(run_dir, from_start=not run.resumed, of_hosts=True)
     what = environment.what_runs(run.command, run.script)
 
     def left() -> str:

@@ -20,8 +20,8 @@ from ...host.facts import Container
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
-from ...run import follow
 from ...run.files import ends, folders, record
+from ...run.follower import Follower
 from ...run.inquest import hang, slow
 from ...run.inquest.hang import RankDoing
 from ...run.state.evidence import Evidence
@@ -130,7 +130,7 @@ def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
     The steps of a run on hosts are here while somebody follows it.
     """
     evidence = Evidence(Ranks(began={rank.rank: rank.node for rank in ranks}))
-    for event in follow.Follower(run_dir, tail=_LAST_BYTES).read():
+    for event in Follower(run_dir, tail=_LAST_BYTES).read():
         if event["kind"] in ("step", "telemetry", "throttled") and time.time() - event["t"] <= _LAST_S:
             evidence.record(event, event["t"])
     return next((finding.message for finding in slow.held_up(evidence)), "")

@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from ...core.errors import UsageError
 from ...core.text import amount
 from ...run.files import own_files, record
 from .. import compare
 from ..page import render, run
-from ..page.data import MOST_READ
-from ..page.lines import LinesRead
+from ..page.data import MOST_READ, RunReader
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
 # What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
@@ -72,7 +72,7 @@ class Board:
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
         # Of the run whose page was made last: what was read of several large ones would take much memory.
-        self._read: dict[str, dict[Path, LinesRead]] = {}
+        self._newest: RunReader | None = None
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
@@ -118,11 +118,11 @@ class Board:
         return self._list
 
     def _comparison(self, names: Sequence[str]) -> Reply | None:
-        folders = [self.runs.find(name) for name in dict.fromkeys(names)]
-        known = [folder for folder in folders if folder]
-        if len(known) != len(folders) or not 2 <= len(known) <= compare.MOST_RUNS:
-            return None
-        return _html(compare.page(compare.compare(known, MOST_LIVE)))
+        known = [folder for name in dict.fromkeys(names) if (folder := self.runs.find(name))]
+        with suppress(UsageError):
+            compare.require_number(names)
+            return _html(compare.page(compare.compare(known, MOST_LIVE))) if len(known) == len(names) else None
+        return None
 
     def _page(self, run_dir: Path, now: float) -> Reply:
         """The page of a run, as old as its cost asks for."""
@@ -133,8 +133,9 @@ class Board:
             if not known or (seen, going_on) != (known.seen, known.going_on):
                 # Of a very large run a page comes at once, and a second later the one that has all of it.
                 quick = not known and sum(size for _, size in seen) > _LARGE
-                self._read = {run_dir.name: self._read.get(run_dir.name, {})}
-                known = _made(run_dir, () if quick else seen, going_on, quick, self._read[run_dir.name])
+                if not self._newest or self._newest.folder != run_dir or self._newest.quick:
+                    self._newest = RunReader(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
+                known = _made(self._newest, () if quick else seen, going_on)
                 others = [page for page in self._pages.items() if page[0] != run_dir.name]
                 self._pages = dict([*others, (run_dir.name, known)][-MOST_PAGES:])
         return known.answer
@@ -151,11 +152,10 @@ def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
     return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
-def _made(run_dir: Path, seen: Signature, going_on: bool, quick: bool, read: dict[Path, LinesRead]) -> _Page:
-    began = time.thread_time()
-    most = MOST_LIVE // 4 if quick else MOST_LIVE
-    answer = _html(run.build(run_dir, record.own(run_dir), most, going_on, quick, read), run.LIVE)
-    rest = 0.0 if quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
+def _made(reader: RunReader, seen: Signature, going_on: bool) -> _Page:
+    began, run_dir = time.thread_time(), reader.folder
+    answer = _html(run.build(run_dir, record.own(run_dir), reader, going_on), run.LIVE)
+    rest = 0.0 if reader.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
     return _Page(seen, going_on, answer, time.monotonic() + rest)
 
 

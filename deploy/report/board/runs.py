@@ -6,7 +6,6 @@ following a link, and so is the folder of a run.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...core import text as words
+from ...core.fields import object_or_empty
 from ...core.names import RunId, run_ids
 from ...job.script import as_typed
 from ...run.files import code, ends, own_files, record
@@ -195,7 +195,7 @@ def _losses(run_dir: Path) -> list[tuple[float, float]]:
     """Step and loss at some places of metrics.jsonl, the last one among them; not what a later start repeated."""
     rows = []
     with suppress(OSError):
-        rows = [_row_of(line) for line in own_files.sample(run_dir / "metrics.jsonl", _POINTS, _TAIL)]
+        rows = [*map(_row_of, own_files.sample(run_dir, "metrics.jsonl", _POINTS, _TAIL))]
     rows.append(_last(run_dir, "metrics.jsonl", "loss"))
     points = list[tuple[float, float]]()
     for step, loss in ((number(row.get("step")), number(row.get("loss"))) for row in rows):
@@ -217,8 +217,4 @@ def _last(run_dir: Path, name: str, field: str) -> Row:
 
 
 def _row_of(line: bytes) -> Row:
-    """The object of a line, which is short: it needs no other limit."""
-    with suppress(ValueError, RecursionError):
-        row = json.loads(line)
-        return row if isinstance(row, dict) else {}
-    return {}
+    return object_or_empty(line.decode(errors="replace"))

@@ -1,37 +1,39 @@
 """Read a run folder for the page. Missing or torn files become a note, never an error.
 
-Flow: runs/<id>/ (contract.md) -> `load` -> Run -> the page's sections. Reads inside the folder only. run/events.py
-checks each line, as it does for who follows the run.
+Flow: runs/<id>/ (contract.md) -> `load` -> RunData -> the page's sections. run/follower.py reads its lines, as for
+who follows the run.
 """
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from ...core.budget import Budget
 from ...core.errors import BadAnswer
 from ...core.fields import json_object
-from ...run import events as run_events
+from ...core.text import several
 from ...run.events import Event
 from ...run.files import ends, own_files
 from ...run.files.record import facts, story_of
-from ...run.state.launchers import Launchers
+from ...run.follower import Follower
+from ...run.progress import State
 from ...run.state.story import Happening
-from .lines import MISSING, LinesRead, Share, files_of, noting
 
 # Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 STILL_READ = "its long files are still being read"
-_MOST_OBJECT = 8 << 20
+_MISSING = ": missing"
+_MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
 Fields = dict[str, Any]
 
 
@@ -56,8 +58,9 @@ class StepTime:
 class RunData:
     """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
 
-    `events`: all but the steps, in order of time. `script`: the run of a user's script, which has no config.json, and
-    no metrics if the watcher saw no loss. `story`: of its last start.
+    `events`: all that are neither steps nor numbers, in order of time. `script`: the run of a user's script, which has
+    no config.json, and no metrics if the watcher saw no loss. `story`: of its last start. `state`: as its
+    followers have it, but for its steps.
     """
 
     folder: Path
@@ -72,6 +75,7 @@ class RunData:
     nodes: dict[int, str]
     notes: list[str]
     own: Fields
+    state: State
     script: bool = False
     telemetry: dict[str, list[Fields]] = field(default_factory=dict)
     scalars: dict[str, list[Fields]] = field(default_factory=dict)
@@ -90,56 +94,116 @@ def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
-def load(
-    folder: Path,
-    own: Fields | None = None,
-    most: int = MOST_READ,
-    quick: bool = False,
-    known: dict[Path, LinesRead] | None = None,
-) -> RunData:
+class RunReader:
+    """What is read of a run folder, to which each `load` adds what is new.
+
+    `most`: so much is taken of all files of lines together. `quick`: no long file is read as a whole, so that events of
+    ranks are missing.
+    """
+
+    def __init__(self, folder: Path, most: int = MOST_READ, quick: bool = False) -> None:
+        self.folder, self.quick, self._most = folder, quick, most
+        self._begin()
+
+    def _begin(self) -> None:
+        self._follower = Follower(self.folder, from_start=True, most=self._most, quick=self.quick)
+        self._rows: dict[str, list[Event]] = {}
+        self._unread, self.record = Counter[tuple[str, str]](), facts(self.folder)
+        self.state = State(self.record.get("nodes") or (), script=self.record.get("script", False))
+        self.steps: dict[int, list[StepTime]] = {}
+
+    def look(self) -> None:
+        """Take what is new; all of it again where files are no longer those that were read, or too long."""
+        if not self._follower.goes_on or self.record != facts(self.folder):
+            self._begin()
+        budget = Budget()
+        for event in self._follower.read(0.0):
+            if event["kind"] == "step":
+                if "data_ms" in event and "compute_ms" in event:
+                    self.steps.setdefault(event["rank"], []).append(_step_time(event))
+            elif event["kind"] == "unread":
+                self._unread[event["where"], event["why"]] += event["count"]
+            else:
+                if not budget.is_over:
+                    self.state.apply(event)
+                kind = event["kind"] if event["kind"] in ("metrics", "telemetry", "scalars") else ""
+                self._rows.setdefault(kind, []).append(event)
+
+    def rows(self, kind: str = "") -> list[Event]:
+        """The lines of files of numbers, or all events but these and steps, in order of time."""
+        placed = self.state.ranks.launchers.placed
+        return sorted((placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
+
+    def by_node(self, kind: str) -> dict[str, list[Event]]:
+        """The lines of each node, without those that tell no time."""
+        by_node: dict[str, list[Event]] = {}
+        for row in self.rows(kind):
+            if row["t"]:
+                by_node.setdefault(row["node"], []).append(row)
+        return by_node
+
+    def notes(self) -> list[str]:
+        """What is left out."""
+        unread = [
+            f"{where}: {why or several(count, 'line') + ' cannot be read, left out'}"
+            for (where, why), count in self._unread.items()
+        ]
+        return [
+            *unread,
+            *(f"{Path(name).name}: its last line is torn, left out" for name in self._follower.unfinished()),
+        ]
+
+
+def load(folder: Path, own: Fields | None = None, reader: RunReader | None = None) -> RunData:
     """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
 
-    `own`: as in page.build. `most`: so much is taken of all files of lines together.
-    `quick`: no long file is read as a whole, so that events of ranks are missing. `known`: as in `Share`.
+    `own`: as in page.build. `reader`: what an earlier page has read.
     """
-    notes: list[str] = [STILL_READ] if quick else []
+    reader = reader or RunReader(folder)
+    reader.look()
+    notes, unread = [STILL_READ] * reader.quick, list[str]()
     if not folder.is_dir():
         notes.append(f"{folder.name}: there is no such folder")
     _object(folder / "record.json", notes)
-    record = facts(folder)
-    script = record.get("script", False)
-    unread: list[str] = []
-    share = Share(folder, most, quick, {} if known is None else known)
+    script = reader.record.get("script", False)
     config, environment, _ = (_object(folder / f"{name}.json", unread) for name in ("config", "environment", "outcome"))
-    # Several where rank 0 has been on other nodes.
-    paths = [path for path in files_of(folder) if path.name.startswith("metrics")]
-    lines = _in_order(paths or [folder / "metrics.jsonl"], unread, share, lambda row: run_events.of_metrics(row, 0.0))
-    events, times = _ranks(folder, unread, share)
-    metrics, evaluations = _metrics(_not_repeated(lines, events))
-    notes += [note for note in unread if not (script and note.endswith(MISSING))]
-    nodes = {event["rank"]: event["node"] for event in events if event["node"]}
+    events, lines = reader.rows(), reader.rows("metrics")
+    if not lines:
+        with _noting(folder / "metrics.jsonl", unread):
+            own_files.read_end(folder, "metrics.jsonl", 0)
+    if not children(folder / "ranks"):
+        unread.append(f"ranks/{_MISSING}")
+    rewinds: dict[int, list[tuple[float, float]]] = {}
+    for event in events:
+        if event["kind"] == "continues" and event["known"]:
+            rewinds.setdefault(event["rank"], []).append((event["t"], event["step"]))
+    stays = _staying(rewinds.get(0, ()))
+    metrics, evaluations = _metrics(row for row in lines if stays(row["t"], row["step"]))
+    times = {rank: _times(steps, rewinds.get(rank, ())) for rank, steps in sorted(reader.steps.items())}
+    notes += [note for note in unread if not (script and note.endswith(_MISSING))]
     return RunData(
         folder,
-        record=record,
+        record=reader.record,
         config=config,
         environment=environment,
         outcome=ends.end_of(folder),
         metrics=metrics,
         evaluations=evaluations,
-        events=sorted(events, key=itemgetter("t")),
-        times=times,
-        nodes=nodes,
-        notes=notes,
+        events=events,
+        times={rank: steps for rank, steps in times.items() if steps},
+        nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event.get("node")},
+        notes=notes + reader.notes(),
         own=own or {},
+        state=reader.state,
         script=script,
-        telemetry=_by_node(folder, "telemetry", run_events.of_telemetry, notes, share),
-        scalars=_by_node(folder, "scalars", run_events.of_scalars, notes, share),
+        telemetry=reader.by_node("telemetry"),
+        scalars=reader.by_node("scalars"),
         story=story_of(folder),
     )
 
 
 def _object(path: Path, notes: list[str]) -> Fields:
-    with noting(path, notes):
+    with _noting(path, notes):
         text = own_files.read(path, _MOST_OBJECT).decode(errors="replace")
         with suppress(BadAnswer):
             return json_object(text, path.name, _MOST_OBJECT)
@@ -147,7 +211,26 @@ def _object(path: Path, notes: list[str]) -> Fields:
     return {}
 
 
-def _metrics(rows: list[Event]) -> tuple[list[Event], list[Event]]:
+@contextmanager
+def _noting(path: Path, notes: list[str]) -> Iterator[None]:
+    """Note that a file is missing, or cannot be read."""
+    try:
+        yield
+    except FileNotFoundError:
+        notes.append(f"{path.name}{_MISSING}")
+    except OSError as error:
+        notes.append(f"{path.name}: cannot be read: {error.strerror}")
+
+
+def children(folder: Path) -> list[Path]:
+    """The paths in a folder, by name; empty if it is a link or no folder, or cannot be read."""
+    try:
+        return [] if folder.is_symlink() else sorted(islice(folder.iterdir(), _MOST_FILES))
+    except OSError:
+        return []
+
+
+def _metrics(rows: Iterable[Event]) -> tuple[list[Event], list[Event]]:
     """Training lines and evaluation lines, each with the last value for a step, in step order."""
     training: dict[int, Event] = {}
     evaluations: dict[int, Event] = {}
@@ -160,12 +243,6 @@ def _metrics(rows: list[Event]) -> tuple[list[Event], list[Event]]:
     return [training[step] for step in sorted(training)], [evaluations[step] for step in sorted(evaluations)]
 
 
-def _not_repeated(rows: list[Event], events: list[Event]) -> list[Event]:
-    """The lines of steps that no later start of a script has repeated."""
-    stays = _staying((event["t"], event["step"]) for event in events if event["rank"] == 0 and _rewinds(event))
-    return [row for row in rows if stays(row["t"], row["step"])]
-
-
 def _staying(rewinds: Iterable[tuple[float, float]]) -> Callable[[float, float], bool]:
     """Whether no later start repeats a step that was told of then. `rewinds`: when each began, and after which step."""
     ordered = sorted(rewinds)
@@ -174,72 +251,16 @@ def _staying(rewinds: Iterable[tuple[float, float]]) -> Callable[[float, float],
     return lambda at, step: step <= lowest[len(times) - bisect_right(times, at)]
 
 
-def _rewinds(event: Event) -> bool:
-    """Whether this says at which step a later start began."""
-    return event["kind"] == "continues" and event["known"] is True
+def _times(steps: list[StepTime], rewinds: Iterable[tuple[float, float]]) -> list[StepTime]:
+    """The last time of each step that no later start repeats, in step order."""
+    stays = _staying(rewinds)
+    last = {each.step: each for each in sorted(steps, key=lambda each: each.t) if stays(each.t, each.step)}
+    ordered = [last[step] for step in sorted(last)]
+    # The watcher of a script measures the first wait after some steps, and these would lower the mean.
+    return [each for each in ordered if each.wait_known] or ordered
 
 
-def _ranks(folder: Path, notes: list[str], share: Share) -> tuple[list[Event], dict[int, list[StepTime]]]:
-    """The events of every rank except its steps, and the step times by rank."""
-    files = _rank_files(folder)
-    if not files:
-        notes.append(f"ranks/{MISSING}")
-    events: list[Event] = []
-    times: dict[int, list[StepTime]] = {}
-    launchers = Launchers()
-    for rank in sorted(files):
-        rows: list[StepTime | Event] = _in_order(files[rank], notes, share, _step_or_event)
-        stays = _staying((at, row["step"]) for at, row in enumerate(rows) if isinstance(row, dict) and _rewinds(row))
-        steps = {row.step: row for at, row in enumerate(rows) if isinstance(row, StepTime) and stays(at, row.step)}
-        # Where nodes go on without others, ranks change their numbers, and their files keep theirs.
-        own = [{"rank": rank, **row} for row in rows if isinstance(row, dict)]
-        for event in own:
-            launchers.meet(event)
-        events += own
-        if steps:
-            ordered = [steps[step] for step in sorted(steps)]
-            # The watcher of a script measures the first wait after some steps, and these would lower the mean.
-            times[rank] = [time for time in ordered if time.wait_known] or ordered
-    return [launchers.placed(event) for event in events], times
-
-
-def _rank_files(folder: Path) -> dict[int, list[Path]]:
-    """The files of events by number: several where other hosts have had the rank."""
-    files: dict[int, list[Path]] = {}
-    for path in files_of(folder, "ranks"):
-        if match := re.fullmatch(r"rank-(\d{1,9})\.jsonl", path.name):
-            files.setdefault(int(match[1]), []).append(path)
-    return files
-
-
-def _in_order(paths: list[Path], notes: list[str], share: Share, read: Callable[[Fields], Any]) -> list[Any]:
-    """The objects of files, in the order of time where there are several."""
-    rows = [row for path in paths for row in share.objects(path, notes, read)]
-    return sorted(rows, key=lambda row: row.t if isinstance(row, StepTime) else row["t"]) if len(paths) > 1 else rows
-
-
-def _step_or_event(row: Fields) -> StepTime | Event | None:
-    """The times of a step; any other event as it is."""
-    event = run_events.of_rank(row, 0.0)
-    if event["kind"] != "step":
-        return event
-    if not {"data_ms", "compute_ms"} <= row.keys():
-        return None
+def _step_time(event: Event) -> StepTime:
     data, compute, wait, whole = (event.get(f"{name}_ms", 0.0) for name in ("data", "compute", "wait", "step"))
     whole, count = max(whole, data + compute + wait), max(1, event.get("count", 1))
-    return StepTime(event["step"], count, data, compute, wait, whole, "wait_ms" in row, event["t"])
-
-
-def _by_node(
-    folder: Path, name: str, read: Callable[[object, float], Fields], notes: list[str], share: Share
-) -> dict[str, list[Fields]]:
-    """The lines of each node, in order of time, without lines that break the contract."""
-
-    def checked(row: Fields) -> Fields | None:
-        return read(row, 0.0) if "t" in row else None
-
-    by_node: dict[str, list[Fields]] = {}
-    for path in files_of(folder, name):
-        for event in share.objects(path, notes, checked):
-            by_node.setdefault(event["node"], []).append(event)
-    return {node: sorted(rows, key=itemgetter("t")) for node, rows in by_node.items()}
+    return StepTime(event["step"], count, data, compute, wait, whole, "wait_ms" in event, event["t"])

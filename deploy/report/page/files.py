@@ -20,8 +20,7 @@ from ...job.again import command_of
 from ...run.files import own_files
 from ...run.files.record import HOSTS, backend_of
 from ...run.output import rank_of
-from .data import RunData
-from .lines import children
+from .data import RunData, children
 
 ROWS, LOGS = 200, 2000
 LINES, WIDEST = 40, 400

@@ -20,7 +20,7 @@ from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run.files import ends
 from ...run.files.record import SLURM, backend_of
-from ...run.outcome import CODES, choose_verdict
+from ...run.outcome import final
 from ...run.own_run import trouble_before
 from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
@@ -58,13 +58,15 @@ def state_of(verdict: str, going_on: bool) -> dict[str, str]:
 
 
 def summary(run: RunData) -> Summary:
-    """The end of the run from outcome.json; without that, from the ranks' events and the metrics."""
-    end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run)
+    """The end of the run from outcome.json; without that, from the ranks' verdicts and the metrics."""
+    end, spoken = run.outcome, {verdict.get("node") for verdict in run.state.verdicts}
+    if not end.get("verdict") and (run.state.gives_up or (spoken and spoken.issuperset(run.state.names))):
+        end = vars(final(run.state))
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
     losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
     finite = [row for row in losses if number(row["loss"]) is not None]
-    start = _start(run)
+    start = run.record.get("started") or run.state.ranks.span.first or None
     return Summary(
         verdict=str(end.get("verdict") or ""),
         message=_set_left(str(end.get("message") or "")) + _before(run, end),
@@ -78,7 +80,7 @@ def summary(run: RunData) -> Summary:
         samples=number(last.get("samples")),
         seconds=_first(end.get("seconds"), _spent(run, start)),
         speed=_first(end.get("samples_per_s"), median(speeds) if speeds else None),
-        nodes=run.record.get("nodes") or list(dict.fromkeys(event["node"] for event in run.events if event["node"])),
+        nodes=run.record.get("nodes") or list(dict.fromkeys(run.nodes.values())),
         start=start,
     )
 
@@ -99,15 +101,6 @@ def _first(*values: object) -> float | None:
     return next((real for value in values if (real := number(value)) is not None), None)
 
 
-def _end_by_ranks(run: RunData) -> Fields:
-    """The most serious verdict that the ranks left after their last start; empty if there is none."""
-    began = max((event["t"] for event in run.events if event["kind"] == "started"), default=0.0)
-    spoken = [event for event in run.events if event["kind"] == "outcome" and event["t"] >= began]
-    ends = [{**event, "since": number(event.get("since")) or 0.0} for event in spoken if event.get("verdict") in CODES]
-    gravest: Fields = choose_verdict(ends) if ends else {}
-    return {**gravest, "rank": gravest.get("culprit"), "node": gravest.get("culprit_node")}
-
-
 def _culprit(end: Fields) -> str:
     """`rank 2 on worker-2`; empty if no rank is to blame, or the message's first line names the node itself."""
     rank, node = number(end.get("rank")), str(end.get("node") or "")
@@ -119,13 +112,9 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the last start to the last sign of life."""
-    last = max((event["t"] for event in (*run.events, *run.metrics[-1:])), default=0.0)
+    last = max([run.state.ranks.span.last, *(row["t"] for row in run.metrics[-1:])])
     start = (run.record.get("starts") or [{}])[-1].get("t", start)
     return None if start is None or last <= start else last - start
-
-
-def _start(run: RunData) -> float | None:
-    return run.record.get("started") or min((event["t"] for event in run.events if event["t"]), default=None)
 
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
@@ -166,8 +155,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
-    repeats = any(event["kind"] == "continues" and not event["known"] for event in run.events)
-    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * repeats
+    steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * run.state.ranks.repeats
     rows: tuple[tuple[float | None, Callable[[float], str], str], ...] = (
         (end.accuracy, words.percent, "held-out accuracy" + on),
         (end.loss, words.figure, _loss_name(run, end, reached)),
@@ -189,8 +177,7 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
     """Where the run was, and what it was: name and value, empty where it is not known."""
-    last = {event["kind"]: event for event in run.events}
-    plan, saved = last.get("plan", {}), last.get("checkpoint")
+    plan, saved = run.state.ranks.plan, run.state.training.checkpoint
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [
         ("Script", as_typed(run.record.get("arguments", ())) if run.script else None),

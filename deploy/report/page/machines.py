@@ -6,11 +6,10 @@ contract.md has them were left out before (data.py reads them as run/events.py d
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from operator import itemgetter
+from itertools import chain, pairwise
 from statistics import fmean
 from typing import Any
 
@@ -101,17 +100,15 @@ def _cpu_use(row: Fields) -> float | None:
 
 def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str, Any]:
     """A row of cells as one path a strength, from shares of the time and percent. An empty cell takes the last."""
-    known = [(max(0, min(cells - 1, int(at * cells))), value) for at, value in points if value is not None]
-    by_cell: dict[int, list[float]] = {}
-    for cell, value in known:
-        by_cell.setdefault(cell, []).append(value)
-    paths = dict.fromkeys(range(LEVELS), "")
+    by_cell, paths = defaultdict[int, list[float]](list), defaultdict[int, str](str)
+    for at, value in points:
+        if value is not None:
+            by_cell[min(cells - 1, int(at * cells))].append(value)
     for cell in range(cells):
         if values := by_cell.get(cell) or by_cell.get(cell - 1):
             paths[min(LEVELS - 1, int(fmean(values) / 100 * LEVELS))] += f"M{cell} .5h1"
-    uses = [value for _, value in known]
-    ends = f"{min(uses):.0f} to {max(uses):.0f} %" if uses else "not known"
-    return {"paths": [*filter(itemgetter(1), paths.items())], "ends": ends}
+    uses = [*chain(*by_cell.values())]
+    return {"paths": sorted(paths.items()), "ends": f"{min(uses):.0f} to {max(uses):.0f} %" if uses else "not known"}
 
 
 def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> list[Drawing]:

@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from ...core import text as words
-from ...core.budget import Budget
 from ...core.errors import DeployError
 from ...job.again import command_of
 from ...run.files import code, own_files, record, timeline
-from ...run.follow import Follower
-from ...run.progress import State
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
-from .data import MOST_READ, Fields, RunData, column, load
-from .lines import LinesRead
+from .data import Fields, RunData, RunReader, column, load
 
 # Of a page that the board keeps up to date.
 LIVE = ("follow.js", "live.js")
@@ -42,28 +38,20 @@ UNSEEN_NAMES = {
 }
 
 
-def build(
-    run_dir: Path,
-    own: Fields | None = None,
-    live: int = 0,
-    going_on: bool = False,
-    quick: bool = False,
-    known: dict[Path, LinesRead] | None = None,
-) -> str:
+def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, going_on: bool = False) -> str:
     """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
 
-    `own`: what this machine itself recorded of the run; only this makes the command on the page. `live`: for the board,
-    which makes it again as the run goes on, from so many bytes of its lines; `going_on`: its nodes still write;
-    `quick`, `known`: as in `load`.
+    `own`: what this machine itself recorded of the run; only this makes the command on the page. `reader`: of the
+    board, which makes it again as the run goes on; `going_on`: its nodes still write.
     """
-    run = load(run_dir, own, live or MOST_READ, quick, known)
+    run = load(run_dir, own, reader)
     end = head.summary(run)
     listed, sent = files.listed(run_dir), code.read(run_dir)
     return render.page(
         "run.html",
         run.record.get("id") or run_dir.name,
-        LIVE if live else (),
-        live=live > 0,
+        LIVE if reader else (),
+        live=reader is not None,
         end=end,
         **head.state_of(end.verdict, going_on),
         going_on=going_on,
@@ -77,7 +65,7 @@ def build(
         steps=steps.section(run.times, run.nodes),
         machines=machines.section(run.telemetry, end.start),
         last_lines=files.last_lines(run),
-        story=_story(run, end.start, quick or (going_on and not end.verdict)),
+        story=_story(run, end.start),
         code=_code(sent),
         folded=_folded_texts(run, sent),
         files=listed[: files.ROWS],
@@ -120,9 +108,9 @@ def _unseen(run: RunData) -> list[tuple[str, str]]:
     ranks: dict[tuple[str, str], list[int]] = {}
     for event in run.events:
         if event["kind"] == "unseen":
-            if event["what"] == "steps" and event["t"] < trains.get(event["rank"], 0.0):
+            if event["what"] == "steps" and event["t"] < trains.get(event.get("rank"), 0.0):
                 continue
-            ranks.setdefault((event["what"], event.get("message", "")), []).append(event["rank"])
+            ranks.setdefault((event["what"], event.get("message", "")), []).append(event.get("rank", 0))
     shown = [
         (UNSEEN_NAMES.get(what, what), f"{words.ranks_in_words(numbers)}: {why}"[:LONGEST])
         for (what, why), numbers in ranks.items()
@@ -143,26 +131,19 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
         return charts
     low, high = min(xs), max(xs)
     again = ("started", "resumed") if run.script else ("resumed",)
-    resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and event["rank"] == 0}
+    resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and not event.get("rank")}
     over = (event for event in run.events if event["kind"] == "continues" and event["step"] == 0)
     resumed -= {event["before"] for event in over}  # a start over is no resume
     marks = [(step, "resumed") for step in sorted(resumed) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
-def _story(run: RunData, start: float | None, as_told: bool) -> dict[str, Any]:
+def _story(run: RunData, start: float | None) -> dict[str, Any]:
     """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
 
-    Of a long one the grave lines stand above it. `as_told`: to make it of the run's events takes too long now.
+    Of a long one the grave lines stand above it.
     """
-    story = timeline.read(run.folder, 0)
-    if not story and not as_told:
-        state, budget = State(run.record.get("nodes") or (), script=run.script), Budget()
-        for event in Follower(run.folder, from_start=True).read():
-            # A step is no line of it; what cannot be read is a note.
-            if event["kind"] not in ("step", "unread") and not budget.is_over:
-                state.apply(event)
-        story = state.story
+    story = timeline.read(run.folder, 0) or run.state.story
     return {
         "begin": story[0].t if start is None and story else start or 0.0,
         "lines": _shortened(story),

@@ -18,7 +18,6 @@ from typing import BinaryIO
 
 from ...core import plain_file
 from ...core.errors import DeployError
-from ...core.plain_file import open_plain
 
 # The bytes of a file that is read as a whole.
 MOST = 64 << 20
@@ -100,28 +99,28 @@ def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
         return file.read(most), start
 
 
-def read_at(path: Path, place: int, size: int) -> bytes:
-    """So many bytes of a regular file. Raises OSError for a link or a pipe."""
-    with os.fdopen(open_plain(path), "rb") as file:
+def read_at(run_dir: Path, name: str, place: int, size: int) -> bytes:
+    """So many bytes of a file from a place on. Raises as `open_to_read` does."""
+    with open_to_read(run_dir, name) as file:
         return os.pread(file.fileno(), size, place)
 
 
-def blocks(path: Path, most: int, start: int = 0) -> Iterator[bytes]:
-    """A regular file from a place on, in pieces of whole lines, of about `most` bytes at most. Raises as `read_at`."""
-    with os.fdopen(open_plain(path), "rb") as file:
+def blocks(run_dir: Path, name: str, most: int, start: int = 0) -> Iterator[bytes]:
+    """A file from a place on, in pieces of whole lines, of about `most` bytes at most. Raises as `open_to_read`."""
+    with open_to_read(run_dir, name) as file:
         file.seek(start)
         while piece := file.read(_BLOCK):
             yield piece if piece.endswith(b"\n") else piece + file.readline(most)
 
 
-def sample(path: Path, number: int, most: int) -> Iterator[bytes]:
-    """About so many lines of a long regular file, at even distances, and the last one; what lies between is not read.
+def sample(run_dir: Path, name: str, number: int, most: int, start: int = 0) -> Iterator[bytes]:
+    """About so many lines of a long file from a place on, at even distances, and the last one; no others are read.
 
-    A line of more than `most` bytes is left out, as an empty one. Raises OSError for a link or a pipe.
+    A line of more than `most` bytes is left out, as an empty one. Raises as `open_to_read` does.
     """
-    with os.fdopen(open_plain(path), "rb") as file:
+    with open_to_read(run_dir, name) as file:
         size, after = os.fstat(file.fileno()).st_size, 0
-        for place in [size * part // number for part in range(number)]:
+        for place in [start + (size - start) * part // number for part in range(number)]:
             if place >= after:
                 line, after = _line_at(file.fileno(), place, most)
                 yield line

@@ -285,7 +285,7 @@ class Story(list[Happening]):
         # Report the first one, and then each time that the count has grown tenfold.
         if len(str(self.unread)) > len(str(before)) or not before:
             many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
-            self._tell(event, f"{event['where']}: skipped lines that cannot be read: {many}")
+            self._tell(event, f"{event['where']}: {event['why'] or f'skipped lines that cannot be read: {many}'}")
 
 
 def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:

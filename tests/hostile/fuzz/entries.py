@@ -44,7 +44,7 @@ from deploy.report import text as lines
 from deploy.report.page import run as page
 from deploy.run import events, outcome
 from deploy.run.files import ends, record
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push
 from deploy.send.image import model, push_plan

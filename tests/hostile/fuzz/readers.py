@@ -29,7 +29,7 @@ from deploy.host.files import incoming, listing, unpack
 from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.run.files import ends, record
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from muster.checkpoint import manifest, store
 from muster.errors import TrainError

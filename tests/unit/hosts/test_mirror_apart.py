@@ -16,7 +16,7 @@ from deploy.host.files.unpack import LeftOut
 from deploy.hosts.mirror import Mirror
 from deploy.report.page import data
 from deploy.run.files import apart
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 
 LOG = "ranks/rank-0.jsonl"

@@ -13,6 +13,7 @@ import pytest
 from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
 from deploy.report.page import run as page
+from deploy.report.page.data import RunReader
 from deploy.run.files import code, own_files
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
@@ -158,7 +159,7 @@ def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(
     sample(tmp_path / "a")
     for rank in range(250):
         (tmp_path / f"a/logs/rank-{rank}.log").write_text("hello\n")
-    shown = page.build(tmp_path / "a", live=1 << 20)
+    shown = page.build(tmp_path / "a", reader=RunReader(tmp_path / "a", 1 << 20))
     assert "<option>logs/rank-249.log</option>" in shown
     assert ">logs/rank-249.log</a>" not in shown
     assert "more are in the folder" in shown
@@ -177,23 +178,23 @@ def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path,
         "metrics.jsonl": {"t": NOW + 40, "step": 40, "loss": 0.125},
         "telemetry/n.jsonl": {"node": "n", "t": NOW + 9, "cpu_percent": 71.0},
     }
-    known = {}
+    reader = RunReader(run, 1 << 20)
     for way in (None, first, then):
         for name, line in more.items() if way else ():
             (run / name).write_text(way((run / name).read_text(), json.dumps(line) + "\n"))
-        assert answers.run.build(run, live=1 << 20, known=known) == answers.run.build(run, live=1 << 20)
+        assert page.build(run, reader=reader) == page.build(run, reader=RunReader(run, 1 << 20))
 
 
 def test_what_a_page_has_read_is_not_read_again(tmp_path):
     run = going_on(tmp_path / "a")
-    known = {}
-    answers.run.build(run, live=1 << 20, known=known)
-    first = known[run / "metrics.jsonl"].objects[0]
+    reader = RunReader(run, 1 << 20)
+    page.build(run, reader=reader)
+    first = reader.rows("metrics")[0]
     with open(run / "metrics.jsonl", "a") as file:
-        file.write('{"step": 40, "loss": 0.5}\n')
-    answers.run.build(run, live=1 << 20, known=known)
-    objects = known[run / "metrics.jsonl"].objects
-    assert (objects[0] is first, objects[-1]["step"]) == (True, 40)
+        file.write(f'{{"t": {NOW}, "step": 40, "loss": 0.5}}\n')
+    page.build(run, reader=reader)
+    rows = reader.rows("metrics")
+    assert (rows[0] is first, rows[-1]["step"]) == (True, 40)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +254,7 @@ def test_a_very_large_run_has_a_page_at_once_and_all_of_it_with_the_next_look(tm
 def test_a_long_file_is_sampled_at_even_distances_without_what_lies_between(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"".join(b'{"step": %d}\n' % step for step in range(100_000)) + b'{"torn')
-    steps = [json.loads(line)["step"] for line in own_files.sample(path, 100, 1 << 16)]
+    steps = [json.loads(line)["step"] for line in own_files.sample(tmp_path, "a.jsonl", 100, 1 << 16)]
     assert len(steps) == 101
     assert (steps[0], steps[-1]) == (0, 99_999)
     assert steps == sorted(set(steps))
@@ -263,4 +264,4 @@ def test_a_long_file_is_sampled_at_even_distances_without_what_lies_between(tmp_
 @pytest.mark.parametrize("content", [b"", b"\n", b"x" * 9_000_000, b"{}\n" + b"\0" * 9_000_000, b"a\nb", b"a\n"])
 def test_a_file_of_few_or_endless_lines_is_sampled_too(tmp_path, content):
     (tmp_path / "a").write_bytes(content)
-    assert {*own_files.sample(tmp_path / "a", 50, 1 << 20)} <= {b"", b"a", b"{}"}
+    assert {*own_files.sample(tmp_path, "a", 50, 1 << 20)} <= {b"", b"a", b"{}"}

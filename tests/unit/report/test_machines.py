@@ -11,7 +11,7 @@ from deploy.report import compare, text
 from deploy.report.live_view import view
 from deploy.report.page import machines, run
 from deploy.run import events
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from tests.unit.report.test_page import HOSTILE, START, Page, charts_of, write_lines
 from tests.unit.report.test_script_page import plain_run
@@ -62,7 +62,7 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
         lines = [{**line(5 * at, gpus=[each]), "node": f"gpu-{number}"} for at, each in enumerate(gpus)]
         write_lines(tmp_path / f"telemetry/gpu-{number}.jsonl", lines)
     shown = Page(run.build(tmp_path))
-    rows = [attributes for tag, attributes in shown.tags if tag == "summary" and "data-key" in attributes]
+    rows = [attributes for tag, attributes in shown.tags if tag == "details" and attributes.get("class") == "host"]
     assert [row["data-key"] for row in rows] == [f"gpu-{number}" for number in sorted(range(64), key=str)]
     busy = [a["d"] for _, a in shown.tags if a.get("class") == "heat-4" and "h1M" in a["d"]]
     assert [path.split()[0] for path in busy] == ["M45"] * 64

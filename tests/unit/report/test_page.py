@@ -23,7 +23,7 @@ HOSTILE = "</script><script>alert('x')</script><img src=http://evil.test/a>\ud80
 class Page(HTMLParser):
     """What a browser would make of the page: text by element, attributes, and scripts."""
 
-    VOID = frozenset({"meta", "br", "link", "img"})
+    VOID = frozenset({"meta", "br", "link", "img", "input"})
 
     def __init__(self, source):
         super().__init__()
@@ -388,22 +388,21 @@ def test_a_file_that_is_a_folder_and_an_empty_run(tmp_path):
 def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tmp_path):
     sample(tmp_path)
     (tmp_path / "outcome.json").unlink()
-    with (tmp_path / "ranks" / "rank-0.jsonl").open("a") as file:
-        end = {
-            "t": START + 30,
-            "kind": "outcome",
-            "rank": 0,
-            "node": "master",
-            "culprit": 2,
-            "culprit_node": "worker-2",
-        }
-        file.write(
-            json.dumps({**end, "verdict": "failed", "message": "the loss is not finite", "hint": "lower --lr"}) + "\n"
-        )
+    end = {"t": START + 30, "verdict": "failed", "rank": 2, "node": "worker-2", "step": 340}
+    write(tmp_path / "outcome/master-0.json", {**end, "message": "the loss is not finite", "hint": "lower --lr"})
     shown = Page(run.build(tmp_path, recorded(tmp_path)))
     assert "✕ Failed" in shown.text
     assert "rank 2 on worker-2 failed first: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
+
+
+def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
+    sample(tmp_path)
+    (tmp_path / "outcome.json").unlink()
+    for node in NODES:
+        assert "No outcome was recorded" in Page(run.build(tmp_path)).text
+        write(tmp_path / f"outcome/{node}-0.json", {"t": START + 30, "verdict": "done", "node": node})
+    assert "✓ Done" in Page(run.build(tmp_path)).text
 
 
 def story_of(*lines):

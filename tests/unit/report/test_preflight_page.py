@@ -29,7 +29,7 @@ class Reader(HTMLParser):
         self.wanted += [value for name, value in attributes if name in ("src", "href", "action", "data")]
         if tag == "td" and given.get("title"):
             self.cells.append((given["title"], given.get("class", "")))
-        if tag not in ("meta", "br"):
+        if tag not in ("meta", "br", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):

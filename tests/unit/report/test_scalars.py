@@ -10,7 +10,7 @@ from deploy.core.errors import BadAnswer
 from deploy.report import text
 from deploy.report.page import run, scalars
 from deploy.run import events
-from deploy.run.follow import Follower
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from tests.unit.report.test_page import HOSTILE, START, Page, write_lines
 from tests.unit.report.test_script_page import plain_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from deploy.core.facts import NodeState
 from deploy.run.backend import Backend
 from deploy.run.events import last_words
-from deploy.run.follow import Follower, _Watch, stop_patience_s
+from deploy.run.files import own_files
+from deploy.run.follow import _Watch, stop_patience_s
+from deploy.run.follower import Follower
 from deploy.run.outcome import (
     FIRST_NODE_S,
     LEFT_AFTER_S,
@@ -495,6 +498,42 @@ def test_a_torn_line_is_passed_over(run_dir: Path) -> None:
     step, unread = follower.read()
     assert (step["t"], step["kind"]) == (3, "step")
     assert (unread["kind"], unread["count"], unread["where"]) == ("unread", 2, "rank-0.jsonl")
+
+
+def test_who_looks_at_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) -> None:
+    for t in range(100):
+        append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": t, "rank": 0}) + "\n")
+    events = Follower(run_dir, tail=250).read()
+    assert [event["kind"] for event in events] == ["step"] * len(events)
+    assert events[-1]["t"] == 99
+
+
+def test_of_very_many_lines_a_follower_takes_some_steps_and_all_that_is_no_step(run_dir: Path) -> None:
+    """It took the first and the last bytes: a rank that had ended in between had not, for who came late."""
+    steps = "".join(json.dumps({**STEP, "t": t, "rank": 0, "step": t}) + "\n" for t in range(2000))
+    odd = {"t": 0.5, "kind": "unseen", "rank": 0, "node": "master", "what": "loss"}
+    append(run_dir / "ranks/rank-0.jsonl", f"{steps}{json.dumps(odd)}\n{steps}")
+    follower = Follower(run_dir, from_start=True, most=20_000)
+    events = follower.read()
+    assert [event["what"] for event in events if event["kind"] == "unseen"] == ["loss"]
+    assert 20 < len([event for event in events if event["kind"] == "step"]) < 400
+    (left_out,) = (event for event in events if event["kind"] == "unread")
+    assert re.fullmatch(r"has \d+ kB: a line of every \d+ is shown", left_out["why"])
+    append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": 9000, "rank": 0}) + "\n")
+    assert [event["t"] for event in follower.read()] == [9000]
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_reason(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    follower = Follower(run_dir)
+    append(run_dir / "metrics.jsonl", '{"t": 1, "step": 1, "loss": 2.0}\n')
+    monkeypatch.setattr(own_files, "open_to_read", refused)
+    state = State(("master",))
+    for event in follower.read():
+        state.apply(event)
+    assert [line.text for line in state.story] == ["metrics.jsonl: cannot be read: Permission denied"]
 
 
 def test_events_of_all_files_come_in_the_order_of_time(run_dir: Path) -> None:

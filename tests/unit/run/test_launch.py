@@ -16,6 +16,7 @@ from deploy.report.console import Console
 from deploy.report.interrupts import Interrupts
 from deploy.run import environment, follow
 from deploy.run.files import folders, record
+from deploy.run.follower import Follower
 from deploy.run.progress import State
 from deploy.run.start import launch
 from tests.unit.run.memory_backend import MemoryBackend
@@ -115,9 +116,7 @@ def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, c
     state = State(backend.run.names)
     with Interrupts(console) as interrupts:
         interrupts.hold()
-        result = follow.follow(
-            backend, follow.Follower(backend.run.run_dir), state, lambda _: None, interrupts.requests
-        )
+        result = follow.follow(backend, Follower(backend.run.run_dir), state, lambda _: None, interrupts.requests)
     assert result.verdict == "stopped"
     assert backend.verbs[-1] == "stop"
     assert not backend.running
@@ -127,7 +126,7 @@ def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, cons
     start(backend, console)
     backend.vanishes = True
     with pytest.raises(EngineLost):
-        follow.follow(backend, follow.Follower(backend.run.run_dir), State(backend.run.names), lambda _: None, int)
+        follow.follow(backend, Follower(backend.run.run_dir), State(backend.run.names), lambda _: None, int)
 
 
 @pytest.fixture

@@ -17,9 +17,8 @@
       const old = [...main.children].find((each) => each.id === part.id), text = part.outerHTML;
       if (old && sources.get(part.id) === text) return;
       sources.set(part.id, text);
-      const key = (summary) => summary.dataset.key || summary.textContent;
-      const open = new Map([...(old?.querySelectorAll("details > summary") || [])].map((each) => [key(each), each.parentNode.open]));
-      for (const each of part.querySelectorAll("details > summary")) each.parentNode.open = open.get(key(each)) ?? each.parentNode.open;
+      const open = new Map([...(old?.querySelectorAll("details") || [])].map((each) => [each.dataset.key, each.open]));
+      for (const each of part.querySelectorAll("details")) each.open = open.get(each.dataset.key) ?? each.open;
       const focus = old ? reached(old).indexOf(document.activeElement) : -1, behind = old ? scrolled(old).map(place) : [];
       if (old) old.replaceWith(part); else main.insertBefore(part, main.children[index] || null);
       enhance(part);

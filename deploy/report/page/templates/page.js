@@ -28,12 +28,9 @@ const nearest = (points, x) => points.reduce((one, other) => (Math.abs(other[0] 
 
 function runningMean(points, percent) {
   const half = Math.round((points.length * percent) / 200);
-  if (half < 1) return points;
-  const sums = [0];
-  for (const [, y] of points) sums.push(sums.at(-1) + y);
   return points.map(([x], at) => {
-    const first = Math.max(0, at - half), end = Math.min(points.length, at + half + 1);
-    return [x, (sums[end] - sums[first]) / (end - first)];
+    const near = points.slice(Math.max(0, at - half), at + half + 1);
+    return [x, near.reduce((sum, [, y]) => sum + y, 0) / near.length];
   });
 }
 
@@ -54,15 +51,17 @@ function ticks(low, high, wanted, log) {
   return all;
 }
 
-// What one does to a chart by a button below it, or by a key.
-const ACTIONS = [
-  { words: "+", title: "zoom in", key: "+", act: (chart) => chart.zoom(2, chart.view.at ?? undefined) },
-  { words: "\u2212", title: "zoom out", key: "-", act: (chart) => chart.zoom(0.5) },
-  { words: "all", title: "all of it", key: "0", act: (chart) => chart.reset() },
-  { words: "log", title: "a logarithmic axis", key: "l", act: (chart) => chart.change({ log: !chart.view.log }), on: (chart) => chart.view.log },
-  { words: "table", title: "the values as a table", key: "t", act: (chart) => chart.change({ table: !chart.view.table }), on: (chart) => chart.view.table },
-  { words: "CSV", title: "the values as a file", act: (chart) => chart.save() },
-];
+// What one does to a chart by a button of page.html, or by its key.
+const ACTIONS = {
+  "+": (chart) => chart.zoom(2, chart.view.at ?? undefined),
+  "-": (chart) => chart.zoom(0.5),
+  0: (chart) => chart.change({ ...chart.first, table: chart.view.table }),
+  l: (chart) => chart.change({ log: !chart.view.log }),
+  s: (chart) => chart.change({ smooth: chart.view.smooth ? 0 : SMOOTHED }),
+  t: (chart) => chart.change({ table: !chart.view.table }),
+  c: (chart) => chart.save(),
+};
+const SAME_KEY = { "=": "+", Escape: "0" }, SIDES = { ArrowLeft: -1, ArrowRight: 1 };
 
 class Chart {
   constructor(home) {
@@ -76,11 +75,10 @@ class Chart {
       log: this.log && apart >= LOG_FROM && Number.isFinite(apart),
       smooth: this.smooth && this.series[0].points.length >= SMOOTH_FROM ? SMOOTHED : 0,
     };
-    const within = home.closest("section"), like = [...(within || document).querySelectorAll("figcaption b")].filter((each) => each.textContent === this.title);
-    this.key = `${within?.id} ${like.indexOf(home.querySelector("figcaption b"))} ${this.title}`;
+    this.key = `${home.closest("[data-key]")?.dataset.key} ${home.closest("section").id} ${this.title}`;
     this.view = { ...this.first, ...views.get(this.key) };
     this.cursor = made("span", "cursor");
-    this.fingers = new Map();
+    [this.fingers, this.toggles] = [new Map(), new Map()];
     this.addKeys();
     this.addTools();
     this.listen();
@@ -116,7 +114,7 @@ class Chart {
     const { view } = this;
     this.plot.replaceChildren(...this.drawing(), this.cursor);
     this.cursor.hidden = true;
-    for (const { button, on } of this.toggles) button.setAttribute("aria-pressed", String(on()));
+    for (const [button, on] of this.toggles) button.setAttribute("aria-pressed", String(on()));
     this.slider.value = view.smooth;
     this.home.querySelector(".values")?.remove();
     if (view.table) this.home.append(this.table());
@@ -202,41 +200,32 @@ class Chart {
     this.output.textContent = "";
   }
 
+  // Buttons that stay pressed, each with what they show: a series, its mean, an axis, the table.
   addKeys() {
     const keys = this.home.querySelector(".keys");
     if (this.first.smooth) {
-      const key = made("span", "", "running mean");
+      const key = made("button", "toggle", "running mean");
       key.prepend(made("i", "key mean"));
+      key.value = "s";
       keys.querySelector("i")?.classList.add("behind");
       keys.append(key);
     }
-    this.toggles = [...keys.children].map((key) => {
-      const button = made("button", "toggle"), name = key.textContent;
-      button.append(...key.childNodes);
-      key.replaceWith(button);
-      const drawn = this.series.find((each) => each.name === name);
-      const on = () => (drawn ? !this.view.off.includes(drawn.name) : this.view.smooth > 0);
-      button.onclick = () => {
-        if (!drawn) this.toggleMean();
-        else this.change({ off: on() ? [...this.view.off, drawn.name] : this.view.off.filter((each) => each !== drawn.name) });
-      };
-      return { button, on };
-    });
+    for (const { name } of this.series) {
+      const key = [...keys.children].find((each) => each.textContent === name), off = () => this.view.off;
+      if (key) key.onclick = () => this.change({ off: off().includes(name) ? off().filter((each) => each !== name) : [...off(), name] });
+      if (key) this.toggles.set(key, () => !off().includes(name));
+    }
   }
   addTools() {
-    const tools = made("div", "tools");
-    for (const { words, title, key, act, on } of ACTIONS) {
-      const button = Object.assign(made("button", "", words), { title: key ? `${title} (${key})` : title, onclick: () => act(this) });
-      tools.append(button);
-      if (on) this.toggles.push({ button, on: () => on(this) });
-    }
-    this.slider = Object.assign(made("input"), { type: "range", min: 0, max: 40, title: "smoothing (s)", ariaLabel: "smoothing" });
+    this.home.append(document.querySelector("template").content.cloneNode(true));
+    this.slider = this.home.querySelector("input");
     this.slider.oninput = () => this.change({ smooth: Number(this.slider.value) });
-    tools.append(this.slider);
-    this.home.append(tools);
+    const pressed = { l: () => this.view.log, s: () => this.view.smooth > 0, t: () => this.view.table };
+    for (const button of this.home.querySelectorAll("button[value]")) {
+      button.onclick = () => ACTIONS[button.value](this);
+      if (pressed[button.value]) this.toggles.set(button, pressed[button.value]);
+    }
   }
-  toggleMean() { this.change({ smooth: this.view.smooth ? 0 : SMOOTHED }); }
-  reset() { this.change({ ...this.first, table: this.view.table }); }
 
   listen() {
     const { plot } = this, place = (event) => {
@@ -270,7 +259,7 @@ class Chart {
     plot.addEventListener("pointerup", up);
     plot.addEventListener("pointercancel", up);
     plot.addEventListener("pointerleave", () => this.leave());
-    plot.addEventListener("dblclick", () => this.reset());
+    plot.addEventListener("dblclick", () => ACTIONS[0](this));
     plot.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return;
       event.preventDefault();
@@ -286,13 +275,12 @@ class Chart {
     this.show(low, low + span);
   }
   press(event) {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const side = { ArrowLeft: -1, ArrowRight: 1 }[event.key], key = { "=": "+", Escape: "0" }[event.key] ?? event.key;
-    const act = side ? () => (event.shiftKey ? this.pan(side / 4) : this.step(side))
-      : key === "s" ? () => this.toggleMean() : ACTIONS.find((each) => each.key === key)?.act;
-    if (!act) return;
+    const side = SIDES[event.key], act = ACTIONS[SAME_KEY[event.key] ?? event.key];
+    if (event.ctrlKey || event.metaKey || event.altKey || !(side || act)) return;
     event.preventDefault();
-    act(this);
+    if (act) act(this);
+    else if (event.shiftKey) this.pan(side / 4);
+    else this.step(side);
   }
 
   rows() {

@@ -1,0 +1,205 @@
+"""What is new in the files of a run, for who follows it and for its page; of very long ones, which lines are read.
+
+Others write these files: nothing of one raises, and an event `unread` says what is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from ..core.budget import Budget
+from ..core.errors import BadAnswer
+from ..core.fields import document
+from ..core.text import amount
+from . import events as run_events
+from .events import Event
+from .files import apart, own_files
+
+# Of all files together. The events of all ranks are put in the order of their times, so this is more than a reader may
+# hold otherwise. More documents wait for the next look.
+_MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
+# The bytes that a line counts at least: an event of a few letters takes as much memory as a long one.
+_LINE = 200
+# The bytes by which a file that has grown is known again.
+_END = 200
+_NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
+_READERS = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry, "scalars": run_events.of_scalars}
+
+
+@dataclass
+class _Place:
+    """How far a file is read: `size` bytes, which end with `end`; where that is empty, they may end within a line."""
+
+    size: int
+    end: bytes = b""
+
+
+class Follower:
+    """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
+
+    `tail`: so many bytes at the end of each file as well. What is older than `since` is of earlier starts of the run.
+    `of_hosts`: other machines wrote them. `most`: so much is read of all that came at once; of longer files lines at
+    even distances, but of a rank all that is no step. `quick`: no long file is read as a whole, for that either.
+    """
+
+    def __init__(
+        self,
+        run_dir: Path,
+        from_start: bool = False,
+        tail: int = 0,
+        since: float = 0.0,
+        of_hosts: bool = False,
+        most: int = _MOST_AT_ONCE,
+        quick: bool = False,
+    ) -> None:
+        self._dir, self.since, self._most, self._quick = run_dir.absolute(), since, most, quick
+        self._verdict = run_events.verdict_of_host if of_hosts else run_events.verdict
+        self._places: dict[str, _Place] = {}
+        if not from_start:
+            self._places = {name: _Place(max(0, size - tail)) for name, size in self._line_files().items()}
+        self._stamps: dict[str, int] = {}
+
+    def read(self, untimed: float | None = None) -> list[Event]:
+        """The events since the last call, in the order of time. A line without a time is of `untimed`, else of now."""
+        now, events, budget = time.time() if untimed is None else untimed, list[Event](), Budget()
+        new = dict[str, int]()
+        for name, size in self._line_files().items():
+            if size < self._places.setdefault(name, _Place(0)).size:  # it was made anew
+                self._places[name] = _Place(0)
+            if size != self._places[name].size:
+                new[name] = size
+        most = _share((size - self._places[name].size for name, size in new.items()), self._most)
+        for name, size in new.items():
+            events += self._new_events(name, size, most, budget, now)
+        events += self._new_documents("nodes", run_events.node_up, now)
+        events += self._new_documents("outcome", self._verdict, now)
+        return sorted((event for event in events if event["t"] >= self.since), key=lambda event: float(event["t"]))
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its files are no longer than what it reads at once, and have only grown."""
+        sizes = self._line_files()
+        with suppress(OSError):
+            return sum(sizes.values()) <= self._most and all(
+                sizes.get(name, 0) >= place.size
+                and own_files.read_at(self._dir, name, place.size - len(place.end), len(place.end)) == place.end
+                for name, place in self._places.items()
+            )
+        return False
+
+    def unfinished(self) -> list[str]:
+        """The files whose last line has no end yet."""
+        return [name for name, size in self._line_files().items() if size > self._places.get(name, _Place(0)).size]
+
+    def _line_files(self) -> dict[str, int]:
+        """The files of events and numbers, by their names from the run folder on, with the size of each."""
+        files = list[tuple[str, os.stat_result]]()
+        for folder in apart.folders(self._dir):
+            files += _files(folder / "ranks", ".jsonl", "rank-")
+            files += _files(folder, ".jsonl", "metrics")
+            files += _files(folder / "telemetry", ".jsonl")
+            files += _files(folder / "scalars", ".jsonl")
+        return {path.removeprefix(f"{self._dir}/"): stat.st_size for path, stat in files[:_MOST_FILES]}
+
+    def _new_events(self, name: str, size: int, most: int, budget: Budget, now: float) -> list[Event]:
+        """The events of a file; where more than `most` bytes have come, those of some lines."""
+        place, (folder, _, shown) = self._places[name], name.rpartition("/")
+        events, bad, taken, why, new = list[Event](), 0, 0, "", size - place.size
+        if new > most:
+            why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
+        # `ranks/x`, or `hosts/<node>/ranks/x`
+        read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
+        try:
+            for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
+                if taken > 2 * most or budget.is_behind:
+                    too_much = "takes too much time" if budget.is_behind else "has very many lines"
+                    why = f"its end is left out: it {too_much}"
+                    break
+                if line and not line.isspace():
+                    taken += max(len(line), _LINE)
+                    try:
+                        events.append(read(document(line.decode(errors="replace"), shown, run_events.MOST_LINE), now))
+                    except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
+                        bad += 1
+        except OSError as fault:  # somebody removed or replaced it while we looked, or lets only himself read it
+            why = f"cannot be read: {fault.strerror}"
+        if why:
+            place.size, place.end = size, b""
+        at = time.time()
+        return [*events, *run_events.unread(bad, shown, at), *run_events.unread(bool(why), shown, at, why)]
+
+    def _all(self, name: str, place: _Place, budget: Budget) -> Iterator[bytes]:
+        """The new whole lines of a file: one that is still being written comes with the next call. Raises OSError."""
+        inside = place.size > 0 and not place.end
+        rest, at = b"", place.size - inside
+        for block in own_files.blocks(self._dir, name, run_events.MOST_LINE, at):
+            budget.add(len(block))
+            yield rest  # of a line that is longer than any of ours
+            *lines, rest = block.split(b"\n")
+            yield from lines[inside:]
+            inside, at = inside and not lines, at + len(block)
+            place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END:]
+
+    def _some(self, name: str, place: _Place, size: int, most: int, budget: Budget) -> Iterator[bytes]:
+        """New lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
+        if self._quick or "ranks/rank-" not in name:
+            budget.add(size - place.size)
+            beginning = next(own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size), b"")
+            usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))
+            yield from own_files.sample(self._dir, name, 1 + most // usual, run_events.MOST_LINE, place.size)
+            return
+        every, due = 1 + (size - place.size) * _LINE // (most + 1), 0
+        for block in own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size):
+            budget.add(len(block))
+            places = [*range(due, len(block), every), *(at.start() for at in _NO_STEP.finditer(block))]
+            due = (due - len(block)) % every
+            for start in sorted({block.rfind(b"\n", 0, place) + 1 for place in places}):
+                yield block[start : block.find(b"\n", start) % (len(block) + 1)]
+            yield b""  # for the reader to look at the time
+
+    def _new_documents(self, folder: str, read: Callable[[object, float], Event], now: float) -> Iterator[Event]:
+        left = _MOST_AT_ONCE
+        for path, stat in _files(self._dir / folder, ".json"):
+            if self._stamps.get(path) == stat.st_mtime_ns or left < 0:
+                continue
+            left -= min(stat.st_size, _MOST_DOCUMENT)
+            self._stamps[path] = stat.st_mtime_ns
+            try:
+                content = own_files.read(Path(path), _MOST_DOCUMENT)
+                yield read(document(content, Path(path).name, _MOST_DOCUMENT), now)
+            except FileNotFoundError:  # somebody removed it while we looked
+                continue
+            except (OSError, BadAnswer):
+                yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
+
+
+def _share(sizes: Iterable[int], most: int) -> int:
+    """How much of each file is read: what short ones leave is for the long ones."""
+    ordered, share = sorted(sizes), most
+    for at, size in enumerate(ordered):
+        share, most = most // (len(ordered) - at), max(0, most - size)
+        if size > share:
+            break
+    return share
+
+
+def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.stat_result]]:
+    """The files of a folder with such a name, in order; none if it is not there yet.
+
+    A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
+    """
+    files = list[tuple[str, os.stat_result]]()
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in islice(entries, _MOST_FILES):
+            if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
+                with suppress(OSError):  # somebody removed it while we looked
+                    if entry.is_file(follow_symlinks=False):
+                        files.append((entry.path, entry.stat()))
+    return sorted(files)
