@@ -13,8 +13,8 @@ for cache in $caches; do make "$cache" --label muster.cache=packages || exit; do
 now=$(date +%s)
 [ -z "$scratch" ] || [ -n "$volume" ] || {
     # A command that was cut between a build and its install has left its wheels.
-    docker volume ls --quiet --filter label=muster.cache=wheels --filter "label=muster.user=$user" |
-        xargs -r docker volume inspect --format '{{.Name}} {{index .Labels "muster.made"}}' | while read -r name made; do
+    docker volume ls --filter label=muster.cache=wheels --filter "label=muster.user=$user" \
+        --format '{{.Name}} {{.Label "muster.made"}}' | while read -r name made; do
             [ "$name" = "$scratch" ] || [ $((now - ${made:-0})) -lt 86400 ] || docker volume rm "$name" >/dev/null 2>&1
         done
     make "$scratch" --label muster.cache=wheels --label "muster.made=$now" || exit
