@@ -80,7 +80,9 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
     ours, theirs = [], []
     for change in range(1, 4 if quick else 7):
         _write(folder, change)
+        os.sync()  # nobody's turn has to write what the other one's has left
         ours.append(first_step.deploy(up.hosts, folder, **own))
+        os.sync()
         theirs.append(_by_hand(up, folder))
         say(f"{change}: muster deploy {ours[-1]:.1f} s, by hand {theirs[-1]:.1f} s")
     first, again = ours[0] / theirs[0], statistics.median(ours[1:])
