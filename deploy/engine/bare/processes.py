@@ -131,11 +131,11 @@ def _lives(pid: int) -> bool:
 def _stat(pid: int) -> list[str]:
     """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
     with suppress(OSError):
-        return _said(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
+        return _proc_file(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
     return []
 
 
-def _said(pid: int | str, what: str) -> bytes:
+def _proc_file(pid: int | str, what: str) -> bytes:
     """What the kernel says of a process. Raises OSError where there is none, or it is somebody else's."""
     with open(f"/proc/{pid}/{what}", "rb") as file:
         return file.read()
@@ -159,7 +159,7 @@ def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
             if state in "ZX":
                 continue
             below.setdefault(int(parent), []).append(pid)
-            if mark in b"\0" + _said(pid, "environ") + b"\0":
+            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
                 mine.add(pid)
     return mine, below
 
@@ -201,7 +201,7 @@ def _mapped() -> set[int]:
     used = set[int]()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            for line in _said(name, "maps").splitlines():
+            for line in _proc_file(name, "maps").splitlines():
                 if b" /dev/shm/" in line:
                     used.add(int(line.split()[4]))
             for entry in os.scandir(f"/proc/{name}/fd"):

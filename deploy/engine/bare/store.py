@@ -45,7 +45,7 @@ def bytecode() -> str:
     return f"{root()}/volumes/muster-bytecode"
 
 
-def _kept(kind: str) -> list[str]:
+def _paths(kind: str) -> list[str]:
     """The paths of what is kept of a kind: what begins with a dot is not whole yet, or goes."""
     folder = f"{root()}/{kind}"
     return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if not name.startswith(".")]
@@ -202,7 +202,7 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 def containers() -> list[Container]:
     """All containers of this host, the newest first. Those that nobody was left to start or to remove go now."""
-    made = [Container(folder) for folder in _kept("containers")]
+    made = [Container(folder) for folder in _paths("containers")]
     # Who makes one that goes with its end starts it within a minute.
     ends = {"exited": now(), "created": now(60)}
     stay = []
@@ -247,7 +247,7 @@ def command(id: str) -> str:
 
 def forget_commands() -> None:
     """Remove what commands of the last hour, or before, have left."""
-    for old in _kept("commands"):
+    for old in _paths("commands"):
         with suppress(OSError):
             if time.time() - os.path.getmtime(old) > 3600:
                 os.unlink(old)
@@ -288,7 +288,7 @@ def remove(container: Container) -> None:
 
 def images() -> Iterator[dict[str, Any]]:
     """All images: of each name one."""
-    for path in _kept("images"):
+    for path in _paths("images"):
         if about := read(path):
             yield about
 
@@ -340,7 +340,7 @@ def volume(name: str, labels: dict[str, str] | None = None) -> str:
 
 def volumes() -> list[dict[str, Any]]:
     """All volumes."""
-    return [about for place in _kept("volumes") if (about := read(f"{place}/volume.json"))]
+    return [about for place in _paths("volumes") if (about := read(f"{place}/volume.json"))]
 
 
 def has_volume(name: str) -> bool:
