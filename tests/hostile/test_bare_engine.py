@@ -1,5 +1,6 @@
 """The engine of bare hosts, attacked: by what it is asked, by what lies in its places, by its containers' processes."""
 
+import csv
 import json
 import os
 import shutil
@@ -178,7 +179,7 @@ def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path
 
 def test_requests_that_no_engine_takes_are_refused_and_the_next_one_is_answered(engine):
     odd = ["GET /exec/../json", "GET /containers/%2e%2e%2fimages/json", "POST /nothing", "DELETE /volumes/%2e%2e"]
-    text = "".join(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n" for line in [*odd, "GET /version"])
+    text = "".join(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n" for line in [*odd, "GET /containers/json"])
     answers = engine("system", "dial-stdio", text=text).stdout.split("HTTP/1.1 ")[1:]
     assert [answer[0] for answer in answers] == ["4", "4", "4", "4", "2"]
     assert engine.root.is_dir()
@@ -190,6 +191,13 @@ def test_a_home_below_a_path_that_containers_have_too_is_found(engine, tmp_path)
     mounted = ("--mount", f"type=bind,source={tmp_path},target=/{inside.split('/')[1]}")
     words = ("--entrypoint", "python", "muster-bare:python", "-c", "import sys; print(sys.executable)")
     assert engine("run", "--rm", *mounted, *words).stdout.startswith(inside)
+
+
+def test_a_container_compiles_nothing_that_pythons_own_library_has_compiled(engine):
+    words = ("--entrypoint", "python", "muster-bare:python", "-c", "import csv; print(csv.__cached__)")
+    cached = Path(engine("run", "--rm", *words).stdout.strip())
+    assert cached.is_relative_to(engine.root)
+    assert cached.resolve() == Path(csv.__cached__).resolve()
 
 
 def test_a_container_works_on_though_its_images_name_has_another_content_by_now(engine):

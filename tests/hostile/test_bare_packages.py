@@ -91,7 +91,7 @@ def test_an_environment_counts_after_a_crash_only_if_it_was_on_the_disk(login, m
     login.bring("plain")
     assert login.is_whole()
     (made,) = login.marks.iterdir()
-    until(lambda: not made.read_text(), "the files to be on the disk", 60)
+    until(lambda: not made.read_text(), "the files to be on the disk", 120)
     made.unlink() if mark is None else made.write_text(mark)
     assert login.is_whole() == counts
     assert (login.bring("plain") / "plain.py").is_file()

@@ -10,11 +10,10 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from . import keeper, processes, store
-from .store import Refused, read, write
+from .store import Any, Refused, read, write
 
 _PIECE, _MOST_HEAD, _MOST_BODY = 1 << 16, 1 << 16, 1 << 20
 # Head of a connection that has nothing but one command from then on.
@@ -69,10 +68,6 @@ def _answer(method: str, path: str, query: dict[str, str], body: Any) -> tuple[i
             answer = work(query, body, *match.groups())
             return 204 if answer is None else 200, answer
     raise Refused("page not found", 404)
-
-
-def _about(*_: Any) -> Any:
-    return store.about_engine()
 
 
 def _list(query: dict[str, str], *_: Any) -> Any:
@@ -145,7 +140,7 @@ def _carry(readers: dict[int, int]) -> None:
 def _usage(*_: Any) -> Any:
     volumes = []
     for about in store.volumes():
-        size = _size(str(store.root() / "volumes" / about["Name"]))
+        size = _size(f"{store.root()}/volumes/{about['Name']}")
         volumes.append({**about, "UsageData": {"RefCount": int(store.has_volume(about["Name"])), "Size": size}})
     return {"Images": [{**about, "Containers": 0} for about in store.images()], "Volumes": volumes}
 
@@ -171,7 +166,6 @@ def _by_name(work: Callable[[str], Any]) -> Callable[..., Any]:
 
 _NAME = "([^/]+)"
 _ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
-    ("GET", "/version|/info", _about),
     ("GET", "/containers/json", _list),
     ("GET", f"/containers/{_NAME}/json", _by_name(lambda name: store.find(name).about())),
     ("GET", f"/containers/{_NAME}/logs", _logs),
@@ -180,7 +174,6 @@ _ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("POST", f"/containers/{_NAME}/exec", _make_command),
     ("GET", f"/exec/{_NAME}/json", _command_ended),
     ("POST", f"/exec/{_NAME}/start", _run_command),
-    ("GET", "/networks", lambda *_: []),
     ("GET", "/system/df", _usage),
     ("GET", "/images/(.+)/json", _by_name(store.image)),
     ("DELETE", "/images/(.+)", _by_name(store.drop_image)),

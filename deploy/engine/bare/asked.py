@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Collection
-from datetime import datetime
-from typing import Any
 
 from . import store
 from .processes import BASE
-from .store import Refused, pairs
+from .store import Any, Refused, pairs
 
 # Options with a value, and without. What an engine would grant or keep away, nobody does here.
 _VALUES = (
@@ -19,9 +16,7 @@ _VALUES = (
     "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
 )
 _FLAGS = "detach d rm interactive i init no-healthcheck read-only"
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?)?)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
-_AGO, _SECONDS = re.compile(r"(?:\d+(?:\.\d+)?[hms])+"), {"h": 3600, "m": 60, "s": 1}
-_RESTARTS = re.compile(r"on-failure:([0-9]{1,9})")
+_AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
 def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
@@ -42,17 +37,17 @@ def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str
 
 def moment(text: str) -> str:
     """A time, how long ago it was (1h30m) or seconds since 1970, as `store.now` writes times. Raises Refused."""
-    if not text:
-        return ""
+    if not text or re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{9}Z", text):
+        return text
+    from datetime import datetime
+
     try:
-        if _AGO.fullmatch(text):
+        if re.fullmatch(_AGO, text):
             return store.now(sum(float(part[:-1]) * _SECONDS[part[-1]] for part in re.findall(r"[\d.]+[hms]", text)))
         if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
             return store.written(int(float(text) * 10**9))
-        day, fraction, zone = _TIME.fullmatch(text).groups()  # type: ignore[union-attr]
-        whole = datetime.fromisoformat(day + ("+00:00" if zone == "Z" else zone or "")).timestamp()
-        return store.written(int(whole) * 10**9 + int((fraction or "0").ljust(9, "0")))
-    except (AttributeError, ValueError, OverflowError, OSError):  # no time, or one that no clock can show
+        return store.written(int(datetime.fromisoformat(text).timestamp() * 10**6) * 1000)
+    except (ValueError, OverflowError, OSError):  # no time, or one that no clock can show
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
 
 
@@ -70,10 +65,10 @@ def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
     if image["Base"]:
         mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
     name = (options.get("name") or [f"muster-{os.urandom(6).hex()}"])[0]
-    if not store.NAME.fullmatch(name):
+    if not re.fullmatch(store.NAME, name):
         raise Refused(f"Invalid container name ({name})")
     gpus, devices = _gpus(options.get("gpus", [""])[0])
-    restarts = _RESTARTS.fullmatch(options.get("restart", [""])[0])
+    restarts = re.fullmatch("on-failure:([0-9]{1,9})", options.get("restart", [""])[0])
     config = {
         "Name": name,
         "Labels": labels,
@@ -106,6 +101,8 @@ def _variables(options: dict[str, list[str]]) -> list[str]:
 
 def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[str]]:
     """The mounts, and the folders in memory among them. Raises Refused for a folder that is not there."""
+    import csv
+
     mounts, memory = [], []
     for text in options.get("volume", []):
         source, target = text.split(":")[:2]
@@ -114,7 +111,7 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
         fields = pairs(next(csv.reader([text])))
         kind, source, target = fields["type"], fields.get("source", ""), fields["target"]
         if kind == "volume" and source:
-            mounts.append({"Type": kind, "Name": source, "Source": str(store.volume(source)), "Target": target})
+            mounts.append({"Type": kind, "Name": source, "Source": store.volume(source), "Target": target})
         elif kind == "bind":
             mounts.append({"Type": kind, "Source": source, "Target": target})
     for text in options.get("tmpfs", []):

@@ -16,10 +16,9 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, BinaryIO
 
 from . import processes
-from .store import RUNS, Container, Refused, ended, now, remove, write
+from .store import RUNS, Any, Container, Refused, ended, now, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
 _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
@@ -29,7 +28,7 @@ class Log:
     """What a container writes: lines of a time, the stream (1 or 2), E where a line ends there or C, and the text."""
 
     def __init__(self, container: Container) -> None:
-        self._path = container.folder / "log"
+        self._path = f"{container.folder}/log"
         self._file = io.FileIO(self._path, "ab")
         self._rest = {1: b"", 2: b""}
 
@@ -48,13 +47,13 @@ class Log:
         for stream, rest in self._rest.items():
             if rest:
                 self._write(stream, b"C", rest)
-        self._rest = {1: b"", 2: b""}
+            self._rest[stream] = b""
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, lines are lost, and nothing else
             self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
-                self._path.replace(self._path.with_name("log.1"))
+                os.replace(self._path, f"{self._path}.1")
                 self._file.close()
                 self._file = io.FileIO(self._path, "ab")
 
@@ -71,7 +70,8 @@ def start(container: Container) -> None:
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
-    (container.folder / "stopped").unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(f"{container.folder}/stopped")
     reading, writing = os.pipe()
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
     line = [*itself(), "keep", container.id, str(writing)]
@@ -157,7 +157,7 @@ class Watcher:
 
     def _is_wanted(self) -> bool:
         """Whether nobody has stopped or removed it."""
-        return self._container.folder.exists() and not (self._container.folder / "stopped").exists()
+        return os.path.exists(self._container.folder) and not os.path.exists(f"{self._container.folder}/stopped")
 
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""
@@ -168,15 +168,12 @@ class Watcher:
         started = time.monotonic()
         running = {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}
         self._container.keep({**state, **running})
-        self._say_started()
-        code = self._carry(pid, {reading: stream for stream, (reading, _) in pipes.items()})
-        return code, time.monotonic() - started
-
-    def _say_started(self) -> None:
         if self._writing >= 0:
             os.write(self._writing, b"ok")
             os.close(self._writing)
             self._writing = -1
+        code = self._carry(pid, {reading: stream for stream, (reading, _) in pipes.items()})
+        return code, time.monotonic() - started
 
     def _note(self) -> None:
         """Write down which processes hide their mark, for who looks after this one was killed."""
@@ -185,7 +182,7 @@ class Watcher:
             hidden = processes.hidden(self._container.id, os.getpid())
             if hidden != self._hidden:
                 with suppress(OSError):  # on a full disk it is tried again
-                    write(self._container.folder / "hidden.json", hidden)
+                    write(f"{self._container.folder}/hidden.json", hidden)
                     self._hidden = hidden
 
     def _carry(self, pid: int, readers: dict[int, int]) -> int:
@@ -293,12 +290,12 @@ def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
         time.sleep(0.05)
 
 
-def _behind(container: Container, file: BinaryIO | None) -> BinaryIO | None:
+def _behind(container: Container, file: io.BufferedReader | None) -> io.BufferedReader | None:
     """What a log has behind this file of it: of two the older one."""
     after = None
     for name in ("log", "log.1"):
         with suppress(FileNotFoundError):
-            other = open(container.folder / name, "rb")  # noqa: SIM115 (for who asks)
+            other = open(f"{container.folder}/{name}", "rb")  # noqa: SIM115 (for who asks)
             if file and os.path.sameopenfile(file.fileno(), other.fileno()):
                 break
             after = other
@@ -310,7 +307,7 @@ def end(container: Container) -> None:
     with suppress(Refused):
         processes.send(container, signal.SIGKILL)
     limit = time.monotonic() + _WAIT_S
-    while container.folder.exists() and container.is_kept() and time.monotonic() < limit:
+    while os.path.exists(container.folder) and container.is_kept() and time.monotonic() < limit:
         time.sleep(0.01)
     processes.sweep(container)
     remove(container)

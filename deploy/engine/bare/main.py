@@ -6,10 +6,10 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from contextlib import suppress
 
 from . import asked, keeper, processes, store
-from .store import Refused
+from .store import Any, Refused
 from .template import filled
 
 Options = dict[str, list[str]]
@@ -27,14 +27,18 @@ def main() -> int:
         options, rest = ({}, words) if valued is None else asked.split(words, valued.split())
         return work(options, rest) or 0
     except Refused as refused:
-        print(f"Error response from daemon: {refused}", file=sys.stderr)
-        return 125 if name in ("run", "create") else 1
+        return _refuse(refused, 125 if name in ("run", "create") else 1)
     except BrokenPipeError:
         os._exit(1)
 
 
-def _say(value: Any, options: Options) -> None:
-    print(filled(options["format"][0], value) if "format" in options else json.dumps([value]), flush=True)
+def _refuse(refused: Refused, code: int = 1) -> int:
+    print(f"Error response from daemon: {refused}", file=sys.stderr)
+    return code
+
+
+def _say(value: Any, options: Options, plain: str = "") -> None:
+    print(filled(options["format"][0], value) if "format" in options else plain or json.dumps([value]), flush=True)
 
 
 def _each(names: Iterable[str], act: Callable[[str], Any]) -> int:
@@ -44,8 +48,7 @@ def _each(names: Iterable[str], act: Callable[[str], Any]) -> int:
         try:
             act(name)
         except Refused as refused:
-            print(f"Error response from daemon: {refused}", file=sys.stderr)
-            code = 1
+            code = _refuse(refused)
     return code
 
 
@@ -59,7 +62,7 @@ def _ps(options: Options, _: list[str]) -> None:
         id = container.id if "no-trunc" in options else container.id[:12]
         row = {"ID": id, "Names": container.name, "Image": container.config["Image"]}
         row |= {"Status": store.status_words(state), "Labels": container.config["Labels"]}
-        print(filled(options["format"][0], row) if "format" in options else id)
+        _say(row, options, id)
 
 
 def _run(_: Options, words: list[str]) -> int:
@@ -112,7 +115,7 @@ def _image_add(_: Options, words: list[str]) -> None:
     import hashlib
 
     name, layer, volume = words
-    base = str(store.root() / "volumes" / volume / "data") if volume else _plain_python()
+    base = f"{store.root()}/volumes/{volume}/data" if volume else _plain_python()
     layer = layer or "sha256:" + hashlib.sha256(f"{store.python_version()} {os.uname().machine}".encode()).hexdigest()
     path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
@@ -125,7 +128,20 @@ def _plain_python() -> str:
 
     place = store.volume(f"muster-python-{store.python_version()}")
     venv.create(place, symlinks=True)
-    return str(place)
+    _lend_bytecode(os.path.dirname(os.__file__))
+    return place
+
+
+def _lend_bytecode(library: str) -> None:
+    """Let containers find what this Python's library is compiled to: they look in a folder of their own."""
+    for folder, folders, names in os.walk(library):
+        folders[:] = [name for name in folders if not name.endswith("-packages")]
+        if folder.endswith("/__pycache__"):
+            place = store.bytecode() + os.path.dirname(folder)
+            os.makedirs(place, exist_ok=True)
+            for name in names:
+                with suppress(OSError):
+                    os.symlink(f"{folder}/{name}", f"{place}/{name}")
 
 
 def _load(*_: Any) -> None:
@@ -150,18 +166,12 @@ def _load(*_: Any) -> None:
 def _volume_ls(options: Options, _: list[str]) -> None:
     for about in store.volumes():
         if store.is_labelled(about["Labels"], [each.removeprefix("label=") for each in options.get("filter", [])]):
-            _say(about, options) if "format" in options else print(about["Name"])
+            _say(about, options, about["Name"])
 
 
 def _volume_create(options: Options, names: list[str]) -> int:
     labels = store.pairs(options.get("label", []))
     return _each(names, lambda name: store.volume(name, labels))
-
-
-def _volume_inspect(options: Options, names: list[str]) -> None:
-    for about in store.volumes():
-        if about["Name"] in names:
-            _say(about, options)
 
 
 def _volume_rm(options: Options, names: list[str]) -> int:
@@ -201,7 +211,6 @@ _COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None
     "image add": ("", _image_add),
     "volume create": ("label", _volume_create),
     "volume ls": ("filter format", _volume_ls),
-    "volume inspect": ("format", _volume_inspect),
     "volume rm": ("", _volume_rm),
     "keep": ("", lambda _, words: keeper.guard(store.find(words[0]), int(words[1]))),
     "system dial-stdio": ("", _serve),

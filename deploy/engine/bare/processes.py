@@ -11,22 +11,19 @@ import stat
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from .store import RUNS, Container, Refused, pairs, read
+from .store import RUNS, Container, Refused, bytecode, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
 # Where the image's Python lies in a container.
 BASE = "/muster/base"
 # Of the login's own variables those that lead to the network, to drivers and to words; a container gets no others.
-_OF_HOST = re.compile(
-    r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ"
-)
+_OF_HOST = r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ"
 # Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
-_PATHS = re.compile(r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV")
+_PATHS = r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV"
 # What libraries leave in shared memory, by their own names.
-_SEGMENTS = re.compile(r"torch_|nccl-|sem\.|psm_|wnsm_|__KMP_REGISTERED_LIB_|cuda\.shm\.|loky-|muster-")
+_SEGMENTS = r"torch_|nccl-|sem\.|psm_|wnsm_|__KMP_REGISTERED_LIB_|cuda\.shm\.|loky-|muster-"
 _WAIT_S, _LOOKS = 10.0, 3
 
 
@@ -49,16 +46,18 @@ def end_with_parent() -> None:
 def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
     config, user = container.config, pwd.getpwuid(os.getuid())
-    own = {name: value for name, value in os.environ.items() if _OF_HOST.fullmatch(name)}
+    own = {name: value for name, value in os.environ.items() if re.fullmatch(_OF_HOST, name)}
     own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
-    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: str(container.scratch)}
-    # What was sent stays as it was sent.
-    own |= {"PYTHONPYCACHEPREFIX": f"{container.folder.parents[1]}/volumes/muster-bytecode"}
+    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch}
+    own |= {"PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
-    places = [(mount["Target"], mount["Source"]) for mount in config["Mounts"]]
-    paths = {name: placed(own[name], places) for name in own if _PATHS.fullmatch(name)}
+    paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATHS, name)}
     gpus = {"CUDA_VISIBLE_DEVICES": ",".join(config["Gpus"])} if config["Gpus"] else {}
     return {**own, **gpus, **paths, MARK: container.id}
+
+
+def _places(container: Container) -> list[tuple[str, str]]:
+    return [(mount["Target"], mount["Source"]) for mount in container.config["Mounts"]]
 
 
 def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
@@ -71,30 +70,22 @@ def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
 def make_root(container: Container) -> None:
     """The folder in which each mount is a link, at its path in the container; and the container's own /tmp."""
     scratch = container.scratch
-    if scratch.is_symlink() or (scratch.exists() and scratch.stat().st_uid != os.getuid()):
+    if os.path.islink(scratch) or (os.path.exists(scratch) and os.stat(scratch).st_uid != os.getuid()):
         raise Refused(f"{scratch} belongs to somebody else")
     for part in ("tmp", "run", "dev/shm", "muster"):
-        (scratch / part).mkdir(mode=0o700, parents=True, exist_ok=True)
-    scratch.chmod(0o700)
+        os.makedirs(f"{scratch}/{part}", 0o700, exist_ok=True)
+    os.chmod(scratch, 0o700)
     for mount in sorted(container.config["Mounts"], key=lambda each: len(each["Target"])):
-        place = scratch / mount["Target"].lstrip("/")
+        place = f"{scratch}/{mount['Target'].strip('/')}"
         if mount["Type"] == "tmpfs":
             os.makedirs(mount["Source"], mode=0o700, exist_ok=True)
         with suppress(FileExistsError):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.symlink_to(mount["Source"])
-
-
-def working_folder(container: Container) -> str:
-    """The folder in which its processes begin."""
-    places = [(mount["Target"], mount["Source"]) for mount in container.config["Mounts"]]
-    return placed(container.config["WorkingDir"], places) or "/"
+            os.makedirs(os.path.dirname(place), exist_ok=True)
+            os.symlink(mount["Source"], place)
 
 
 def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
     """Become the program `words` of a container; returns only by an exception. For a new process alone."""
-    import shutil
-
     os.setsid()
     os.closerange(3, 4096)
     for name, soft in container.config["Limits"]:
@@ -105,17 +96,15 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
             resource.setrlimit(kind, (most, hard))
     for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    folder = working_folder(container)
     try:
-        os.chdir(folder)
+        os.chdir(placed(container.config["WorkingDir"], _places(container)))
     except OSError:
         os.chdir("/")
     os.umask(0o022)
-    program = shutil.which(words[0], path=environment.get("PATH", os.defpath))
-    if not program:
-        os.write(2, f"docker: exec: {words[0]!r}: executable file not found in $PATH\n".encode())
-        os._exit(127)
-    os.execve(program, list(words), dict(environment))
+    try:
+        os.execvpe(words[0], list(words), environment)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"exec: {words[0]!r}: executable file not found in $PATH") from None
 
 
 def hidden(id: str, parent: int) -> dict[str, str]:
@@ -130,7 +119,7 @@ def members(container: Container, *parents: int) -> list[int]:
     A program may write over its own variables, which hides the mark: then its parents tell, or what was noted.
     """
     marked, below = _seen(container.id)
-    noted = read(container.folder / "hidden.json") or {}
+    noted = read(f"{container.folder}/hidden.json") or {}
     marked |= {int(pid) for pid, at in noted.items() if at and began(int(pid)) == at}
     return [pid for pid in marked | _below(below, [*marked, *parents]) if pid != os.getpid() and _lives(pid)]
 
@@ -142,8 +131,14 @@ def _lives(pid: int) -> bool:
 def _stat(pid: int) -> list[str]:
     """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+        return _proc_file(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
     return []
+
+
+def _proc_file(pid: int | str, what: str) -> bytes:
+    """What the kernel says of a process. Raises OSError where there is none, or it is somebody else's."""
+    with open(f"/proc/{pid}/{what}", "rb") as file:
+        return file.read()
 
 
 def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
@@ -164,7 +159,7 @@ def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
             if state in "ZX":
                 continue
             below.setdefault(int(parent), []).append(pid)
-            if mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0":
+            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
                 mine.add(pid)
     return mine, below
 
@@ -188,20 +183,16 @@ def sweep(container: Container, *parents: int) -> None:
 def _drop_segments(container: Container) -> None:
     """Remove segments of this login that a library made since the container began, and that no process has now."""
     try:
-        began = (container.folder / "config.json").stat().st_mtime
-        names = [name for name in os.listdir("/dev/shm") if _SEGMENTS.match(name)]
+        began = os.path.getmtime(f"{container.folder}/config.json")
+        names = [name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)]
     except OSError:
         return
-    mine = []
+    used = _mapped() if names else set()
     for name in names:
         with suppress(OSError):
             seen = os.lstat(f"/dev/shm/{name}")
-            if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began:
-                mine.append((name, seen.st_ino))
-    used = _mapped() if mine else set()
-    for name, number in mine:
-        if number not in used:
-            with suppress(OSError):
+            is_mine = stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began
+            if is_mine and seen.st_ino not in used:
                 os.unlink(f"/dev/shm/{name}")
 
 
@@ -210,8 +201,8 @@ def _mapped() -> set[int]:
     used = set[int]()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            for line in Path(f"/proc/{name}/maps").read_text(errors="replace").splitlines():
-                if " /dev/shm/" in line:
+            for line in _proc_file(name, "maps").splitlines():
+                if b" /dev/shm/" in line:
                     used.add(int(line.split()[4]))
             for entry in os.scandir(f"/proc/{name}/fd"):
                 with suppress(OSError):
@@ -228,7 +219,8 @@ def send(container: Container, number: int) -> None:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         # Whoever stops a container does not want it to start again.
-        (container.folder / "stopped").touch()
+        with open(f"{container.folder}/stopped", "w"):
+            pass
     if pid and began(pid) == state.get("Began"):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

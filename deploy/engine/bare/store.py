@@ -10,10 +10,15 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}")
+# pathlib, typing and what is compiled ahead would be a third of each start.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any as Any
+else:
+    Any = object
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,200}"
 RUNS = ("running", "restarting")
 
 
@@ -25,14 +30,25 @@ class Refused(Exception):
         self.status = status
 
 
-def root() -> Path:
+def root() -> str:
     """The folder of this host: several may share a home."""
-    folder = Path(os.path.expanduser("~"), ".muster", "bare", os.uname().nodename)
-    if not (folder / "commands").is_dir():
+    folder = os.path.expanduser(f"~/.muster/bare/{os.uname().nodename}")
+    if not os.path.isdir(f"{folder}/commands"):
         os.umask(0o077)
         for part in ("containers", "images", "volumes", "commands"):
-            (folder / part).mkdir(parents=True, exist_ok=True)
+            os.makedirs(f"{folder}/{part}", exist_ok=True)
     return folder
+
+
+def bytecode() -> str:
+    """Where containers have what modules are compiled to: what was sent stays as it was sent."""
+    return f"{root()}/volumes/muster-bytecode"
+
+
+def _paths(kind: str) -> list[str]:
+    """The paths of what is kept of a kind: what begins with a dot is not whole yet, or goes."""
+    folder = f"{root()}/{kind}"
+    return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if not name.startswith(".")]
 
 
 def python_version() -> str:
@@ -52,9 +68,8 @@ def about_engine() -> dict[str, Any]:
         "Arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(seen.machine, seen.machine),
         "OSType": "linux",
         "Os": "linux",
-        "MemTotal": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "DriverStatus": [],
-        "DockerRootDir": str(root()),
+        "DockerRootDir": root(),
         "SecurityOptions": ["name=bare"],
     }
 
@@ -69,19 +84,22 @@ def written(moment: int) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
 
 
-def read(path: Path) -> Any:
+def read(path: str) -> Any:
     """A document; None if there is none, or a full disk has cut it."""
     try:
-        return json.loads(path.read_text())
+        with open(path) as file:
+            return json.load(file)
     except (OSError, ValueError):
         return None
 
 
-def write(path: Path, value: Any) -> None:
+def write(path: str, value: Any) -> None:
     """Put a document in its place."""
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    part.write_text(json.dumps(value))
-    part.replace(path)
+    folder, name = os.path.split(path)
+    part = f"{folder}/.{name}.{os.getpid()}"
+    with open(part, "w") as file:
+        file.write(json.dumps(value))
+    os.replace(part, path)
 
 
 def pairs(lines: Iterable[str]) -> dict[str, str]:
@@ -92,11 +110,11 @@ def pairs(lines: Iterable[str]) -> dict[str, str]:
 class Container:
     """One container: its folder has `config.json`, `state.json`, its log, and a lock that its keeper holds."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.id = folder, folder.name
-        self.config: dict[str, Any] = read(folder / "config.json") or {}
+    def __init__(self, folder: str) -> None:
+        self.folder, self.id = folder, os.path.basename(folder)
+        self.config: dict[str, Any] = read(f"{folder}/config.json") or {}
         self.name = str(self.config.get("Name", ""))
-        self.scratch = Path(self.config.get("Scratch", "/nonexistent"))
+        self.scratch: str = self.config.get("Scratch", "/nonexistent")
 
     @property
     def state(self) -> dict[str, Any]:
@@ -115,22 +133,22 @@ class Container:
 
     def noted(self) -> dict[str, Any]:
         """Its state as it was last written down."""
-        return dict(read(self.folder / "state.json") or {"Status": "created"})
+        return dict(read(f"{self.folder}/state.json") or {"Status": "created"})
 
     def keep(self, state: dict[str, Any]) -> None:
         """Write its state down. A folder that was removed meanwhile has none."""
-        path = self.folder / "state.json"
+        path = f"{self.folder}/state.json"
         with suppress(OSError):
             try:
                 write(path, state)
             except OSError:
                 # A full disk has room where the state before is.
-                with path.open("rb+", buffering=0) as file:
-                    file.write(json.dumps(state).ljust(path.stat().st_size).encode())
+                with open(path, "rb+", buffering=0) as file:
+                    file.write(json.dumps(state).ljust(os.path.getsize(path)).encode())
 
     def hold(self) -> int | None:
         """Take its lock, which ends with this process and its copies; None if another one has it."""
-        descriptor = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -184,24 +202,21 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 def containers() -> list[Container]:
     """All containers of this host, the newest first. Those that nobody was left to start or to remove go now."""
-    made = [Container(folder) for folder in (root() / "containers").iterdir() if not folder.name.startswith(".")]
+    made = [Container(folder) for folder in _paths("containers")]
     # Who makes one that goes with its end starts it within a minute.
     ends = {"exited": now(), "created": now(60)}
-    over = [
-        each
-        for each in made
-        if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], "")
-    ]
-    for each in over:
-        remove(each)
-    stay = (each for each in made if each.config and each not in over)
+    stay = []
+    for each in made:
+        if each.config.get("AutoRemove") and each.config["Created"] < ends.get(each.state["Status"], ""):
+            remove(each)
+        elif each.config:
+            stay.append(each)
     return sorted(stay, key=lambda each: each.config["Created"], reverse=True)
 
 
 def is_labelled(labels: dict[str, str], wanted: list[str]) -> bool:
     """Whether these are among the labels: `name` or `name=value`."""
-    pairs = [each.partition("=") for each in wanted]
-    return all(name in labels and (not equals or labels[name] == value) for name, equals, value in pairs)
+    return {*labels, *map("=".join, labels.items())}.issuperset(wanted)
 
 
 def matching(filters: list[list[str]]) -> list[Container]:
@@ -225,17 +240,17 @@ def status_words(state: dict[str, Any]) -> str:
     return words.get(state["Status"], f"Exited ({code}) at {state.get('FinishedAt', '')[11:19]}")
 
 
-def command(id: str) -> Path:
+def command(id: str) -> str:
     """The file of a command in a container."""
-    return root() / "commands" / f"{id}.json"
+    return f"{root()}/commands/{id}.json"
 
 
 def forget_commands() -> None:
     """Remove what commands of the last hour, or before, have left."""
-    for old in (root() / "commands").glob("*.json"):
+    for old in _paths("commands"):
         with suppress(OSError):
-            if time.time() - old.stat().st_mtime > 3600:
-                old.unlink()
+            if time.time() - os.path.getmtime(old) > 3600:
+                os.unlink(old)
 
 
 def find(name: str) -> Container:
@@ -249,16 +264,16 @@ def find(name: str) -> Container:
 def add(config: dict[str, Any]) -> Container:
     """A new container. Raises Refused for a name that is taken."""
     name = config["Name"]
-    place, id = root() / "containers", os.urandom(32).hex()
-    with open(place / ".adding", "w") as adding:
+    place, id = f"{root()}/containers", os.urandom(32).hex()
+    with open(f"{place}/.adding", "w") as adding:
         fcntl.flock(adding, fcntl.LOCK_EX)
         if any(each.name == name for each in containers()):
             raise Refused(f'Conflict. The container name "/{name}" is already in use', 409)
-        part = place / f".{id}"
-        part.mkdir(mode=0o700)
-        write(part / "config.json", {**config, "Created": now(), "Scratch": f"/tmp/muster-{id[:12]}"})
-        part.rename(place / id)
-    return Container(place / id)
+        part = f"{place}/.{id}"
+        os.mkdir(part, 0o700)
+        write(f"{part}/config.json", {**config, "Created": now(), "Scratch": f"/tmp/muster-{id[:12]}"})
+        os.rename(part, f"{place}/{id}")
+    return Container(f"{place}/{id}")
 
 
 def remove(container: Container) -> None:
@@ -273,7 +288,7 @@ def remove(container: Container) -> None:
 
 def images() -> Iterator[dict[str, Any]]:
     """All images: of each name one."""
-    for path in sorted((root() / "images").glob("*.json")):
+    for path in _paths("images"):
         if about := read(path):
             yield about
 
@@ -297,8 +312,8 @@ def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: 
     write(_place(name), {**about, "Os": engine["Os"], "Architecture": engine["Arch"], **settings})
 
 
-def _place(image: str) -> Path:
-    return root() / "images" / f"{image.replace('/', '=')}.json"
+def _place(image: str) -> str:
+    return f"{root()}/images/{image.replace('/', '=')}.json"
 
 
 def drop_image(name: str) -> None:
@@ -306,43 +321,46 @@ def drop_image(name: str) -> None:
     about = image(name)
     if any(each.config["ImageId"] == about["Id"] for each in containers()):
         raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
-    _place(about["RepoTags"][0]).unlink(missing_ok=True)
+    with suppress(FileNotFoundError):
+        os.unlink(_place(about["RepoTags"][0]))
 
 
-def volume(name: str, labels: dict[str, str] | None = None) -> Path:
+def volume(name: str, labels: dict[str, str] | None = None) -> str:
     """The folder of a volume, which is made where there is none. Raises Refused for a name that is none."""
-    if not NAME.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise Refused(f"{name!r} includes invalid characters for a local volume name")
-    place = root() / "volumes" / name
-    place.mkdir(mode=0o755, exist_ok=True)
-    (place / "data").mkdir(exist_ok=True)
-    if not (place / "volume.json").exists():
-        write(place / "volume.json", {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
-    return place / "data"
+    place = f"{root()}/volumes/{name}"
+    data, about = f"{place}/data", f"{place}/volume.json"
+    os.makedirs(place, 0o755, exist_ok=True)
+    os.makedirs(data, exist_ok=True)
+    if not os.path.exists(about):
+        write(about, {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
+    return data
 
 
 def volumes() -> list[dict[str, Any]]:
     """All volumes."""
-    return [about for path in sorted((root() / "volumes").glob("[!.]*/volume.json")) if (about := read(path))]
+    return [about for place in _paths("volumes") if (about := read(f"{place}/volume.json"))]
 
 
 def has_volume(name: str) -> bool:
     """Whether a container or an image has the volume."""
-    at = str(root() / "volumes" / name / "data")
+    at = f"{root()}/volumes/{name}/data"
     mounted = any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
     return mounted or any(about["Base"] == at for about in images())
 
 
 def drop_volume(name: str) -> None:
     """Remove a volume. Raises Refused if there is none, or a container or an image has it."""
-    place = root() / "volumes" / name
-    if not NAME.fullmatch(name) or not place.is_dir():
+    folder = f"{root()}/volumes"
+    if not re.fullmatch(NAME, name) or not os.path.isdir(f"{folder}/{name}"):
         raise Refused(f"get {name}: no such volume", 404)
     if has_volume(name):
         raise Refused(f"remove {name}: volume is in use", 409)
     import shutil
 
-    place.rename(place.with_name(f".{name}.{os.getpid()}"))
+    os.rename(f"{folder}/{name}", f"{folder}/.{name}.{os.getpid()}")
     # What a removal has left that was killed goes too.
-    for aside in place.parent.glob(".*"):
-        shutil.rmtree(aside, ignore_errors=True)
+    for aside in os.listdir(folder):
+        if aside.startswith("."):
+            shutil.rmtree(f"{folder}/{aside}", ignore_errors=True)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
 
-_PARTS = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
-_WORDS = re.compile(r'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+')
+from .store import Any
+
+_PARTS = r"(?s)\{\{(.*?)\}\}"
+_WORDS = r'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+'
 
 
 def filled(template: str, value: Any) -> str:
     """The template with the value."""
-    pieces = [(number % 2 == 1, part) for number, part in enumerate(_PARTS.split(template))]
+    pieces = [(number % 2 == 1, part) for number, part in enumerate(re.split(_PARTS, template))]
     return _block(iter(pieces), value, True)
 
 
@@ -45,7 +46,7 @@ def _block(pieces: Iterator[tuple[bool, str]], value: Any, shown: bool) -> str:
 
 
 def _expression(text: str, value: Any) -> Any:
-    return _call(_parsed(iter(_WORDS.findall(text))), value)
+    return _call(_parsed(iter(re.findall(_WORDS, text))), value)
 
 
 def _parsed(words: Iterator[str]) -> list[Any]:
@@ -84,4 +85,4 @@ def _value(word: Any, value: Any) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"[{' '.join(map(_shown, value))}]"
-    return "true" if value is True else "false" if value is False else "" if value is None else str(value)
+    return value if isinstance(value, str) else "" if value is None else json.dumps(value)
