@@ -36,7 +36,7 @@ def same(first: Any, other: Any) -> bool:
     import torch
 
     alike = first.dtype == other.dtype and first.shape == other.shape
-    return alike and torch.equal(*(each.contiguous().flatten().view(torch.uint8) for each in (first, other)))
+    return alike and torch.equal(*(each.ravel().view(torch.uint8) for each in (first, other)))
 
 
 def tensors(value: Any, name: str = "") -> list[tuple[str, Any]]:
