@@ -78,6 +78,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
 def _in_terminal(command: Sequence[str]) -> int:
     pid, terminal = pty.fork()
     if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup leaves it ignored, and a terminal's end would end nobody
         with suppress(OSError):
             os.execvp(command[0], list(command))
         os.write(2, f"error: {command[0]}: no such program\n".encode())

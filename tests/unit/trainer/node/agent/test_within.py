@@ -23,7 +23,7 @@ def terminal(tmp_path):
         own = {**os.environ, "PYTHONPATH": str(HOME), "MUSTER_RUN_DIR": str(tmp_path)}
         shown = tmp_path / "shown"
         with shown.open("wb") as file:
-            line = [*words, f"stty -echo; echo ready; {command}"]
+            line = ["nohup", *words, f"stty -echo; echo ready; {command}"]
             started.append(subprocess.Popen(line, env=own, stdin=subprocess.PIPE, stdout=file))
         waiting.until(lambda: b"ready" in shown.read_bytes(), "the program to begin")
         started[-1].stdin.write(b"d" + struct.pack(">I", len(PASTED)) + PASTED)
