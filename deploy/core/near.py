@@ -52,13 +52,9 @@ def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> st
 
 
 def near_program(folder: Path, typed: str) -> str:
-    """The program of the folder that is meant: `typed` itself if its pyproject.toml has it, one like it, or a file.
-
-    A file is one without its suffix. Empty where nothing of the folder is like it.
-    """
+    """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         content = plain_file.read(folder / "pyproject.toml", _MOST, folder).decode()
         names = set(toml_text.loads(content)["project"]["scripts"].keys())
-        if meant := typed if typed in names else near(typed, names, 0.8):
-            return meant
-    return next((name for name in (f"{typed}.py", f"{typed}.sh") if os.path.isfile(folder / name)), "")
+        return "" if typed in names else near(typed, names, 0.8)
+    return ""

@@ -227,13 +227,12 @@ def _own_address(command: ScriptCommand) -> tuple[str, ...]:
 
 
 def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:
-    """Raise UsageError for a program whose name is almost one of the folder's own, or that of a file there."""
-    typed = words[1] if words[:1] == (PER_NODE,) else ""
-    meant = near_program(folder, typed) if folder and typed else ""
-    if meant not in ("", typed):
+    """Raise UsageError for a program whose name is almost one of the folder's own."""
+    meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
+    if meant:
         shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
         hint = f"did you mean {retyped((meant, *words[2:]), option)}? a program of the image: {shell}"
-        raise UsageError(f"{typed}: no program of this folder", hint)
+        raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
 def _as_spelled(words: tuple[str, ...], source: str) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def refuse_folder(path: str, folder: Path) -> None:
     """Raise UsageError for a folder in the place of a script, with a script that lies in it."""
     if not os.path.isdir(folder / path):
         return
-    inside = [os.path.normpath(os.path.join(path, name)) for name in scripts_in(folder / path)]
+    inside = [shlex.quote(os.path.normpath(os.path.join(path, name))) for name in scripts_in(folder / path)]
     hint = f"did you mean {inside[0]}?" if inside else "name the script in it"
     raise UsageError(f"{path}: a folder, and ranks start a script", hint)
 

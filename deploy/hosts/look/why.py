@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DONE, FAILED, DeployError
+from ...core.errors import DONE, FAILED, DeployError, UsageError
 from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
@@ -27,7 +27,6 @@ from ...run.inquest.hang import RankDoing
 from ...run.state.evidence import Evidence
 from ...run.state.ranks import Ranks
 from .. import nodes as host_nodes
-from .. import which_run
 from ..start import observe
 from . import ended
 
@@ -43,13 +42,14 @@ def why_on_hosts(options: Options, console: Console) -> int:
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
-        if not which_run.runs_of(containers.values):  # a host that did not answer may have the run
-            all_faults(opened, containers)
         try:
             chosen, nodes = ended.choose(wanted, containers.values, sessions)
         except ended.Ended as end:
             _tell_over(end.run, end.message, end.hint, console)
             return DONE
+        except UsageError:  # a host that did not answer may have the run
+            all_faults(opened, containers)
+            raise
         if _is_over(chosen, nodes, console):
             return DONE
         members = [session for session in sessions if session.name in nodes]

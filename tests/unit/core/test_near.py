@@ -57,8 +57,7 @@ PROJECT = '[project]\nname = "a"\n[project.scripts]\ntrain-it = "a:b"\n'
     ("text", "typed", "meant"),
     [
         (PROJECT, "train-ti", "train-it"),
-        (PROJECT, "train-it", "train-it"),
-        (PROJECT, "train", "train.py"),
+        (PROJECT, "train-it", ""),
         (PROJECT, "python", ""),
         ("[project]\nscripts = 1\n", "train-ti", ""),
         ("[project]\n", "train-ti", ""),
@@ -70,7 +69,6 @@ PROJECT = '[project]\nname = "a"\n[project.scripts]\ntrain-it = "a:b"\n'
 )
 def test_a_program_of_the_folder_is_meant_whatever_else_its_pyproject_may_hold(tmp_path, text, typed, meant):
     (tmp_path / "pyproject.toml").write_bytes(text.encode("latin-1"))
-    (tmp_path / "train.py").touch()
     assert near_program(tmp_path, typed) == meant
 
 

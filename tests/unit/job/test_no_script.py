@@ -82,11 +82,10 @@ def test_the_folder_that_is_named_is_looked_into(typed):
         ("src/", "src/: a folder, and ranks start a script", "did you mean src/net.py?"),
         ("python -u src", "src: a folder, and ranks start a script", "did you mean src/net.py?"),
         ("..", "..: it is outside", "--folder .. sends it: name a script in it"),
-        ("train --lr 3", "train: no program of this folder", "did you mean -- train.py --lr 3?"),
     ],
 )
-def test_a_folder_or_a_name_without_its_suffix_is_answered_by_the_script_that_is_meant(typed, words, what, hint):
-    """`muster up .`, as for docker, ended with a traceback; `muster up train` started a run."""
+def test_a_folder_in_the_place_of_a_script_is_answered_by_the_script_that_is_meant(typed, words, what, hint):
+    """`muster up .`, as for docker, ended with a traceback."""
     (typed.folder / "src").mkdir()
     for name in ("train.py", "src/net.py"):
         (typed.folder / name).write_text("")

@@ -274,7 +274,7 @@ def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_
 def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
     if refused:
-        with pytest.raises(UsageError, match="no program of this folder") as told:
+        with pytest.raises(UsageError, match="no such script") as told:
             script.read(typed, tmp_path, "--")
         assert "-- nanochat train?" in told.value.hint
         assert script.read("bash -c 'nanochta train'", tmp_path).words[1] == "bash"

@@ -28,6 +28,8 @@ def refuse_missing(words: Sequence[str]) -> None:
         hint = f"as a shell has it: {_typed(['./' + name, *words[1:]])}"
     elif Path(name).is_dir():
         hint = "it is a folder: name the script in it"
+    elif file := next((each for each in (f"{name}.py", f"{name}.sh") if Path(each).is_file()), ""):
+        hint = f"did you mean {_typed([file, *words[1:]])}?"
     elif rest := _inner(words[1:]):
         hint = f"without it: {_typed(rest)}; or put its package among the run's packages"
     else:

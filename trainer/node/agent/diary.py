@@ -99,7 +99,7 @@ class Diary:
             # Who is killed from outside has not said why, and its last lines would hide what the kernel says.
             mute = oom is False and not expected and not self._launcher
             last_words = self._last_words(words, life) if life.failed and not mute else script_verdict.LastWords()
-            if script_verdict.is_handed_on(life, last_words):
+            if self.cut is None and script_verdict.is_handed_on(life, last_words):
                 about = {**about, "cause": ""}
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))

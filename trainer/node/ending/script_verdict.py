@@ -193,7 +193,10 @@ def _before_handed_on(lines: list[str], launcher: bool, hands_on: re.Pattern[str
         if line.startswith(_TRACEBACK):
             start = at
         elif start and hands_on.match(line):
-            return lines[:start] if launcher or _chain(lines[:start][-_ABORT_LINES:]) else lines
+            chain = _chain(lines[:start][-_ABORT_LINES:])
+            # What was printed between an error and an interrupt says that the script had gone on from the error.
+            went_on = hands_on is _INTERRUPT and "\n" in "".join(chain[-1:])
+            return lines[:start] if launcher or (chain and not went_on) else lines
     return lines
 
 

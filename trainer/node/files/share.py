@@ -47,8 +47,8 @@ class Sharing:
 
     def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:
         self._key, self._folder, self._node, self._ranks, self._file = key, run_folder, node, ranks, file
-        # Since the nodes last shared: whether others went on without this node, and who was there and is lost.
-        self._stale, self._lost = False, set[str]()
+        # Since the nodes last shared: whether others may have gone on without this node, and who was there and is lost.
+        self.stale, self._lost = False, set[str]()
 
     def attempt(
         self,
@@ -65,7 +65,7 @@ class Sharing:
         """
         place, nodes = epoch["place"], epoch["nodes"]
         self._first_rank = place * self._ranks
-        self._stale = self._stale or not epoch["stayed"]
+        self.stale = self.stale or not epoch["stayed"]
         self._lost |= {*epoch["lost"]}
         alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
         with door, alone, _Ending(over) as self._ending:
@@ -77,7 +77,7 @@ class Sharing:
                     self._follow(door, place, where)
             except (LookupError, ValueError, TypeError, AttributeError) as fault:
                 raise LinkLost(f"a node sent an odd answer: {fault}") from fault
-        self._stale, self._lost = False, set()
+        self.stale, self._lost = False, set()
 
     def _lead(self, door: Door, nodes: int) -> None:
         with ExitStack() as stack:
@@ -112,7 +112,7 @@ class Sharing:
     def _about(self, door: Door) -> dict[str, Any]:
         """What the node has. A list of too many files is left out: then no node gets or gives any."""
         here = work.listing(self._folder)
-        about = {"node": self._node, "where": door.where, "stale": self._stale}
+        about = {"node": self._node, "where": door.where, "stale": self.stale}
         if len(here.files) + len(here.links) > work.MOST_LISTED:
             print(
                 f"muster: {self._node} has more than {work.MOST_LISTED:,} files: before this attempt the hosts do not "

@@ -84,6 +84,8 @@ class Epochs:
         self._alone = Roll(1, config.max_restarts) if config.max_nodes == 1 else None
         self._sharing = None if self._alone else sharing
         self.loses_nodes = config.rdzv_backend == BACKEND
+        if self._sharing:  # the others may have begun while this node was still starting
+            self._sharing.stale = self.loses_nodes
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)

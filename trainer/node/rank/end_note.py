@@ -56,6 +56,7 @@ class End:
         if self.trains:
             return {}
         self.trains = True
+        self._raised.hear_threads()
         return {
             "script": _script(),
             "managed": _is_managed(),

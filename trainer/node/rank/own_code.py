@@ -11,8 +11,9 @@ import sysconfig
 LIBRARIES = ("/site-packages/", "/dist-packages/")
 _TRAINER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 _ABOVE = os.path.dirname(_TRAINER)
-# In a checkout the library for scripts stands beside the trainer, elsewhere it is the folder around it.
-_MUSTER = _ABOVE if os.path.basename(_ABOVE) == "muster" else os.path.join(_ABOVE, "muster")
+# In a checkout, of whatever name, the library for scripts stands beside the trainer; else it is the folder around it.
+_BESIDE = os.path.join(_ABOVE, "muster")
+_MUSTER = _BESIDE if os.path.isdir(_BESIDE) else _ABOVE
 # Of the first kind is what is no file: <string>, <frozen runpy>.
 _PLACES = ("<", sysconfig.get_path("stdlib") + os.sep, _TRAINER + os.sep, _MUSTER + os.sep)
 

@@ -24,18 +24,25 @@ class UncaughtErrors:
         # What ended each thread, by its number: another one may get that.
         self.by_thread: dict[int, str] = {}
         self.notify: Callable[[], object] = lambda: None
+        self._hook: object = None
 
         def of_main(kind: type[BaseException], value: BaseException, _: Any) -> None:
             self._note("error", kind, value)
             self.notify()
 
-        def of_thread(about: Any) -> None:
-            if about.exc_type is not SystemExit:
-                self._note("thread_error", about.exc_type, about.exc_value)
-                self.by_thread[get_ident()] = self._noted.get("thread_error", "")
-
         hooks.wrap(sys, "excepthook", of_main)
-        hooks.wrap(threading, "excepthook", of_thread)
+        self.hear_threads()
+
+    def hear_threads(self) -> None:
+        """Hear what ends threads, again where the script has put a hook of its own in the place of ours."""
+        if threading.excepthook is not self._hook:
+            hooks.wrap(threading, "excepthook", self._thread_ends)
+            self._hook = threading.excepthook
+
+    def _thread_ends(self, about: Any) -> None:
+        if about.exc_type is not SystemExit:
+            self._note("thread_error", about.exc_type, about.exc_value)
+            self.by_thread[get_ident()] = self._noted.get("thread_error", "")
 
     def clear(self) -> None:
         """Forget them: this is another process now."""

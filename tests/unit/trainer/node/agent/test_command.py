@@ -17,6 +17,7 @@ from trainer.node.agent import command
         ("run.sh --lr 3", "--script './run.sh --lr 3'"),
         ("llamafactory-none train x.yaml", "packages"),
         ("scripts", "it is a folder"),
+        ("run --lr 3", "did you mean --script 'run.sh --lr 3'?"),
     ],
 )
 def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_path, monkeypatch):

@@ -231,6 +231,7 @@ def test_a_parent_that_interrupts_itself_leaves_the_word_to_its_child():
         "a.py was killed by SIGINT\n"
     )
     # One that a script has shown and gone on from is not the last word of another end.
+    assert heard(*child, "step 4", *interrupt, code=-signal.SIGINT).error.startswith("KeyboardInterrupt")
     assert heard(*child, *interrupt, *traceback(["KeyError: 'x'"])).error == "KeyError: 'x'"
 
 

@@ -30,12 +30,15 @@ def test_a_file_is_the_scripts_own_unless_it_is_pythons_a_librarys_or_musters(fi
     assert own_code.is_own(file) == own
 
 
-def test_where_the_library_lies_around_the_trainer_it_is_musters_too(tmp_path):
-    """As in the folder that bare hosts get."""
+@pytest.mark.parametrize("library", ["muster", "muster/muster"])
+def test_musters_library_is_no_code_of_a_script_and_what_lies_beside_it_is(library, tmp_path):
+    """It lies around the trainer in the folder that bare hosts get, and beside it in a checkout, here named muster."""
     home = tmp_path / "muster/trainer/node/rank"
     home.mkdir(parents=True)
+    (tmp_path / library).mkdir(exist_ok=True)
     (home / "own_code.py").write_text(Path(own_code.__file__).read_text())
     space = {"__file__": str(home / "own_code.py"), "__name__": "own_code"}
     exec((home / "own_code.py").read_text(), space)
-    assert not space["is_own"](str(tmp_path / "muster/training.py"))
-    assert space["is_own"](str(tmp_path / "train.py"))
+    assert not space["is_own"](str(tmp_path / library / "training.py"))
+    assert space["is_own"](str(tmp_path / "examples/train.py"))
+    assert library == "muster" or space["is_own"](str(tmp_path / "muster/runs/r1/work/train.py"))

@@ -47,3 +47,12 @@ def test_the_looks_of_a_process_have_its_errors() -> None:
     about = {"t": 1.0, "pid": 7, "step": 3, "error": "ValueError: row 7"}
     (look,) = stacks.parse(f"Look {json.dumps(about)}\n")
     assert (look.error, look.thread_error) == ("ValueError: row 7", "")
+
+
+def test_a_threads_error_is_heard_behind_a_hook_of_the_scripts_own_once_it_trains() -> None:
+    """A script that logs the errors of its threads had silenced ours: its failed training thread ended well."""
+    own = "threading.excepthook = lambda about: None; raised.hear_threads(); raised.hear_threads()"
+    text = _SCRIPT.format(thread="1 / 0", main="print(list(raised.by_thread.values()))")
+    text = text.replace("thread = threading", f"{own}\nthread = threading", 1)
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60)
+    assert ran.stdout == "['ZeroDivisionError: division by zero']\n", ran.stderr
