@@ -147,8 +147,8 @@ def _taken(options: Options, task: str) -> Options:
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
         # A word that is no run's name here stands for hosts.
-        what = f"{options.hosts}: no run here has that name; as hosts" if options.hosts else flag
-        hint = f"leave out {options.hosts or flag}; `muster runs` lists the runs here"
+        what = f"{options.hosts}: no run of that name is here; {flag}" if options.hosts else flag
+        hint = f"leave out {flag}{f' {options.hosts}' if options.hosts else ''}; `muster runs` lists the runs here"
         raise UsageError(f"{what}: {options.resume} is not a run on hosts", hint)
     return options
 

@@ -18,7 +18,7 @@ from .blame import bad_end, by_script, raised_in, sign_by_words
 from .lines import YEAR, in_order
 from .read import read
 from .reading import Hit, Line, Reading, Root
-from .refine import OF_WANDB
+from .refine import OF_WANDB, SAYS_WANDB
 from .signs.general import kind_by
 from .signs.kinds import ALONE, KERNEL, PREFLIGHT, Sign, Weight
 from .signs.table import SIGNALS, SIGNS
@@ -146,7 +146,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
     then = explanation.next
     if then == ALONE:
         then = _with_rank(first, root)
-    elif any("wandb" in line.text for line in explanation.evidence):
+    elif any(SAYS_WANDB.search(line.text) for line in explanation.evidence):
         then = OF_WANDB.get(explanation.cause, then)
     return replace(explanation, next=then, first=first, victims=victims, silent=silent, hosts=hosts)
 

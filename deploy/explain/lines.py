@@ -37,6 +37,7 @@ _PREFIXES = (
     compiled(r"\[(?:rank|Rank )(?P<rank>\d+)\]: ?"),
     compiled(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<who>[\w.-]+))?\](?:<\w+>)?: ?"),
     compiled(rf"\w{{3}} (?:{'|'.join(_MONTHS)}) +\d\d? [\d:]{{8}} \d{{4}}\[(?P<rank>\d+)\]<\w+>: ?"),
+    compiled(r"(?P<who>[A-Za-z][\w.-]*/\d+) (?=\[)"),
     compiled(r"\[(?P<rank>\d+)\]<std\w+>: ?"),
     compiled(r"\[(?P<local>(?:default|[a-z]\w*_worker)?\d+)\]: ?"),
     compiled(r" {0,4}(?P<task>\d{1,5}) ?: "),

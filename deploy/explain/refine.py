@@ -41,6 +41,7 @@ _ENGINES = (
     (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
     (compiled(r"OCI runtime error: |podman"), "podman info"),
 )
+SAYS_WANDB = compiled(r"wandb\.errors|api\.wandb\.ai|\bwandb: |wandb/sdk|wandb\.sdk")
 # Of a service in the internet: what asks it, where the hub of models would be asked.
 OF_WANDB = {"access-denied": "wandb login --verify", "download": "curl -sSI https://api.wandb.ai"}
 _AT_A_BARRIER = compiled(

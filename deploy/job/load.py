@@ -317,7 +317,7 @@ def _refuse_module(name: str, folder: Path) -> None:
     if not valid or (not exists and (os.path.isdir(top) or os.path.isfile(f"{top}.py"))):
         # -m runs a file, or a package with a __main__.py.
         files = [*Path(path).parent.glob("*.py"), *(main.parent for main in Path(path).parent.glob("*/__main__.py"))]
-        package, dot, last = name.rpartition(".")
+        package, dot, last = name.replace("/", ".").rpartition(".")
         meant = near(last, [file.stem for file in files if not file.stem.startswith("__")])
         hint = "-m pkg.train is the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"

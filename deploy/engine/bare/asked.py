@@ -16,6 +16,8 @@ _VALUES = (
     "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
 )
 _FLAGS = "detach d rm interactive i init no-healthcheck read-only"
+# As `store.now` writes times, to the billionth.
+_TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
 _AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
@@ -37,7 +39,7 @@ def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str
 
 def moment(text: str) -> str:
     """A time, how long ago it was (1h30m) or seconds since 1970, as `store.now` writes times. Raises Refused."""
-    if not text or re.fullmatch(r"[\d-]{10}T[\d:]{8}\.\d{9}Z", text):
+    if not text or re.fullmatch(_TIME, text):
         return text
     from datetime import datetime
 

@@ -67,9 +67,10 @@ _OUTSIDE = (
             r"(?:(?:is|was|are|were) not (?:available|found|detected|visible)|not (?:available|visible)|unavailable)",
             "the process sees no GPU", "nvidia-smi -L", "gpu-runtime", "gpu-hidden", "torch-without-cuda"),
     general("gpu-arch", r"(?i)unsupported (?:gpu|cuda|device) arch|not supported (?:in|on|by) this (?:gpu )?arch|"
-            r"(?:compute capability|\bsm_?\d\d|ampere|hopper|blackwell).{0,80}(?:required|not supported|unsupported|"
-            r"or (?:higher|newer|above|later))|"
-            r"(?:requires?|only support(?:s|ed)|needs?) [^,]{0,60}(?:compute capability|\bsm_?\d\d|ampere|hopper)",
+            r"(?:compute capability|\bsm_?\d\d|ampere|hopper\b(?!-v\d)|blackwell).{0,80}(?:required|not supported|"
+            r"unsupported|or (?:higher|newer|above|later))|"
+            r"(?:requires?|only support(?:s|ed)|needs?) [^,]{0,60}"
+            r"(?:compute capability|\bsm_?\d\d|ampere|hopper\b(?!-v\d))",
             "the GPU is too old, or too new, for what the script or a build asks of it",
             "nvidia-smi --query-gpu=name,compute_cap --format=csv", "compiler-missing"),
 )  # fmt: skip
@@ -103,7 +104,8 @@ _HOST = (
             "pip list | grep -iE 'torch|cuda|nvidia|flash|numpy'", "module-missing"),
     general("module-missing", r"^(?:\w+\.){0,8}(?:ModuleNotFoundError|PackageNotFoundError|"
             r"DistributionNotFound|\w*VersionConflict)\b|"
-            r"(?i:(?:is not|isn't|to be) installed|not found in your environment|\b(?:pip|conda) install\b)",
+            r"(?i:(?:is not|isn't|to be) installed|\b(?:pip|conda) install\b|"
+            r"(?:package|module|library|requirement)s?\b.{0,80} not found in your environment)",
             "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
     general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
             "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",

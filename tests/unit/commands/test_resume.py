@@ -70,7 +70,7 @@ def test_it_continues_on_its_own_hosts_with_what_a_cluster_file_says_of_them(sta
 def test_a_word_that_is_no_run_is_named_as_the_host_for_which_it_stands(started):
     """`muster resume sweep2`, a typing error, was answered by a sentence on --hosts, which nobody had typed."""
     with pytest.raises(
-        UsageError, match=r"^sweep2: no run here has that name; as hosts: r1 is not a run on hosts"
+        UsageError, match=r"^sweep2: no run of that name is here; --hosts: r1 is not a run on hosts"
     ) as refused:
         started("processes", Options(), Options(hosts="sweep2"))
     assert "`muster runs` lists the runs" in refused.value.hint

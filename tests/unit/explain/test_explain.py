@@ -82,6 +82,7 @@ def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
 @pytest.mark.parametrize(("line", "who", "rank"), [
     ("worker-1  | [rank3]: x", "worker-1", "rank 3"),
     ("[default1]:x", "", "local rank 1"),
+    ("trainer/0 [0]:x", "trainer/0", "local rank 0"),
     ("[pod/train-0/main] x", "train-0", ""),
     ("4: x", "", "task 4"),
     ("RuntimeError: x", "", ""),

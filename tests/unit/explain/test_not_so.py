@@ -88,3 +88,10 @@ def test_a_step_of_a_build_that_fails_is_not_named_by_the_command_which_it_runs(
     step = 'ERROR: failed to solve: process "/bin/sh -c pip install odd" did not complete successfully: exit code: 1'
     seen = explain({"a": f"{step}\n"})
     assert (seen.cause, seen.maybe) == ("", ())
+
+
+@pytest.mark.parametrize("line", [
+    "AssertionError: Hopper-v2 is not supported by this agent", "RuntimeError: key 'lr' not found in your environment",
+])  # fmt: skip
+def test_a_word_of_gpus_or_of_packages_alone_is_no_fault_of_theirs(line):
+    assert explain({"a": f"{FRAME}{line}\n"}).cause == "script-error"
