@@ -1,4 +1,4 @@
-"""Find, check, load and call a recipe: a plain Python file of functions that says what to train.
+"""Find, check, load and call a recipe, a Python file that says what to train; take its batches, pinned for a GPU.
 
 docs/reference/recipes.md has the functions.
 

@@ -1,4 +1,4 @@
-"""The verdict: how a run ended. The first rank that knows it publishes it to the others, and each rank records it.
+"""The verdict: how a run ended; of a fault, whether it is failed or refused. The first rank that knows publishes it.
 
 A verdict is final. If a rank dies without a verdict (SIGKILL, a lost node), torchrun or the backend starts it again.
 """

@@ -1,4 +1,4 @@
-"""Which GPUs of a host a deploy gets, from what the host says of them. Pure; host/claims.py asks.
+"""Which GPUs of a host a deploy gets: those free and asked for, within its CUDA_VISIBLE_DEVICES. Pure; claims.py asks.
 
 A GPU is free if no living container and no deploy at work has it, and nobody computes on it. Who waits longest is next.
 """

@@ -1,4 +1,4 @@
-"""The secrets that a user names, and the variables that are refused: those named like a secret, and Muster's own.
+"""The secrets that a user names: a host gets no others. Variables named like a secret, or like Muster's, are refused.
 
 A secret is a variable of this shell, a file, or each value of a file such as .env. Never its value in an error, and
 never in the text of an option.

@@ -1,4 +1,4 @@
-"""Which host calls which, and where: each connection that torch will make, and more to tell causes apart. Pure."""
+"""Which host calls which, and what became of each call: refused, stalled, cut or slow, by bytes that passed. Pure."""
 
 from __future__ import annotations
 

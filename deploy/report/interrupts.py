@@ -1,4 +1,4 @@
-"""Count Ctrl-C, SIGTERM and closed terminals, from the first to the last moment of a command; follow.py acts on them.
+"""Count Ctrl-C, SIGTERM and closed terminals while a command runs; follow.py acts on them. Ctrl-Z frees the terminal.
 
 Before a run has started, the first signal ends the command: it undoes what it made, and a second Ctrl-C does not
 interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count. Then a run on this

@@ -1,4 +1,4 @@
-"""The process group: its backend, its device, its timeout, and how it is closed."""
+"""The process group: its backend and device, how it is closed; sets its timeout, which config.py and loop.py decide."""
 
 from __future__ import annotations
 

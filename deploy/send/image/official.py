@@ -1,4 +1,4 @@
-"""The official PyTorch image that the hosts' drivers and GPUs take, for users who name none. Pure.
+"""Which torch the hosts' drivers and GPUs take: the official image, for users who name none; the build elsewhere. Pure.
 
 Sources. Images: pytorch/pytorch, for x86-64 alone (no arm64 manifest: NVIDIA-NeMo/labs-molt#123, September 2026).
 GPUs: the lists that PyTorch's binaries are built with (pytorch/test-infra, pytorch_pkg_helpers/cuda.py). Drivers:

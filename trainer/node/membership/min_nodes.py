@@ -1,4 +1,4 @@
-"""This node as one of those that may go on without each other (`--min-nodes`): who votes, and when it ends alone.
+"""This node as one of those that may go on without each other (`--min-nodes`): who votes, when too few are left.
 
 Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
 decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's

@@ -1,4 +1,4 @@
-"""The only place where we change a function of the script's process: each hook of ours is hung up here.
+"""How and when a function of the script's process is changed: by a hook of ours, once its module has run. Nowhere else.
 
 A script must not notice a hook. So whatever is wrapped here keeps its name, signature and place in pickles, gives the
 same results, and raises its own exceptions with its own traceback. A fault of a hook never reaches the script.

@@ -1,4 +1,4 @@
-"""FSDP2 and HSDP: each rank has a part of every weight, its gradient and its optimizer state.
+"""FSDP2, HSDP and tp (refused without a plan): each rank has a part of every weight, gradient and optimizer state.
 
 `model` may be an outline (outline.py) on all ranks but the first.
 
