@@ -18,6 +18,7 @@ from ...engine import reach
 from ...engine.wire import read_lines
 from ...host import commands
 from ...host import logs as host_logs
+from ...job.cluster import Cluster
 from ...job.load import known_cluster, read_run, refuse_no_rank
 from ...job.options import Options
 from ...report.console import Console
@@ -41,7 +42,7 @@ def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> i
 
     Raises DeployError where the run has no node.
     """
-    with places(options, options.rank) as chosen:
+    with places(known_cluster(options), options.run, options.rank) as chosen:
         several = len(chosen) > 1
         by_host = {place.session.name: place for place in chosen}
 
@@ -65,19 +66,20 @@ def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> i
 
 def shell(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
+    cluster = known_cluster(options)
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
-    with places(options, options.rank or "0") as (place, *_):
+    with places(cluster, options.run, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
         return place.session.converse(("docker", "exec", "-i", place.container, *program))
 
 
 @contextmanager
-def places(options: Options, rank: str) -> Iterator[list[Place]]:
+def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
     refuse_no_rank(rank)
-    wanted = read_run(options.run)
-    with open_all(known_cluster(options).hosts, ask_home=False) as opened:
+    wanted = read_run(run)
+    with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
         containers = observe.containers(sessions.values()).all()
         chosen, members = ended.choose(wanted, containers, list(sessions.values()))

@@ -23,6 +23,7 @@ from ...door.session import Session
 from ...engine import reach
 from ...engine.wire import read_lines
 from ...host import commands
+from ...job.load import known_cluster
 from ...job.options import Options
 from ...report.console import Console
 from ..act.within import Place, places
@@ -38,14 +39,17 @@ def port(options: Options, asked: str, console: Console) -> int:
     `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
     """
     here, remote = numbers(asked)
-    with places(options, options.rank or "0") as (place, *_):
+    with places(known_cluster(options), options.run, options.rank or "0") as (place, *_):
         return _serve(place, here, remote, "", console)
 
 
 def tensorboard(options: Options, console: Console) -> int:
     """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
     here, _ = numbers(options.port or "6006")
-    with places(options, options.rank or "0") as (place, *_), _running(place, console) as (remote, path):
+    with (
+        places(known_cluster(options), options.run, options.rank or "0") as (place, *_),
+        _running(place, console) as (remote, path),
+    ):
         return _serve(place, here, remote, path, console)
 
 
