@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from html.parser import HTMLParser
 
 import pytest
 
+from deploy.core.budget import Budget
 from deploy.report.page import head, run
 from deploy.run.files import timeline
+from deploy.run.follower import Follower
 from deploy.run.state import story as run_story
+from deploy.run.state.ranks import Ranks
 from deploy.run.state.story import Happening
 from lab import waiting
 
@@ -394,6 +398,32 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     assert "✕ Failed" in shown.text
     assert "rank 2 on worker-2 failed first: the loss is not finite" in shown.text
     assert "hint lower --lr" in shown.text
+
+
+def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
+    """The time that the reading took was counted as that of what comes after it, and no event was looked at."""
+
+    def read(follower, untimed=None, real=Follower.read):
+        spent = time.thread_time() + 0.9
+        while time.thread_time() < spent:
+            pass
+        return real(follower, untimed)
+
+    monkeypatch.setattr(Follower, "read", read)
+    sample(tmp_path)
+    (tmp_path / "outcome.json").unlink()
+    write(tmp_path / "outcome/master-0.json", {"t": START + 30, "verdict": "failed", "node": "master"})
+    shown = Page(run.build(tmp_path))
+    assert "✕ Failed" in shown.text
+    assert shown.pairs["Checkpoint"].startswith("at step 600")
+    monkeypatch.setattr(Budget, "is_over", True)
+    assert "events: reading all takes too much time" in Page(run.build(tmp_path)).text
+
+
+def test_an_event_that_no_record_takes_is_left_out_with_a_note(tmp_path, monkeypatch):
+    sample(tmp_path)
+    monkeypatch.setattr(Ranks, "_on_plan", lambda ranks, event, t: event["nothing"])
+    assert "an event `plan`: 2 lines cannot be read, left out" in Page(run.build(tmp_path)).text
 
 
 def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
