@@ -29,6 +29,8 @@ _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 _LINE = 200
 # The bytes by which a file that has grown is known again.
 _END = 200
+# The rank of a file: a line that names none, which a script may write, is of it.
+_OF_RANK = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
 _NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
 _READERS = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry, "scalars": run_events.of_scalars}
 
@@ -122,6 +124,7 @@ class Follower:
             why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
         read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
+        rank = _OF_RANK.search(name)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
@@ -131,7 +134,10 @@ class Follower:
                 if line and not line.isspace():
                     taken += max(len(line), _LINE)
                     try:
-                        events.append(read(document(line.decode(errors="replace"), shown, run_events.MOST_LINE), now))
+                        value = document(line.decode(errors="replace"), shown, run_events.MOST_LINE)
+                        if rank and isinstance(value, dict):
+                            value.setdefault("rank", int(rank[1]))
+                        events.append(read(value, now))
                     except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
                         bad += 1
         except OSError as fault:  # somebody removed or replaced it while we looked, or lets only himself read it
@@ -217,6 +223,6 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
         for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
                 with suppress(OSError):  # somebody removed it while we looked
-                    if entry.is_file(follow_symlinks=False):
-                        files.append((entry.path, entry.stat()))
+                    if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # which its reader refuses in words
+                        files.append((entry.path, entry.stat(follow_symlinks=False)))
     return sorted(files)

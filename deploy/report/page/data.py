@@ -203,7 +203,7 @@ def load(folder: Path, own: Fields | None = None, reader: RunReader | None = Non
         events=events,
         times={rank: steps for rank, steps in times.items() if steps},
         nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event.get("node")},
-        notes=notes + reader.notes(),
+        notes=[*dict.fromkeys(notes + reader.notes())],
         own=own or {},
         state=reader.state,
         script=script,

@@ -12,6 +12,7 @@ import pytest
 
 from deploy.core.budget import Budget
 from deploy.report.page import head, run
+from deploy.report.page.data import RunReader, load
 from deploy.run.files import timeline
 from deploy.run.follower import Follower
 from deploy.run.state import story as run_story
@@ -424,6 +425,23 @@ def test_an_event_that_no_record_takes_is_left_out_with_a_note(tmp_path, monkeyp
     sample(tmp_path)
     monkeypatch.setattr(Ranks, "_on_plan", lambda ranks, event, t: event["nothing"])
     assert "an event `plan`: 2 lines cannot be read, left out" in Page(run.build(tmp_path)).text
+
+
+def test_an_event_without_a_rank_is_of_the_rank_of_its_file(tmp_path):
+    unseen = {"t": START, "kind": "unseen", "what": "loss", "message": "it prints none"}
+    write_lines(tmp_path / "ranks/rank-3.jsonl", [unseen])
+    assert "rank 3: it prints none" in Page(run.build(tmp_path)).text
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "ranks/rank-0.jsonl", "nodes/master.json"])
+def test_a_link_in_the_place_of_a_file_is_named_once(tmp_path, name):
+    folder = sample(tmp_path / "a")
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    reader = RunReader(folder)
+    for _ in range(2):
+        notes = [note for note in load(folder, reader=reader).notes if (folder / name).name in note]
+        assert [note.partition(":")[2].split(" be read")[0] for note in notes] in ([" cannot"], [" 1 line cannot"])
 
 
 def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
