@@ -154,6 +154,14 @@ def sample(folder, steps=600, every=5, checkpoint_every=100):
     return folder
 
 
+def without_outcomes(folder, *nodes):
+    """The folder of a run that nobody followed to its end; these nodes' ranks have not said how it ended."""
+    (folder / "outcome.json").unlink()
+    for node in nodes:
+        path = folder / f"ranks/rank-{NODES.index(node)}.jsonl"
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if '"outcome"' not in line))
+
+
 def recorded(folder):
     """What this machine recorded, as far as the page is told."""
     return json.loads((folder / "record.json").read_text())
@@ -444,9 +452,35 @@ def test_a_link_in_the_place_of_a_file_is_named_once(tmp_path, name):
         assert [note.partition(":")[2].split(" be read")[0] for note in notes] in ([" cannot"], [" 1 line cannot"])
 
 
-def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
+@pytest.mark.parametrize(("t", "state"), [(START + 18, "… Unfinished"), (START + 30, "✕ Failed"), (None, "✕ Failed")])
+def test_only_a_verdict_of_the_last_start_is_the_run_s(tmp_path, t, state):
+    """A run that goes on, started again after a failure, was called failed."""
+    without_outcomes(sample(tmp_path), "worker-1")
+    write(tmp_path / "outcome/worker-2-0.json", {"verdict": "failed", "node": "worker-2"} | ({"t": t} if t else {}))
+    assert state in Page(run.build(tmp_path)).text
+
+
+def test_the_verdict_among_a_rank_s_events_counts_where_no_file_came(tmp_path):
     sample(tmp_path)
     (tmp_path / "outcome.json").unlink()
+    assert "✓ Done" in Page(run.build(tmp_path)).text
+    end = {"t": START + 30, "kind": "outcome", "verdict": "failed", "rank": 1, "node": "worker-1", "culprit": 2}
+    with (tmp_path / "ranks/rank-1.jsonl").open("a") as file:
+        file.write(json.dumps({**end, "culprit_node": "worker-2", "message": "the loss is nan"}) + "\n")
+    assert "rank 2 on worker-2 failed first: the loss is nan" in Page(run.build(tmp_path)).text
+
+
+def test_a_run_whose_ranks_never_began_has_a_start_and_a_duration(tmp_path):
+    write(tmp_path / "nodes/master.json", {"node": "master", "t": START})
+    why = {"kind": "waits", "why": "for a GPU", "rank": 0, "node": "master"}
+    write_lines(tmp_path / "ranks/rank-0.jsonl", [{**why, "t": START + 3}, {**why, "t": START + 63}])
+    shown = Page(run.build(tmp_path))
+    assert shown.pairs["Started"] == "2026-05-28 20:26:40 UTC"
+    assert shown.pairs["from the first rank to its last sign of life"] == "1 min 03 s"
+
+
+def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
+    without_outcomes(sample(tmp_path), *NODES)
     for node in NODES:
         assert "No outcome was recorded" in Page(run.build(tmp_path)).text
         write(tmp_path / f"outcome/{node}-0.json", {"t": START + 30, "verdict": "done", "node": node})
