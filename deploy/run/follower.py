@@ -29,16 +29,22 @@ _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 _LINE = 200
 # The bytes by which a file that has grown is known again.
 _END = 200
+# The rank of a file: a line that names none, which a script may write, is of it.
+_OF_RANK = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
 _NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
 _READERS = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry, "scalars": run_events.of_scalars}
 
 
 @dataclass
 class _Place:
-    """How far a file is read: `size` bytes, which end with `end`; where that is empty, they may end within a line."""
+    """How far a file is read: `size` bytes, which end with `end`; where that is empty, they may end within a line.
+
+    `torn`: when it was read, its last line had no end.
+    """
 
     size: int
     end: bytes = b""
+    torn: bool = False
 
 
 class Follower:
@@ -88,15 +94,17 @@ class Follower:
         sizes = self._line_files()
         with suppress(OSError):
             return sum(sizes.values()) <= self._most and all(
-                sizes.get(name, 0) >= place.size
-                and own_files.read_at(self._dir, name, place.size - len(place.end), len(place.end)) == place.end
+                sizes.get(name, 0) >= place.size and (not place.end or self._ends_so(name, place))
                 for name, place in self._places.items()
             )
         return False
 
+    def _ends_so(self, name: str, place: _Place) -> bool:
+        return own_files.read_at(self._dir, name, place.size - len(place.end), len(place.end)) == place.end
+
     def unfinished(self) -> list[str]:
-        """The files whose last line has no end yet."""
-        return [name for name, size in self._line_files().items() if size > self._places.get(name, _Place(0)).size]
+        """The files whose last line had no end when they were read."""
+        return [name for name, place in self._places.items() if place.torn]
 
     def _line_files(self) -> dict[str, int]:
         """The files of events and numbers, by their names from the run folder on, with the size of each."""
@@ -116,6 +124,7 @@ class Follower:
             why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
         read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
+        rank = _OF_RANK.search(name)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
@@ -125,15 +134,18 @@ class Follower:
                 if line and not line.isspace():
                     taken += max(len(line), _LINE)
                     try:
-                        events.append(read(document(line.decode(errors="replace"), shown, run_events.MOST_LINE), now))
+                        value = document(line.decode(errors="replace"), shown, run_events.MOST_LINE)
+                        if rank and isinstance(value, dict):
+                            value.setdefault("rank", int(rank[1]))
+                        events.append(read(value, now))
                     except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
                         bad += 1
         except OSError as fault:  # somebody removed or replaced it while we looked, or lets only himself read it
             why = f"cannot be read: {fault.strerror}"
         if why:
-            place.size, place.end = size, b""
+            place.size, place.end, place.torn = max(place.size, size), b"", False
         at = time.time()
-        return [*events, *run_events.unread(bad, shown, at), *run_events.unread(bool(why), shown, at, why)]
+        return [*events, *run_events.unread(bad, shown, at), *run_events.unread(int(bool(why)), shown, at, why)]
 
     def _all(self, name: str, place: _Place, budget: Budget) -> Iterator[bytes]:
         """The new whole lines of a file: one that is still being written comes with the next call. Raises OSError."""
@@ -143,9 +155,12 @@ class Follower:
             budget.add(len(block))
             yield rest  # of a line that is longer than any of ours
             *lines, rest = block.split(b"\n")
+            if (lines or not inside) and _is_whole(rest):  # only its newline is still to come, or never does
+                lines, rest = [*lines, rest], b""
             yield from lines[inside:]
             inside, at = inside and not lines, at + len(block)
             place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END:]
+        place.torn = bool(rest)
 
     def _some(self, name: str, place: _Place, size: int, most: int, budget: Budget) -> Iterator[bytes]:
         """New lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
@@ -180,6 +195,14 @@ class Follower:
                 yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
 
 
+def _is_whole(line: bytes) -> bool:
+    """Whether it is an object to its end: the beginning of a longer line is none."""
+    try:
+        return line.endswith(b"}") and isinstance(document(line, "", run_events.MOST_LINE), dict)
+    except BadAnswer:
+        return False
+
+
 def _share(sizes: Iterable[int], most: int) -> int:
     """How much of each file is read: what short ones leave is for the long ones."""
     ordered, share = sorted(sizes), most
@@ -200,6 +223,6 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
         for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
                 with suppress(OSError):  # somebody removed it while we looked
-                    if entry.is_file(follow_symlinks=False):
-                        files.append((entry.path, entry.stat()))
+                    if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # which its reader refuses in words
+                        files.append((entry.path, entry.stat(follow_symlinks=False)))
     return sorted(files)

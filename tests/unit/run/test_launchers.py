@@ -5,6 +5,7 @@ import json
 import pytest
 
 from deploy.report.page import data
+from deploy.report.page import run as page
 from deploy.run.progress import State
 
 T = 1_795_900_000.0
@@ -85,6 +86,16 @@ def test_the_page_has_each_rank_on_its_host(tmp_path):
     assert {(event["rank"], event["node"]) for event in events if event["kind"] == "started"} == {
         (0, "lab-1"), (1, "lab-1"), (2, "lab-2"), (3, "lab-2")
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "nodes/a.json"])
+def test_a_command_that_nobody_knows_in_a_line_of_a_script_ends_no_reader(tmp_path, file):
+    for folder in ("nodes", "ranks"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / file).write_text('{"step": 1, "launcher": true, "rank": "x", "node": "a"}\n')
+    (tmp_path / "ranks/rank-0.jsonl").write_text(json.dumps(STARTS[0]) + "\n")
+    assert "lab-1" in page.build(tmp_path)
+    assert data.load(tmp_path).state.story.unread == 0
 
 
 @pytest.mark.parametrize("odd", [{"node": ["lab-1"]}, {"node": {"a": 1}}, {"node": None}, {"rank": [0]}])

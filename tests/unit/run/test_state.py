@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import random
 from typing import Any
 
+import pytest
+
+from deploy.core.errors import BadAnswer
+from deploy.run import events as run_events
+from deploy.run.outcome import judge
 from deploy.run.progress import State
+from tests.hostile.fuzz import samples
 
 NAMES = ("a", "b")
 
@@ -94,3 +102,57 @@ def test_a_role_that_starts_again_is_no_restart_of_all() -> None:
     assert state.ranks.restarts == 1
     roles = {"a": "reward", "b": "trainer", "c": "trainer"}
     assert of_three(event("began", 9.0, rank=0), roles=roles).ranks.restarts == 0
+
+
+def test_a_rank_that_is_stuck_on_a_node_without_a_name_is_told_as_any_other() -> None:
+    state = State(NAMES, script=True)
+    line = {"t": 1.0, "kind": "stuck", "rank": 0, "doing": "data"}
+    assert state.apply(run_events.of_rank(line, 0.0)) == []
+    assert state.ranks.still[0].doing.doing == "data"
+
+
+def test_an_event_that_no_record_takes_is_told_and_the_next_one_is_taken() -> None:
+    state = State(NAMES, script=True)
+    (skipped,) = state.apply(event("stuck", 5.0, rank=0, doing=7), 6.0)
+    assert (skipped["kind"], skipped["count"]) == ("unread", 1)
+    assert [line.text for line in state.story] == ["an event `stuck`: skipped lines that cannot be read: a line"]
+    state.apply(event("step", 7.0, rank=0, step=3), 7.0)
+    assert state.step == 3
+
+
+ODD_VALUES = (None, True, -1, 1.5, "x", "", [], {}, [["a", 1]], 10**15, float("nan"), "a", 0, {"a": "b"})
+
+
+def odd_events(chance: random.Random, number: int) -> list[dict[str, Any]]:
+    """Events with the fields of real ones, of which one to three have another type or are missing."""
+    of_rank = [json.loads(line) for line in samples.RANK_LINES.split("\n")]
+    stuck = {"t": 1.0, "kind": "stuck", "rank": 1, "node": "b", "doing": "script", "since_s": 40.0}
+    others = [{**stuck, "launcher": True, "kind": kind} for kind in ("began", "started", "stuck", "metrics")]
+    others += [event("telemetry", 2.0, cpu_percent=3.0, gpus=[]), event("node_up", 1.0, address="10.0.0.4")]
+    others += [event("node", 3.0, state="exited", code=1), event("verdict", 4.0, verdict="failed", rank=0)]
+    made = []
+    for _ in range(number):
+        odd = dict(chance.choice([*of_rank, stuck, *others]))
+        for name in chance.sample(sorted(odd), min(len(odd), chance.randint(1, 3))):
+            odd[name] = chance.choice(ODD_VALUES)
+            if chance.random() < 0.2:
+                del odd[name]
+        made.append(odd)
+    return made
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_line_says_it_ends_no_reader(seed: int) -> None:
+    """One line of a script ended the page, the board, the comparison and every follower."""
+    unchecked, checked = State(NAMES, script=bool(seed % 2)), State(NAMES, script=bool(seed % 2))
+    for number, odd in enumerate(odd_events(random.Random(seed), 2000)):
+        unchecked.apply(odd, float(number))
+        for reader in (run_events.of_rank, run_events.of_metrics, run_events.node_up, run_events.verdict):
+            try:
+                read = reader(odd, float(number))
+            except BadAnswer:
+                continue
+            assert checked.apply(read, float(number)) == [], read
+        checked.inquire(float(number))
+        judge(checked, 0.0, float(number))
+    assert unchecked.story.unread
