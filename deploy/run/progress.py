@@ -54,7 +54,7 @@ class State(Evidence):
         try:
             self._apply(event, now)
         except _ODD:
-            t = optional(real(0.0))(event.get("t"))
+            t = optional(real(0.0))(event.get("t"), "t")
             skipped = unread(1, f"an event `{event.get('kind')}`", now or t or 0.0)
             for each in skipped:
                 self._apply(each, now)

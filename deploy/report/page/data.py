@@ -34,8 +34,8 @@ MOST = 1e100
 STILL_READ = "its long files are still being read"
 _MISSING = ": missing"
 _TOO_SLOW = "reading all takes too much time, so the head and the story lack the last ones"
-# The bytes that an event counts at least, as in run/follower.py.
-_EVENT = 200
+# The bytes that an event counts beside those read: the time for them is ten times what one usually takes.
+_EVENT = 50
 _MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
 Fields = dict[str, Any]
 
