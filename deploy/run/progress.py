@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..core.errors import BadAnswer
-from ..core.fields import optional, real
 from .events import Event, unread
 from .inquest.case import Case
 from .lost_host import WAIT_LOST_S
@@ -54,8 +53,9 @@ class State(Evidence):
         try:
             self._apply(event, now)
         except _ODD:
-            t = optional(real(0.0))(event.get("t"), "t")
-            skipped = unread(1, f"an event `{event.get('kind')}`", now or t or 0.0)
+            t = event.get("t")
+            at = now or (float(t) if isinstance(t, int | float) else 0.0)
+            skipped = unread(1, f"an event `{event.get('kind')}`", at)
             for each in skipped:
                 self._apply(each, now)
             return skipped

@@ -197,8 +197,9 @@ class Ranks:
     def show_life(self, event: Event, now: float = 0.0) -> None:
         """The run lives, as an event shows: its host's clock may be far behind the one that judges its silence."""
         t = float(event.get("t", 0.0))
-        if self.given and any(view.training for view in self.views.values()):
-            self.longest_silence = max(self.longest_silence, t - self.given)
+        silence = t - self.given if self.given and self.moved else 0.0
+        if silence > self.longest_silence and any(view.training for view in self.views.values()):
+            self.longest_silence = silence
         self.given, self.last_sign = max(self.given, t), max(self.last_sign, now or t)
 
     @property
@@ -297,8 +298,9 @@ class Ranks:
 
     def _on_plan(self, event: Event, t: float) -> None:
         self.plan, self.regrouping = event, False
-        for view in self.views.values():  # of a node that is new, too
-            view.step = max(view.step, int(event.get("start_step", 0)))
+        if start := int(event.get("start_step", 0)):
+            for view in self.views.values():  # of a node that is new, too
+                view.step = max(view.step, start)
 
     def _on_resumed(self, event: Event, t: float) -> None:
         self.regrouping = False
