@@ -45,7 +45,9 @@ def kinds(names: Sequence[str]) -> str:
 
 def seconds_of(rows: Sequence[Fields]) -> list[float]:
     """How long each line of a node counts: a long run has ever fewer. A line beside a pause does not count for it."""
-    between = [max(1e-3, after["t"] - row["t"]) for row, after in pairwise(rows)] or [1.0]
+    between = [max(1e-3, after["t"] - row["t"]) for row, after in pairwise(rows)]
+    if not between:
+        return [1.0] * len(rows)
     return [min(pair) for pair in zip([between[0], *between], [*between, between[-1]], strict=True)]
 
 
@@ -103,7 +105,7 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str,
     by_cell, paths = defaultdict[int, list[float]](list), defaultdict[int, str](str)
     for at, value in points:
         if value is not None:
-            by_cell[min(cells - 1, int(at * cells))].append(value)
+            by_cell[max(0, min(cells - 1, int(at * cells)))].append(value)  # a clock may be behind the start
     for cell in range(cells):
         if values := by_cell.get(cell) or by_cell.get(cell - 1):
             paths[min(LEVELS - 1, int(fmean(values) / 100 * LEVELS))] += f"M{cell} .5h1"

@@ -193,3 +193,12 @@ def test_a_gpu_that_is_slowed_by_heat_is_told_once_and_a_power_cap_is_not():
     state = state_of(slow, slow, {**slow, "node": "stranger"})
     assert [happening.text for happening in state.story] == ["master: GPU 3 runs slower than it could: heat"]
     assert set(state.nodes.telemetry) == {"master"}
+
+
+def test_runs_of_one_line_each_are_compared(tmp_path):
+    """A run that ended after a second has one: `muster compare` ended with a traceback."""
+    folders = [plain_run(tmp_path / name) for name in "ab"]
+    for folder in folders:
+        write_lines(folder / "telemetry/master.jsonl", [line(1.0, gpus=[gpu(0)])])
+    values = {row.name: tuple(row.values) for row in compare.compare(folders).numbers}
+    assert values["GPU use"] == ("90.0 %", "90.0 %")
