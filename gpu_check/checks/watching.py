@@ -25,7 +25,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         strict = {s: stack.enter_context(_loop(bench, s, STEPS, "strict")) for s in ("0", "1") if bench.gpus}
         plain.finish(_END_S)
         watched.finish(_END_S)
-        good = [] != plain.seen() == watched.seen()
+        good = plain.seen() == watched.seen() != []
         yield judge("weights, watched and not", good, "bit-identical" if good else "they differ", "bit-identical")
         yield _never_waits(strict)
     yield from _cost(bench)
