@@ -17,7 +17,8 @@ from ..job import values
 from ..job.launchers import RUNNERS
 from ..job.options import FLAG
 
-_SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
+_STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
+_SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
 # What other programs call our commands.
 _ELSEWHERE = {
@@ -237,7 +238,7 @@ def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]
     at = next((at for at, word in enumerate(typed) if word.partition("=")[0] == name), len(typed))
     own = "".join(typed[at : at + 1]).partition("=")[2]
     behind = list(typed[at + 1 :])
-    value = own or next((word for word in behind[:1] if not word.startswith("-")), "")
+    value = own or next((word for word in behind[:1] if not (word.startswith("-") or _STARTER.fullmatch(word))), "")
     return list(typed[:at]), value, behind[1:] if value and not own else behind
 
 
