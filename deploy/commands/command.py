@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..core import program as command_line
 from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
 from ..job import consent
 from ..job import options as table
@@ -139,7 +140,7 @@ class Command(click.Command):
             raise UsageError(f"{own[-1]} {program[0]}: leave out the blank after the comma", again)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
-        given["script"] = shlex.join(program)
+        given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
 
     def invoke(self, ctx: click.Context) -> int:
         """Do its work."""

@@ -17,6 +17,7 @@ from typing import Any, TextIO
 
 import click
 
+from ..core import program as command_line
 from ..core.errors import FULL, STOPPED, DeployError, UsageError
 from ..job.again import command_of
 from . import typos
@@ -118,6 +119,8 @@ def run(typed: Sequence[str]) -> int:
         refused = _refused(fault, words)
     except UsageError as fault:
         refused = fault
+    finally:
+        command_line.BEFORE.clear()  # of this line alone
     from ..report.console import Console
 
     Console().error(refused)

@@ -15,7 +15,7 @@ from ..core.errors import UsageError
 from ..core.near import near_file, near_path
 from ..core.program import COMMAND, SCRIPT
 from .options import FLAG
-from .script import PER_NODE, retyped
+from .script import PER_NODE, retyped, typed_again
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # Muster's own trainer is asked for by its options.
@@ -54,7 +54,7 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
         is_line = re.search(r"[;&|<>]", path)  # without quotes, the shell here would take a part of it for itself
         typed = f"bash -c {shlex.quote(path)}" if is_line else path
         how = "as a line of a shell" if is_line else "without the quotes"
-        hint = f"{how}: -- {typed}" if SCRIPT == "--" else f"with one pair of quotes: {SCRIPT} {shlex.quote(typed)}"
+        hint = f"{how if SCRIPT == '--' else 'with one pair of quotes'}: {typed_again(typed, SCRIPT)}"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 

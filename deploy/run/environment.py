@@ -54,6 +54,8 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 
 # The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
+# The trainer package in Muster's own image; in others it lies in a folder that was sent.
+TRAINER_HOME = "/muster"
 RUNS_IN_CONTAINER = "/muster/runs"
 # In the run folder: what a path of --keep is, below this folder.
 KEEP = "keep"
@@ -403,6 +405,12 @@ def secrets_folder(user: str) -> str:
     return f"/run/secrets:mode=0700,uid={uid},gid={gid},size=8m,noexec,nosuid,nodev"
 
 
+def finding_muster(variables: Mapping[str, str], home: str = TRAINER_HOME) -> dict[str, str]:
+    """These variables of the user's: a PYTHONPATH would replace the image's own, by which Python finds the agent."""
+    theirs = variables.get("PYTHONPATH")
+    return {**variables, **({} if theirs is None else {"PYTHONPATH": f"{home}:{theirs}".rstrip(":")})}
+
+
 def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
     """A compose file (JSON is YAML): in every node `paths` at the same paths and data, read-only; and what `run` keeps.
 
@@ -415,7 +423,7 @@ def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str
     mounts += [(f"{keep}{path}", path, False) for path in script.keep]
     mounts += [(script.cache, CACHE, False)] * bool(script.cache)
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    node: dict[str, Any] = {"volumes": volumes, "environment": dict(script.own)}
+    node: dict[str, Any] = {"volumes": volumes, "environment": finding_muster(script.own)}
     if script.secret_files:
         node["tmpfs"] = [secrets_folder(user)]
     services = {"services": dict.fromkeys(("master", "worker"), node)}

@@ -28,7 +28,6 @@ from ...job.values import VISIBLE, Mount
 from ...run import environment
 from ...run.roles import Acted
 from ...send.folder.content import WORKSPACE
-from ...send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
 
 # With Docker's default of 64 MB, data loaders die of a bus error.
@@ -363,8 +362,7 @@ def _node_container(
     }
     if work.restarts is not None:
         variables[environment.MAX_RESTARTS_NAME] = str(work.restarts)
-    if "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
-        variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
+    variables = environment.finding_muster(variables)
     restart_count = restarts(work, variables) + WAIT_RESTARTS * work.waits
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
     again = work.start > 1 or restart_count > WAIT_RESTARTS * work.waits

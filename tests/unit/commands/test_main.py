@@ -117,6 +117,26 @@ def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(lin
     assert capsys.readouterr().err.rstrip().endswith(f"hint: {hint}")
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("deploy -H a uv run train.py --lr 3", "muster deploy -H a -- train.py --lr 3"),
+        ("deploy -H a srun -n 4 train.py", "muster deploy -H a --nproc 4 --style slurm -- train.py (--nproc counts"),
+        ("deploy -H a A=1 python train.py", "muster deploy -H a --env A=1 -- python train.py"),
+        ("deploy -H a -- 'train.py --lr 1'", "without the quotes: muster deploy -H a -- train.py --lr 1"),
+        ("deploy -H a -e KEY=sesame srun train.py", "muster deploy --style slurm -- train.py"),
+        ("export --nodes 2 poetry run train.py", "muster export --nodes 2 -- train.py"),
+    ],
+)
+def test_what_stands_in_front_of_a_script_is_refused_with_the_whole_command(line, hint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert main.run(shlex.split(line)) == 2
+    error = capsys.readouterr().err
+    assert f"hint: {hint}" in error
+    assert "sesame" not in error
+
+
 def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fab", "--list"])
     fabfile = importlib.reload(importlib.import_module("fabfile"))
