@@ -72,8 +72,9 @@ def hold_port(port: int) -> Lock | None:
 
 
 def cache_folder() -> Path:
-    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache. It may lead to another
+    disk by a link, and is named without: what is written there is written through no link."""
+    return Path(os.path.realpath(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"))
 
 
 def own_folder(folder: Path) -> Path:
@@ -87,7 +88,7 @@ def own_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def wait_for(path: Path, most_s: float, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock at `path` until the end of the `with`. `say` gets who has it, in words.
 
     Raises DeployError if that process still has it after `most_s`.

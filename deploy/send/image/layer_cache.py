@@ -20,7 +20,7 @@ from ...core.errors import DeployError
 from ...engine import images
 from ...run.files import locks
 from ..road import cargo
-from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
+from .compression import CODECS, DAMAGED, PIECE, Codec, CompressedLayer, compress, decompress
 from .model import Base
 
 MOST = 20 << 30  # bytes in all
@@ -28,21 +28,23 @@ _PART, _SAVE_S = ".part", 3600.0
 
 
 class LayerCache:
-    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
+    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it: `note` gets
+    for whom one waits."""
 
-    def __init__(self, folder: Path, most: int = MOST) -> None:
-        self.folder, self._most = folder, most
+    def __init__(self, folder: Path, most: int = MOST, note: Callable[[str], None] = lambda _: None) -> None:
+        self.folder, self._most, self._note = folder, most, note
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
         """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
         files = {layer: self.folder / f"{_name(layer)}.size" for layer in layers}
-        return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
+        known = {layer: path.read_text() for layer, path in files.items() if path.exists()}
+        return {layer: int(size) for layer, size in known.items() if size.isdecimal()}  # a full disk may have cut it
 
     def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
         """A layer of this cache, None if it is missing or damaged."""
         path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
         try:
-            if _digest(path) != digest.read_text():
+            if _digest(path) != digest.read_text() or layer not in self.sizes([layer]):
                 path.unlink()
                 return None
             os.utime(path)  # used just now
@@ -64,13 +66,13 @@ class LayerCache:
                 if lacking := set(layers) - set(compressed):
                     compressed |= self._taken(image(), lacking, codec, tell)
                 self._prune({self._path(layer, codec) for layer in layers})
+        except DAMAGED as fault:
+            raise DeployError(f"docker save ended early, or gave a damaged layer: {fault}", "push again") from fault
         except OSError as fault:
             raise DeployError(
                 f"cannot write layers to {self.folder}: {fault.strerror}",
                 "free some disk space there, or set XDG_CACHE_HOME",
             ) from fault
-        except tarfile.TarError as fault:
-            raise DeployError(f"docker save ended early: {fault}", "push again") from fault
         if absent := sorted(set(layers) - set(compressed)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
         return compressed
@@ -84,7 +86,7 @@ class LayerCache:
                 content = tar.extractfile(member)
                 # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
                 if content and member.size >= 512 and not member.name.endswith("json"):
-                    compressed = self._keep(decompress(_chunks(content)), layers, codec)
+                    compressed = self._keep(_chunks(decompress(content)), layers, codec)
                     layers_read |= {compressed.layer: compressed} if compressed else {}
         return layers_read
 
@@ -131,7 +133,7 @@ class LayerCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         # Only the owner may read what is in an image, as with the engine.
-        with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S):
+        with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S, self._note):
             # No other push writes while we hold the lock, so a killed push left this part.
             for part in self.folder.glob(f"*{_PART}"):
                 part.unlink()

@@ -158,7 +158,7 @@ def push(
     """
     sessions, beside = list(sessions), _beside_image(code, data)
     folders = _known_folders(sessions, beside)
-    cache = cache or LayerCache(cache_folder() / "layers")
+    cache = cache or LayerCache(cache_folder() / "layers", note=note)
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
     bringing = Bringing(road, lambda session: _look(session, ()), note)
     bases = find_base(sessions, base, bringing.pull)

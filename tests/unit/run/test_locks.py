@@ -50,7 +50,7 @@ def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path,
 
 
 def test_a_lock_that_is_given_back_is_taken(tmp_path):
-    with locks.wait_for(tmp_path / "lock", 5):
+    with locks.wait_for(tmp_path / "lock", 5, print):
         assert locks.hold(tmp_path / "lock") is None
     lock = locks.hold(tmp_path / "lock")
     assert lock
@@ -61,7 +61,7 @@ def test_a_lock_that_is_given_back_is_taken(tmp_path):
 @pytest.mark.holds("locks-end")
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5):
+    with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5, print):
         raise AssertionError("we have it")
     assert not (tmp_path / "elsewhere").exists()
 
