@@ -188,7 +188,7 @@ def make(place: Path, hash_bytes: int = 20) -> None:
 
 
 def _make_with_index(place: Path, repository: Repository, most: int) -> int:
-    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError."""
+    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError, ValueError."""
     make(place, repository.hash_bytes)
     index = repository.folder / "index"
     try:
@@ -196,9 +196,13 @@ def _make_with_index(place: Path, repository: Repository, most: int) -> int:
     except FileNotFoundError:
         return 0
     (place / "index").write_bytes(data)
+    size = len(data)
+    for shared in repository.folder.glob("sharedindex.*"):  # most of a split index, which names it by its digest
+        if bytes.fromhex(shared.suffix[1:]) in data:
+            size += (place / shared.name).write_bytes(plain_file.read(shared, most - size))
     # A file that is not older than the index may have changed since.
     os.utime(place / "index", ns=(written, written))
-    return len(data)
+    return size
 
 
 def _environment(place: Path) -> dict[str, str]:

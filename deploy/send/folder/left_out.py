@@ -10,12 +10,12 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ...core import plain_file
-from ...core.errors import DeployError, UsageError
+from ...core.errors import UsageError
 from ...core.near import near_file
 from ...core.text import parents
 from ...job.again import include_of
 from . import credentials
-from .content import Entry
+from .content import Entry, unreadable
 from .credentials import Choice
 
 _SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
@@ -152,9 +152,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def unreadable(path: Path, fault: OSError) -> DeployError:
-    """The error for a file of the folder."""
-    why = fault.strerror or "it became shorter while it was read"
-    return DeployError(f"cannot read {path}: {why}", "make it readable, or take it out of what is sent")

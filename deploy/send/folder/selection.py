@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from ...core.errors import UsageError
 from ...job.again import include_of
 from . import credentials, folder_walk, ignore_rules
+from .content import paths_below
 from .folder_walk import Clock, Walk
 
 _SHOWN = 5
@@ -148,9 +149,7 @@ def _all_of(folder: Path, path: str) -> Iterator[str]:
         return
     yield path
     if os.path.isdir(folder / path) and not os.path.islink(folder / path):
-        for place, folders, files in os.walk(folder / path):
-            inside = Path(place).relative_to(folder).as_posix()
-            yield from (f"{inside}/{name}" for name in (*folders, *files))
+        yield from paths_below(folder, path)
 
 
 def _with_parents(paths: Iterable[str]) -> Iterable[str]:

@@ -120,9 +120,8 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
     if asked == NO:
         return "", False
     if asked:
-        path = posixpath.normpath(
-            posixpath.relpath(asked, folder.resolve().as_posix()) if posixpath.isabs(asked) else asked
-        )
+        above = os.path.realpath(folder / posixpath.dirname(asked))  # it may be typed through a link
+        path = posixpath.relpath(posixpath.join(above, posixpath.basename(asked)), folder.resolve().as_posix())
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
             meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])

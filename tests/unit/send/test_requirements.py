@@ -60,6 +60,14 @@ def test_no_means_no_and_a_name_comes_first(tmp_path):
     assert requirements.find(folder, "more/other file.txt", sent) == ("more/other file.txt", False)
 
 
+def test_a_file_of_the_folder_may_be_typed_through_a_link(tmp_path):
+    folder, sent = project(tmp_path, **{"requirements.txt": "a"})
+    link = tmp_path.with_name(f"{tmp_path.name}-link")
+    link.symlink_to(folder)
+    for asked in (f"{link}/requirements.txt", f"{folder}/requirements.txt", f"../{folder.name}/requirements.txt"):
+        assert requirements.find(link, asked, sent) == ("requirements.txt", False)
+
+
 @pytest.mark.parametrize("asked", ["missing.txt", "../above.txt", "/etc/hostname", "kept-back.txt"])
 def test_a_file_that_no_host_gets_is_refused(tmp_path, asked):
     folder, sent = project(tmp_path, **{"requirements.txt": "a", "kept-back.txt": "b"})
