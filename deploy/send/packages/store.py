@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -22,11 +23,14 @@ from typing import IO, TypeVar
 from ...core import plain_file
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import array, default, document, flag, record, table, text
+from ...core.text import DAY
 
 T = TypeVar("T")
 # What a file has; of a large one, it stays on the disk.
 Content = bytes | mmap.mmap
 FORMAT = 4
+# What a command that was killed leaves; the next one of another day removes it.
+PART = ".part"
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
@@ -125,6 +129,11 @@ def own(folder: Path) -> Path:
                     f"{path}: another user may write there, and would choose what hosts install",
                     f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
                 )
+        for part in folder.glob(f"*{PART}"):
+            if time.time() - part.stat().st_mtime > DAY:
+                shutil.rmtree(part, ignore_errors=True)
+    except FileNotFoundError:
+        pass  # a part: its own command is done with it
     except OSError as fault:
         raise DeployError(f"{folder}: {fault.strerror}", "name another cache folder: XDG_CACHE_HOME") from fault
     return folder
@@ -150,7 +159,7 @@ def find(key: str, folder: Path) -> Lock | None:
 
 def keep(key: str, lock: Lock, folder: Path) -> None:
     """Write the lock whole, or nothing. A full disk here costs only time the next time."""
-    part = folder / f"{key}.{secrets.token_hex(4)}.part"
+    part = folder / f"{key}.{secrets.token_hex(4)}{PART}"
     values = asdict(replace(lock, fetched={}))
     fetched = {name: hashlib.sha256(data).hexdigest() for name, data in lock.fetched.items()}
     try:
