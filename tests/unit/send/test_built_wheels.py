@@ -8,13 +8,16 @@ import io
 import os
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from deploy.send.packages import commands
+from deploy.send.packages.inside import install
 from deploy.send.packages.inside import wheel as wheels
 from deploy.send.packages.inside.tools import Stop
 from deploy.send.packages.inside.wheel import Editable, remake, same_version
@@ -170,6 +173,27 @@ def test_an_editable_package_whose_wheel_has_no_code_lies_where_its_setup_py_say
 )  # fmt: skip
 def test_versions_are_compared_as_indexes_do(one, other, same):
     assert same_version(one, other) is same
+
+
+def test_of_the_bases_commands_only_whole_scripts_come_along(tmp_path, monkeypatch):
+    """On many systems nobody but root may read sudo, and a whole program may lie behind a first line of Python."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    for name, rest in {"torchrun": "x = 1\n", "sudo": "", "zipped": "y" * (2 << 20), "python3": "", "tool": ""}.items():
+        (folder / name).write_text(f"#!{'/bin/sh' if name == 'tool' else '/usr/bin/env python3'}\n{rest}")
+    (tmp_path / "made/bin").mkdir(parents=True)
+    real = Path.open
+
+    def closed(path, *words, **more):
+        if path.name == "sudo":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *words, **more)
+
+    monkeypatch.setattr(Path, "open", closed)
+    monkeypatch.setattr(sys, "executable", str(folder / "python3"))
+    install._adopt_scripts(tmp_path / "made")
+    assert [path.name for path in (tmp_path / "made/bin").iterdir()] == ["torchrun"]
+    assert (tmp_path / "made/bin/torchrun").read_text() == f"#!{tmp_path}/made/bin/python\nx = 1\n"
 
 
 def test_the_modules_that_hosts_get_as_one_text_share_no_name():

@@ -9,6 +9,7 @@ import time
 import pytest
 
 from deploy.core.errors import DeployError
+from deploy.send.packages import places
 from deploy.send.packages.here import Here
 from lab.waiting import until
 
@@ -34,3 +35,12 @@ def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
     time.sleep(3)
     assert not (tmp_path / "done").exists()
+
+
+def test_a_python_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "_LOOK_S", 0.5)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 60\n")
+    python.chmod(0o755)
+    with pytest.raises(DeployError, match=r"python` has not ended after 0.5 s"):
+        places.ProcessPlace("here", str(python), tmp_path, tmp_path).look()
