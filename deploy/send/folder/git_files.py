@@ -115,20 +115,16 @@ class Objects:
 
     def _run(self, words: Sequence[str], answer: IO[bytes], most: int, order: str = "") -> None:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-        command = limited(["git", *settings, *words], _SECONDS, most)
-        with TemporaryFile() as given:
-            given.write(os.fsencode(order))
-            given.seek(0)
-            subprocess.run(
-                command,
-                env=self._environment,
-                cwd=self._place,
-                stdin=given,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE_S,
-                check=True,
-            )
+        subprocess.run(
+            limited(["git", *settings, *words], _SECONDS, most),
+            env=self._environment,
+            cwd=self._place,
+            input=os.fsencode(order),
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
 
 
 def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:

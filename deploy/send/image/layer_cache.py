@@ -20,7 +20,7 @@ from ...core.errors import DeployError
 from ...engine import images
 from ...run.files import locks
 from ..road import cargo
-from .compression import CODECS, DAMAGED, PIECE, Codec, CompressedLayer, compress, decompress
+from .compression import CODECS, DAMAGED, Codec, CompressedLayer, compress, decompress
 from .model import Base
 
 MOST = 20 << 30  # bytes in all
@@ -81,7 +81,7 @@ class LayerCache:
         self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
     ) -> dict[str, CompressedLayer]:
         layers_read: dict[str, CompressedLayer] = {}
-        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
+        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|") as tar:
             for member in tar:
                 content = tar.extractfile(member)
                 # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
@@ -184,24 +184,16 @@ class BaseLayers:
 
 
 class _Reader:
-    """A stream of chunks as the file that tarfile wants."""
+    """A stream of chunks as the file that tarfile wants: of a stream, it takes whatever comes."""
 
     def __init__(self, chunks: Iterable[bytes], tell: Callable[[int], None]) -> None:
-        self._chunks, self._tell, self._held, self._read = iter(chunks), tell, b"", 0
+        self._chunks, self._tell, self._read = iter(chunks), tell, 0
 
-    def read(self, size: int) -> bytes:
-        taken = bytearray()
-        while len(taken) < size:
-            if not self._held:
-                self._held = next(self._chunks, b"")
-                if not self._held:
-                    break
-            part = self._held[: size - len(taken)]
-            self._held = self._held[len(part) :]
-            taken += part
-        self._read += len(taken)
+    def read(self, _: int) -> bytes:
+        chunk = next(self._chunks, b"")
+        self._read += len(chunk)
         self._tell(self._read)
-        return bytes(taken)
+        return chunk
 
 
 def _name(layer: str) -> str:

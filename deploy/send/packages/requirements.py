@@ -172,7 +172,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
         more = list[tuple[str, int, str]]()
-        for number, line in lines(content):
+        for number, line in _numbered(rows):
             where = f"{path}:{number}: {without_logins(line)}"
             inner, rows[number - 1] = _take(origins, line, posixpath.dirname(path), where)
             if inner and inner not in named:
@@ -267,9 +267,9 @@ def _may_name(path: str) -> bool:
 
 def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
     """The text without these; adds to the variables."""
-    text = content.decode(errors="replace").splitlines()
+    text = content.decode().split("\n")
     before = list(text)
-    for number, line in lines(content):
+    for number, line in _numbered(before):
         index = _INDEX.fullmatch(line)
         name = _VARIABLES.get(index[1], "") if index else ""
         if not LOGIN.search(line) and not (name and index and index[2].startswith(("http:", "https:"))):
@@ -285,7 +285,7 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
                 f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
                 "name an index with it, or put the password into pip's settings: pip config",
             )
-    return "\n".join([*text, ""]).encode() if text != before else content
+    return "\n".join(text).encode()
 
 
 def _decode_lines(content: bytes, path: str) -> bytes:
@@ -325,12 +325,9 @@ def _decode_lines(content: bytes, path: str) -> bytes:
     return "\n".join([*written, ""]).encode()
 
 
-def lines(content: bytes) -> Iterator[tuple[int, str]]:
-    """The lines of a requirements file with their numbers, without comments and blank ones."""
-    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
-        text = _COMMENT.sub("", line).strip().rstrip("\\").strip()
-        if text:
-            yield number, text
+def _numbered(rows: Sequence[str]) -> list[tuple[int, str]]:
+    """The lines that say something, with their numbers."""
+    return [(number, line) for number, line in enumerate(rows, 1) if line]
 
 
 def _decoded(content: bytes, path: str) -> str:

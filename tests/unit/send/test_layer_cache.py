@@ -48,8 +48,7 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    for module in (compression, layer_cache):
-        monkeypatch.setattr(module, "PIECE", PIECE)
+    monkeypatch.setattr(compression, "PIECE", PIECE)
 
 
 @pytest.fixture

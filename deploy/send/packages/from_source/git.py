@@ -128,7 +128,9 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
         raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
     if done.returncode:
         # Behind ssh's own words git says that it could not read, and what to make sure of.
-        spoken, fatal, _ = done.stderr.decode(errors="replace").partition("fatal: Could not read from remote repository")
+        spoken, fatal, _ = done.stderr.decode(errors="replace").partition(
+            "fatal: Could not read from remote repository"
+        )
         last = last_line(spoken, fatal or "it has no such revision")
         raise DeployError(
             f"{shown}: git cannot fetch it on this machine: {without_logins(last)}",
