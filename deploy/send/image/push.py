@@ -47,7 +47,6 @@ from .push_plan import (
     Store,
     check_space,
     codec_for,
-    full_push,
     parse_image,
     parse_store,
     plan_push,
@@ -369,7 +368,7 @@ def _deliver(
     """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
     sources = Counter[str]()
     old, carry = replaced(context.image, store), road.deliver if held else road.send
-    every = full_push(context.image, "all layers: those of the host did not give this image")
+    every = PushPlan(context.image.layers, False, "all layers: those of the host did not give this image")
     for attempt in (plan,) if held else (plan, every):
         if attempt.present:
             done = _try(session, context.image, old, context.proofs)

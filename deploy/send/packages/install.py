@@ -190,14 +190,17 @@ class _Work:
         layers = {place.name: self._has[place.name].base for place in self._places}
         before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
         asked = [place for place in self._places if before[place.name] is None]
-        described = {name: known for name, known in before.items() if known}
-        described |= self._asked.each(asked, self._describe).all() if asked else {}
-        if len({known.digest for known in described.values()}) > 1 and len(asked) < len(self._places):
+        now = self._asked.each(asked, self._describe).all() if asked else {}
+        described = {name: known or now[name] for name, known in before.items()}
+        try:
+            agreed = base.same(described)
+        except DeployError:
+            if len(asked) == len(self._places):
+                raise
             asked = list(self._places)  # what one of them said before may have been wrong
-            described = self._asked.each(asked, self._describe).all()
-        agreed = base.same({place.name: described[place.name] for place in self._places})
+            agreed = base.same(described := self._asked.each(asked, self._describe).all())
         for place in asked:
-            base.remember(self._folder, place.who, layers[place.name], agreed)
+            base.remember(self._folder, place.who, layers[place.name], described[place.name])
         return agreed
 
     def _describe(self, place: Place) -> Base:
