@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..causes.end_causes import Cause
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import command_of, read_again
@@ -119,7 +120,9 @@ def _hint(
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     named = read_again(again).requirements
-    needs = named if named and (folder / named).is_file() else requirements.find(folder, "", lists)[0]
+    needs = named if named and (folder / named).is_file() else ""
+    with suppress(UsageError):  # a pyproject.toml that is no TOML, say of a template
+        needs = needs or requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
     own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
     if fetch:
