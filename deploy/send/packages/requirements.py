@@ -40,6 +40,8 @@ _NOT_READ = {
     "Pipfile": "pipenv requirements > requirements.txt",
 }
 _OF_POETRY = ("pyproject.toml", "tool", "poetry", "dependencies")
+# pip reads -e. and -rbase.txt, too.
+_CLOSE = re.compile(r"^(-[cefir])(?=[^\s=])")
 _FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
@@ -198,6 +200,7 @@ def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]
 
     Raises UsageError.
     """
+    line = _CLOSE.sub(r"\1 ", line)
     if match := _FILE.fullmatch(line):
         return origins.file(match[1].strip("\"'"), here, where), line
     if match := _EDITABLE.fullmatch(line):

@@ -79,7 +79,7 @@ def test_what_a_file_names_is_read_too(tmp_path):
     folder, sent = project(
         tmp_path,
         **{
-            "requirements.txt": "-r more/base.txt\n-c limits.txt\nnumpy  # a comment\n",
+            "requirements.txt": "-rmore/base.txt\n-c limits.txt\nnumpy  # a comment\n",
             "more/base.txt": "-r ../limits.txt\n./pkg\n",
             "limits.txt": "six<2\n",
             "more/pkg/pyproject.toml": "",
@@ -113,7 +113,7 @@ def test_what_cannot_work_on_a_host_is_refused_with_its_line(tmp_path, line, tol
 
 
 def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(tmp_path):
-    for line, same in (("-e ./pkg", True), ("./pkg", False)):
+    for line, same in (("-e ./pkg", True), ("-e./pkg", True), ("./pkg", False)):
         folder, sent = project(
             tmp_path, **{"requirements.txt": line, "pkg/setup.py": "", "pkg/a/code.py": "1", "pkg/b.py": "1"}
         )
