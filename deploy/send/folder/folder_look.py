@@ -171,9 +171,7 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
     patterns = selection.lines(own, folder)  # also an empty one counts in the place of the other
     patterns = selection.lines(folder / ".dockerignore", folder) if patterns is None else patterns
     paths = sorted(selection.not_ignored(folder, patterns or ()))
-    exposed = left_out.find(
-        folder, _kinds(made for path in paths if (made := content.read_entry(folder, path))), choice
-    )
+    exposed = left_out.find(folder, _kinds(_entries(folder, paths)[0]), choice)
     for file in exposed:
         if file.never:
             raise UsageError(

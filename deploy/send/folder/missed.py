@@ -88,12 +88,13 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         return ""
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
-        package = libraries.OF_MODULES.get(top, f"the package that has {top}")
-        if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", libraries.OF_MODULES.get(top, top))):
+        package = libraries.OF_MODULES.get(top, top)
+        if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
-        if needs and (line := _line_of(folder / needs, libraries.OF_MODULES.get(top, top))):
+        if needs and (line := _line_of(folder / needs, package)):
             return f"{needs} names {line}, and it is not installed: --requirements {needs} installs it, or says why"
+        package = package if top in libraries.OF_MODULES else f"the package that has {top}"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
@@ -70,8 +70,7 @@ class Base:
     @property
     def digest(self) -> str:
         """A digest of all of it."""
-        rows = [[p.name, p.version, p.requires, p.extras] for p in self.packages]
-        return hashlib.sha256(json.dumps([self.python, self.machine, self.libc, rows]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
 
     @property
     def torch(self) -> Mapping[str, str]:
@@ -176,9 +175,7 @@ def remembered(folder: Path, who: str, layers: tuple[str, ...]) -> Base | None:
 
 def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> None:
     """Keep what a host said of its layers."""
-    rows: list[dict[str, Any]] = [
-        {"name": p.name, "version": p.version, "requires": p.requires, "extras": p.extras} for p in base.packages
-    ]
+    rows = [asdict(package) for package in base.packages]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
     with suppress(OSError):
         own_files.write(folder, _path(folder, who, layers).name, json.dumps(value).encode())

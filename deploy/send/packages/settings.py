@@ -144,21 +144,13 @@ def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     files += [Path(python, "pip.conf")] if python else []
     if named := environment.get("PIP_CONFIG_FILE"):
         files = [] if named == os.devnull else [*files, Path(named)]
-    rows = list[tuple[str, str]]()
-    parsers = list(map(_parsed, files))
-    for section in ("global", "install"):
-        rows += [row for parser in parsers if parser.has_section(section) for row in parser.items(section)]
+    parser = configparser.RawConfigParser(strict=False)
+    for path in files:
+        with suppress(configparser.Error, OSError, UnicodeDecodeError):
+            parser.read(path, encoding="utf-8")
+    rows = [row for section in ("global", "install") if parser.has_section(section) for row in parser.items(section)]
     rows += [(name[4:].lower(), value) for name, value in environment.items() if name.startswith("PIP_")]
     return {name.replace("_", "-"): value for name, value in rows if value and value.strip()}
-
-
-def _parsed(path: Path) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return configparser.RawConfigParser()
-    return parser
 
 
 def _netrc(environment: Mapping[str, str], home: Path) -> Mapping[str, tuple[str, str]]:
