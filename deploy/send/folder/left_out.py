@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -82,7 +82,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         credential = _judged(folder, path, entry, sources, choice)
         if not credential:
             clean[path] = entry.stamp
-        if credential and (credential.never or not _is_in(path, choice.include)):
+        if credential and (credential.never or not is_below(path, choice.include)):
             left_out[credential.path] = credential
     return list(left_out.values())
 
@@ -103,8 +103,8 @@ def _judged(
         return None
     if entry.isreg() and sources and (secret := _source(folder / path, sources)):
         return LeftOut(path, f"the secret {secret} is taken from it", never=True)
-    if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
-        if not any(_is_in(asked, [place]) for asked in choice.include):
+    if (place := credentials.place_of(path)) and not is_below(path, choice.include):
+        if not any(is_below(asked, (place,)) for asked in choice.include):
             return LeftOut(place)
         if not entry.isdir():
             return LeftOut(path)
@@ -136,10 +136,6 @@ def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
     """The secret that is taken from that file."""
     status = _status(path)
     return sources.get((status.st_dev, status.st_ino), "") if status else ""
-
-
-def _is_in(path: str, places: Iterable[str]) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in places)
 
 
 def is_below(path: str, places: Collection[str]) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
+from ...core.text import listed
 from ...job.again import include_of
 from . import credentials, folder_walk, ignore_rules
 from .content import paths_below
@@ -48,11 +49,9 @@ class Selection:
             (files, "--secret-file NAME=FILE gives one to the ranks"),
         ):
             if names:
-                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                listed = ", ".join(names[:_SHOWN]) + more
-                notes.append(f"not sent, because {self.rule} names it: {listed}; {how}")
+                notes.append(f"not sent, because {self.rule} names it: {listed(names, _SHOWN + 1)}; {how}")
         for path in self.hollow:
-            notes.append(f"{path} is an empty submodule: git submodule update --init {path}")
+            notes.append(f"{path} is an empty submodule: git submodule update --init {shlex.quote(path)}")
         return (*notes, *self.unread)
 
 

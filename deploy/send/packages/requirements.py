@@ -238,11 +238,6 @@ def _digest(folder: Path, path: str) -> str:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
 
 
-def reasons(paths: Sequence[str]) -> str:
-    """Paths in a message: at most three."""
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-
-
 def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
     """The requirements without indexes and passwords, and the settings with these indexes.
 

@@ -37,6 +37,7 @@ VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
 # Nothing else: no option, no path of a host or of this machine.
 LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
 MOST_LINES = 5000
+_MOST = 1 << 30  # bytes of a file
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
@@ -146,7 +147,7 @@ def find(key: str, folder: Path) -> Lock | None:
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
             return None
         got = _LOCK(value, "lock.json")
-        fetched = {name: _read(folder / key / name, 1 << 30, _mapped) for name in got["fetched"]}
+        fetched = {name: _read(folder / key / name, _mapped) for name in got["fetched"]}
     except BadAnswer:
         return None
     if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
@@ -178,16 +179,16 @@ def drop(key: str, folder: Path) -> None:
     shutil.rmtree(folder / key, ignore_errors=True)
 
 
-def read(path: Path, most: int = 1 << 30) -> bytes:
+def read(path: Path) -> bytes:
     """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
-    return _read(path, most, lambda file: file.read())
+    return _read(path, lambda file: file.read())
 
 
-def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
+def _read(path: Path, how: Callable[[IO[bytes]], T]) -> T | bytes:
     with suppress(OSError), open(plain_file.open_plain(path), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
-        if mine and facts.st_size <= most:
+        if mine and facts.st_size <= _MOST:
             return how(file)
     return b""
 

@@ -171,17 +171,17 @@ def test_submodules_are_sent_with_their_own_rules_and_an_empty_one_is_named(fold
     repository(other)
     (other / "lib.py").write_text("")
     commit(other, "lib.py")
-    for name in ("third", "hollow"):
+    for name in ("third", "hollow one"):
         add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), name]
         subprocess.run(["git", "-C", str(folder), *add], check=True)
-    commit(folder, ".gitmodules", "third", "hollow")
-    subprocess.run(["git", "-C", str(folder), "submodule", "--quiet", "deinit", "--force", "hollow"], check=True)
+    commit(folder, ".gitmodules", "third", "hollow one")
+    subprocess.run(["git", "-C", str(folder), "submodule", "--quiet", "deinit", "--force", "hollow one"], check=True)
     (folder / "third/.gitignore").write_text("*.tmp\n")
     (folder / "third/x.tmp").write_text("")
     chosen = select(folder)
     assert {"third/lib.py", "third/.gitignore"} <= set(chosen.paths)
     assert "third/x.tmp" not in chosen.paths
-    assert any("submodule update --init hollow" in note for note in chosen.notes)
+    assert any("submodule update --init 'hollow one'" in note for note in chosen.notes)
 
 
 def test_a_shallow_clone_is_sent_as_a_whole_one(folder, tmp_path):
