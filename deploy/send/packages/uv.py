@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import mmap
 import os
 import platform
 import re
@@ -16,6 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shlex import quote
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 from ...core.errors import DeployError
 from ...core.printable import visible
@@ -24,6 +26,7 @@ from . import store
 from .here import Here
 from .inside.tools import last_words
 from .settings import Settings
+from .store import Content
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
 VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
@@ -31,6 +34,7 @@ _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
 # An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
 _LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'
 _PATIENCE_S, _LAST_LINES = 1800.0, 200
+_ALONE = Lock()  # hosts that lack uv ask for it at once
 # The Python that a host without one gets: that uv has its hash. A place that is not reached shows soon.
 PYTHON = "3.12.16"
 _SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1"}
@@ -100,36 +104,34 @@ class Uv:
             raise Failed(last_words(lines) or f"uv ended with code {done.code}")
 
 
-def program(folder: Path) -> str:
-    """uv of that version on this machine: the one fetched before, else from the user's index. Raises DeployError."""
-    home = folder / f"uv-{VERSION}"
+def program(folder: Path, machine: str = "") -> str:
+    """uv of that version on this machine: the one fetched before, else from the user's index. `machine`: for another
+    kind of processor than this machine's. Raises DeployError."""
+    home = folder / "-".join(filter(None, ("uv", VERSION, machine)))
     fetched = home / "bin" / "uv"
-    if fetched.is_file():
-        return str(fetched)
-    with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
-        if fault := _fetch(Path(part, "uv"), ()):
-            raise DeployError(
-                f"this machine: pip gets no uv {VERSION} from an index: {fault}",
-                f"pip config list; or bring its wheel: pip install --target {quote(str(home))} uv-{VERSION}-*.whl",
-            )
-        if not fetched.is_file():  # another command may have been first
-            shutil.rmtree(home, ignore_errors=True)
-            Path(part, "uv").rename(home)
+    with _ALONE:
+        if fetched.is_file():
+            return str(fetched)
+        with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
+            if fault := _fetch(Path(part, "uv"), ("--platform", _TAGS[machine]) if machine else ()):
+                raise DeployError(
+                    f"this machine: pip gets no uv {VERSION} from an index: {fault}",
+                    f"pip config list; or bring its wheel: pip install --target {quote(str(home))} uv-{VERSION}-*.whl",
+                )
+            if not fetched.is_file():  # another command may have been first
+                shutil.rmtree(home, ignore_errors=True)
+                Path(part, "uv").rename(home)
     return str(fetched)
 
 
-def program_for(host: str, machine: str, folder: Path) -> bytes:
-    """uv for a host's processor: this machine's own, or from the index that it reaches. Raises DeployError."""
-    if (platform.system(), platform.machine()) == ("Linux", machine):
-        return Path(program(folder)).read_bytes()
-    tag = _TAGS.get(machine)
-    if tag is None:
+def program_for(host: str, machine: str, folder: Path) -> Content:
+    """uv for a host's processor, on the disk: this machine's own, or from the index that it reaches. Raises
+    DeployError."""
+    is_ours = (platform.system(), platform.machine()) == ("Linux", machine)
+    if not is_ours and machine not in _TAGS:
         raise DeployError(f"{host}: there is no uv for its processor ({machine})", "--requirements no; use an image")
-    with TemporaryDirectory(prefix="muster-uv-") as name:
-        target = Path(name) / "uv"
-        if fault := _fetch(target, ("--platform", tag)):
-            raise DeployError(f"neither {host} nor this machine gets uv from an index: {fault}", "pip config list")
-        return (target / "bin" / "uv").read_bytes()
+    with open(program(folder, "" if is_ours else machine), "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
