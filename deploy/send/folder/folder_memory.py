@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ...run.files import own_files
+from ..remember import remember
 from . import content, left_out
 from .content import Content, Entry
 from .credentials import Choice
@@ -109,9 +109,7 @@ class FolderMemory:
         return ()
 
     def _write(self, name: str, words: str) -> None:
-        with suppress(OSError):
-            self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own_files.write(self._place, name, os.fsencode(words))
+        remember(self._place, name, os.fsencode(words))
 
 
 def _is_sure(entry: Entry, before: float) -> bool:

@@ -23,10 +23,7 @@ Pulls = Callable[[Sequence[Session], Sequence[str]], list[Pull]]
 
 def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
     """Whether this machine or a host has an image of that name."""
-    if images.inspect(name):
-        return True
-    held = on_all(sessions, lambda session: session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False))
-    return any(done.code == 0 for done in held.values.values())
+    return bool(find_base(sessions, name, None).values)
 
 
 def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Results[Base]:

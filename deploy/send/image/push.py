@@ -30,6 +30,7 @@ from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
 from ..image.base import agreed_base, find_base
+from ..remember import remember
 from ..road.cargo import Cargo
 from ..road.guide import Tell
 from ..road.rates import Rates
@@ -89,14 +90,13 @@ class Proofs:
             self._change(f"{host} {mark}", add=False)
 
     def _change(self, line: str, add: bool) -> None:
-        with self._lock, suppress(OSError):
+        with self._lock:
             # Another push may have added lines meanwhile.
             self._lines = self._read()
             self._lines.pop(line, None)
             if add:
                 self._lines[line] = None
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own_files.write(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
+            remember(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
 
     def _read(self) -> dict[str, None]:
         with suppress(OSError):

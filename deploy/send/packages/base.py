@@ -10,15 +10,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
-from ...run.files import own_files
 from ..ahead import Ahead
+from ..remember import remember as write
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
 
@@ -177,8 +176,7 @@ def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> Non
     """Keep what a host said of its layers."""
     rows = [asdict(package) for package in base.packages]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
-    with suppress(OSError):
-        own_files.write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
+    write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
 
 
 def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:
