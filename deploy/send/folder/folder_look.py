@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -187,7 +188,7 @@ def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> l
     named = any(file.path == ".env" for file in credentials)
     if not path.is_file() or named or ".env" in choice.include or path.resolve() in sources:
         return []
-    return [f"{path} stays here; --env-file {path} gives its variables to the ranks"]
+    return [f"{path} stays here; --env-file {shlex.quote(str(path))} gives its variables to the ranks"]
 
 
 def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:

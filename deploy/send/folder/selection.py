@@ -130,7 +130,8 @@ def beyond_link(folder: Path, path: str) -> str:
         place = shlex.quote(f"{real}:{real}")
         return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
     inner = shlex.quote(f"cd {shlex.quote(os.path.relpath(top, above))} && ...")
-    return f"{link} leads out of the folder: --folder {os.path.relpath(above, top)} bash -c {inner} sends it, too"
+    both = f"--folder {shlex.quote(os.path.relpath(above, top))} bash -c {inner}"
+    return f"{link} leads out of the folder: {both} sends it, too"
 
 
 def link_out(folder: Path, path: str) -> str:
