@@ -1,7 +1,8 @@
 """Compressed layers of base images, cached on this machine: `docker save` reads a whole image, so it runs once a base.
 
-A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers, with the digest of its bytes beside it. Each use
-checks the digest first. The cache removes damaged files, and above its bound the files that were used longest ago.
+A layer is a file <diff id>.<codec> in ~/.cache/muster/layers, with the digest of its bytes and its size as a tar file
+beside it. Each use checks the digest first. The cache removes damaged files, and above its bound those that were used
+longest ago.
 """
 
 from __future__ import annotations

@@ -155,7 +155,7 @@ def push(
     Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
-    sessions, beside = list(sessions), _beside_image(code, data)
+    sessions, beside = list(sessions), [look for look in (code, *data) if look]
     folders = _known_folders(sessions, beside)
     cache = cache or LayerCache(cache_folder() / "layers", note=note)
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
@@ -184,7 +184,7 @@ def foresee(
     sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str, data: Sequence[FolderLook] = ()
 ) -> Results[PushPlan]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
-    sessions, beside = list(sessions), _beside_image(code, data)
+    sessions, beside = list(sessions), [look for look in (code, *data) if look]
     folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, None)
     if not bases.values:
@@ -255,10 +255,6 @@ def _context(
     outgoing = _outgoing(base, beside)
     layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
     return _PushContext(image, base, layers, proofs, outgoing), looks.result()
-
-
-def _beside_image(code: FolderLook | None, data: Sequence[FolderLook]) -> tuple[FolderLook, ...]:
-    return (*([code] if code else []), *data)
 
 
 def _outgoing(base: Base | None, beside: Sequence[FolderLook]) -> list[Outgoing]:

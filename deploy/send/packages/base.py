@@ -22,6 +22,7 @@ from . import store
 from .inside.tools import FROM_BASE, NEED, normal
 
 _MOST, _MOST_NEEDS = 5000, 1000
+_NAME = re.compile(store.NAME)
 # As PEP 440 has it: Debian's own (1.1build1) are none, and uv would read nothing beside one.
 _VERSION = re.compile(
     r"v?([0-9]{1,9}!)?[0-9]{1,20}(\.[0-9]{1,20}){0,20}([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]{0,20})?"
@@ -131,10 +132,15 @@ def read(answer: object, what: str) -> Base:
     got = _READ(answer, what)
     libc = got["platform"]["libc"]
     packages = {
-        name: Package(name, row["version"], tuple(filter(NEED.fullmatch, row["requires"])), _extras(row["extras"]))
+        name: Package(
+            name,
+            row["version"],
+            tuple(filter(NEED.fullmatch, row["requires"])),
+            tuple(filter(_NAME.fullmatch, row["extras"])),
+        )
         for row in got["base"]
         for name in [normal(row["name"])]
-        if re.fullmatch(store.NAME, row["name"]) and _VERSION.fullmatch(row["version"])
+        if _NAME.fullmatch(row["name"]) and _VERSION.fullmatch(row["version"])
     }
     kind, version = libc if len(libc) == 2 else ("no libc", "")
     return Base(
@@ -182,10 +188,6 @@ def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> Non
 def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:
     key = hashlib.sha256(json.dumps([store.FORMAT, who, layers]).encode()).hexdigest()[:32]
     return folder / f"base-{key}.json"
-
-
-def _extras(names: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if re.fullmatch(store.NAME, name))
 
 
 def _difference(usual: Base, other: Base) -> str:

@@ -24,6 +24,7 @@ from ...core import plain_file
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import array, default, document, flag, record, table, text
 from ...core.text import DAY
+from ...run.files import locks
 
 T = TypeVar("T")
 # What a file has; of a large one, it stays on the disk.
@@ -118,25 +119,17 @@ class Lock:
 
 def own(folder: Path) -> Path:
     """Make the folder, for this user alone. Raises DeployError if others could write there, and so choose packages."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        facts = folder.stat()
-        if facts.st_uid == os.getuid() and facts.st_mode & 0o077:
-            folder.chmod(0o700)
-        for path in (folder, folder.parent):
-            facts = path.stat()
-            if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
-                raise DeployError(
-                    f"{path}: another user may write there, and would choose what hosts install",
-                    f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
-                )
+    for path in (locks.own_folder(folder), folder.parent):
+        facts = path.stat()
+        if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
+            raise DeployError(
+                f"{path}: another user may write there, and would choose what hosts install",
+                f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
+            )
+    with suppress(OSError):  # another command may be at it, too
         for part in folder.glob(f"*{PART}"):
             if time.time() - part.stat().st_mtime > DAY:
-                shutil.rmtree(part, ignore_errors=True)
-    except FileNotFoundError:
-        pass  # a part: its own command is done with it
-    except OSError as fault:
-        raise DeployError(f"{folder}: {fault.strerror}", "name another cache folder: XDG_CACHE_HOME") from fault
+                shutil.rmtree(part)
     return folder
 
 
