@@ -153,13 +153,15 @@ def test_an_editable_package_is_a_line_that_names_its_folder(tmp_path):
         remake(made(tmp_path, [("made_by_the_build.py", "")]), tmp_path / "out", Editable(tmp_path / "code", "libs/x"))
 
 
-@pytest.mark.parametrize(("says", "found"), [("odd\n", True), ("", False), ("../code\n", False), ("absent\n", False)])
+@pytest.mark.parametrize(("says", "found"), [("odd\n", True), ("\n", True), ("../code\n", True), ("absent\n", False)])
 def test_an_editable_package_whose_wheel_has_no_code_lies_where_its_setup_py_says(tmp_path, says, found):
-    """As `py_modules=["odd"]` for a folder odd: `pip install -e .` finds it, by top_level.txt."""
+    """As `py_modules=["odd"]` for a folder odd: `pip install -e .` finds it, by top_level.txt; it takes one without."""
     (tmp_path / "code" / "odd").mkdir(parents=True)
     whole = made(tmp_path, **{"odd/__init__.py": None, f"{INFO}/top_level.txt": says})
     with nullcontext() if found else pytest.raises(Stop, match="write it without -e"):
-        assert remake(whole, tmp_path / "out", Editable(tmp_path / "code", ".")).name == "Odd"
+        said = remake(whole, tmp_path / "out", Editable(tmp_path / "code", "."))
+        with zipfile.ZipFile(tmp_path / "out" / said.sha256 / said.wheel) as archive:
+            assert b"'work'" in archive.read("_muster_editable_odd.pth")
 
 
 @pytest.mark.parametrize(
