@@ -82,7 +82,7 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
     table = _toml(files[project], project)
     # What is dynamic, only a build says; without a [build-system], setuptools does it.
     dynamic = "dependencies" not in _table(table, "project") and not is_lock
-    packaged = dynamic or "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    packaged = dynamic or bool(_table(table, "tool", "uv").get("package", "build-system" in table))
     if packaged:
         origins.packages[here or "."] = True
     _project(origins, table, here, project, is_lock)

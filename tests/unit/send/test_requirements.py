@@ -227,3 +227,13 @@ def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp
     (tmp_path / "requirements.txt").write_text(text)
     with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|200001|1): more than"):
         requirements.read(tmp_path, "requirements.txt", {"requirements.txt"})
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"), [("", "project"), ("[tool.uv]\npackage = false", "file"), ("[tool.uv]\npackage = true", "project")]
+)
+def test_whether_a_project_is_a_package_is_what_uv_says(tmp_path, more, kind):
+    text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n[build-system]\nrequires = ["hatchling"]\n'
+    folder, sent = project(tmp_path, **{"pyproject.toml": text + more})
+    needs = requirements.read(folder, "pyproject.toml", sent)
+    assert (needs.kind, bool(needs.packages)) == (kind, kind == "project")
