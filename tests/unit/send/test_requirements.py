@@ -230,7 +230,8 @@ def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp
 
 
 @pytest.mark.parametrize(
-    ("more", "kind"), [("", "project"), ("[tool.uv]\npackage = false", "file"), ("[tool.uv]\npackage = true", "project")]
+    ("more", "kind"),
+    [("", "project"), ("[tool.uv]\npackage = false", "file"), ("[tool.uv]\npackage = true", "project")],
 )
 def test_whether_a_project_is_a_package_is_what_uv_says(tmp_path, more, kind):
     text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n[build-system]\nrequires = ["hatchling"]\n'
