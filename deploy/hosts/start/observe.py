@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
+from ...core import fields
 from ...core.errors import DeployError
+from ...core.names import RunId, run_ids
 from ...core.results import Results
 from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all
@@ -208,6 +210,11 @@ def runs(session: Session) -> tuple[HostRun, ...]:
     seen = reach.on_host(session).containers(label_of())
     answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
     return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
+
+
+def run_folders(session: Session) -> frozenset[RunId]:
+    """The runs that have a folder on a host, which need no engine."""
+    return run_ids(fields.rows(_look(session)).get("run", ()))
 
 
 def _console(engine: Engine, name: str) -> bytes:
