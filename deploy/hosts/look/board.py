@@ -16,6 +16,7 @@ from typing import Any
 from ...core.errors import DeployError
 from ...core.names import RunId
 from ...job.again import command_of
+from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, value_of
 from ...job.options import Options
 from ...report import tables
@@ -63,7 +64,7 @@ class HostRuns:
 
     def rows(self) -> list[Row]:
         """A row for each run on the hosts."""
-        return [row_elsewhere(value, _fetch(value)) for value in self._values]
+        return [row_elsewhere(value, f"{self._fetch(value)} {value['run']}") for value in self._values]
 
     def _watch(self) -> None:
         """Ask the hosts for their runs, as often as is due."""
@@ -90,7 +91,7 @@ class HostRuns:
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
         for value in reversed(self._values):
             run = value["run"]
-            if value["state"] in tables.ENDED or run in self._followed | self._unfollowed or _is_followed(run):
+            if value["state"] in tables.ENDED or run in self._followed or _is_followed(run):
                 continue
             if len(self._followed) >= _MOST_FOLLOWED:
                 return
@@ -99,12 +100,20 @@ class HostRuns:
 
     def _follow(self, value: dict[str, Any]) -> None:
         run = value["run"]
+        self._unfollowed.pop(run, None)  # a host that was away may be back
         try:
-            asked = replace(self._options, hosts=",".join(value["hosts"]), cluster="", run=run)
+            asked = replace(self._options, hosts=self._typed(value), run=run)
             attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
         value["state"] = UNFINISHED  # until the hosts are asked again
+
+    def _fetch(self, value: dict[str, Any]) -> str:
+        return command_of("fetch", hosts=self._typed(value), cluster=self._options.cluster)
+
+    def _typed(self, value: dict[str, Any]) -> str:
+        """The hosts of a run, as this command was given them."""
+        return typed_hosts(host for host in self._cluster.hosts if host.name in value["hosts"])
 
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""
@@ -119,7 +128,3 @@ def _is_followed(run: RunId) -> bool:
     if lock := locks.hold_followed(run_dir):
         lock.release()
     return lock is None
-
-
-def _fetch(value: dict[str, Any]) -> str:
-    return f"{command_of('fetch', hosts=','.join(value['hosts']))} {value['run']}"
