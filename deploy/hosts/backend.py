@@ -23,7 +23,7 @@ from ..core.names import NodeName
 from ..door.session import Session, open_all
 from ..host import commands
 from ..job.again import command_of
-from ..job.inventory import Host
+from ..job.inventory import Host, typed_hosts
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
@@ -89,8 +89,7 @@ class HostsBackend(Backend):
     @property
     def where(self) -> str:
         """The run and its hosts, as a command takes them: users and ports are not those of nodes."""
-        hosts = ",".join(host.destination for host in self._hosts.values())
-        return f"--hosts {shlex.quote(hosts)} --run {self._id}"
+        return f"{FLAG.hosts} {shlex.quote(typed_hosts(self._hosts.values()))} {FLAG.run} {self._id}"
 
     @property
     def out_of_sight(self) -> list[str]:
@@ -123,7 +122,7 @@ class HostsBackend(Backend):
         self._tell_silent(state, signs)
         self._tell_full(state)
         silent_s = min(of_host.silent_s for of_host in signs.values())
-        again = f"muster attach --hosts {','.join(self._mirrors)} --run {self._id}"
+        again = f"muster attach {self.where}"
         refuse_cut_off(f"no host of {self._id} has", silent_s, state.wait_lost_s, "the run", again)
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self.out_of_sight or waits or state.ranks.waiting:
@@ -162,17 +161,10 @@ class HostsBackend(Backend):
     def remove(self) -> list[str]:
         """Remove the run's containers; returns a warning for each host that may still have one."""
         faults = nodes.remove(self.sessions, self._id).faults
-        then = f"{FLAG.run} {self._id}"
-        return [
-            *(
-                f"{host}: {fault.message}; clean up with: {command_of('down', hosts=host)} {then}"
-                for host, fault in faults.items()
-            ),
-            *(
-                f"{host}: does not answer; when it is back: {command_of('down', hosts=host)} {then}"
-                for host in self.out_of_sight
-            ),
-        ]
+        whys = {host: f"{fault.message}; clean up with" for host, fault in faults.items()}
+        whys |= dict.fromkeys(self.out_of_sight, "does not answer; when it is back")
+        downs = {host: command_of("down", hosts=self._hosts[host].destination, run=self._id) for host in whys}
+        return [f"{host}: {why}: {downs[host]}" for host, why in whys.items()]
 
     def close(self) -> None:
         """Stop following. The run continues."""

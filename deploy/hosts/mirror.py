@@ -42,7 +42,7 @@ class Mirror(FolderCopy):
         say: Callable[[str], None],
         on_console_line: Callable[[str, float], None] = lambda words, t: None,
     ) -> None:
-        super().__init__(run_dir, host, say, f"muster fetch --hosts {host} copies the files")
+        super().__init__(run_dir, host, say)
         self._on_console_line, self._node = on_console_line, node
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")

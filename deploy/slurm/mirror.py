@@ -20,7 +20,7 @@ class JobCopy(FolderCopy):
     """Takes the lines of follow-job. `job`: what Slurm said last; `since`: when it said so first."""
 
     def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
-        super().__init__(run_dir, host, say, f"muster fetch --run {run_dir.name} copies the files")
+        super().__init__(run_dir, host, say)
         self.job: Job | None = None
         self.since = self.heard = time.monotonic()
         self._lines, self._ends = list[str](), dict[str, int]()

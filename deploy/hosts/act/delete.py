@@ -15,6 +15,7 @@ from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
 from ...job.again import command_of
+from ...job.inventory import typed_hosts
 from ...job.load import known_cluster
 from ...job.options import FLAG, Options
 from ...report.console import Console
@@ -60,7 +61,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
-        hosts = ",".join(session.name for session in sessions)
+        hosts = typed_hosts(session.host for session in sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
             f"stop it first: {command_of('stop', hosts=hosts, run=run)}",
@@ -71,7 +72,8 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
     """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
     if any(each.ours for each in observe.containers_of(session, run)):
         raise DeployError(
-            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
+            "a container of the run exists again, so nothing was deleted",
+            command_of("down", hosts=session.host.destination, run=run),
         )
     done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:

@@ -17,7 +17,8 @@ from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
 from ...host import last_words
 from ...host.facts import Container
-from ...job.again import stop_wait_s
+from ...job.again import command_of, stop_wait_s
+from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -80,7 +81,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     if result.hint:
         console.note(result.hint)
     files = "its files" if outcome.may_continue(state) else f"{NO_FILES}; its logs"
-    console.note(f"{files}: muster fetch --hosts {','.join(nodes)} --run {run}")
+    console.note(f"{files}: {command_of('fetch', hosts=typed_hosts(each.host for each in members), run=run)}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
@@ -100,7 +101,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     killed = now
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     patience_s = stop_wait_s(record.facts(record.path_of(run)))
-    deadline = time.monotonic() + patience_s
+    deadline, hosts = time.monotonic() + patience_s, typed_hosts(each.host for each in members)
     try:
         while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:
@@ -109,7 +110,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
             if time.monotonic() > deadline:
                 raise DeployError(
                     f"{run}: still running {in_seconds(patience_s)} after the stop on {', '.join(running)}",
-                    f"kill it: muster stop --hosts {','.join(running)} --run {run} --now",
+                    f"kill it: {command_of('stop', hosts=hosts, run=run, now=True)}",
                 )
             time.sleep(_LOOK_EVERY_S)
     except Detached:

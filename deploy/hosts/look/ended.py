@@ -13,6 +13,7 @@ from ...door.session import Session, on_all
 from ...host import last_words
 from ...host.facts import Container
 from ...host.status import HostRun
+from ...job.again import command_of
 from ...report.console import Console
 from ...report.text import fault_text
 from ...run import outcome
@@ -33,8 +34,9 @@ class Ended(DeployError):
 def refuse(run: str, sessions: Sequence[Session]) -> None:
     """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
-        answers = on_all(sessions, observe.runs)
-        if fault := end_of(run, answers.values, time.time()):
+        answers = on_all(sessions, observe.runs).values
+        runs = {session.host.destination: answers.get(session.name, ()) for session in sessions}
+        if fault := end_of(run, runs, time.time()):
             raise fault
 
 
@@ -59,9 +61,9 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         from ...report import ending  # with the page's modules: 40 ms that `muster status` does not wait for
 
         run_dir = record.path_of(end.run)
-        fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
+        fetch = command_of("fetch", hosts=",".join(end.hosts), run=end.run) if end.hosts else ""
         return ending.show_again(run_dir, console, fetch)
-    members = [session for session in sessions if session.name in end.hosts]
+    members = [session for session in sessions if session.host.destination in end.hosts]
     by_host, now = on_all(members, lambda each: last_words.of_run(each, end.run)).values, time.time()
     spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
     heard = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
@@ -70,7 +72,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         state.apply(event, now)
     result = outcome.conclude(state, now) if spoke else None
     # A host without a verdict was killed: the others' "done" is not the run's.
-    if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
+    if result is None or (result.verdict == "done" and len(spoke) < len(end.hosts)):
         raise end
     why = f": {fault_text(result)}" if result.message else ""
     text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
@@ -82,7 +84,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
     """Return a fault that says that a run has ended, with the next command; None if its end is unknown.
 
-    `runs`: the runs of each host.
+    `runs`: the runs of each host, by what a user types for it.
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
@@ -95,10 +97,10 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     if not hosts:
         hint = f"its report: {folders.display_path(folder)}"
         return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
-    options = f"--hosts {','.join(hosts)} --run {run}"
+    logs, fetch = (command_of(task, hosts=",".join(hosts), run=run) for task in ("logs", "fetch"))
     return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
-        f"its logs: muster logs {options}; its files: muster fetch {options}",
+        f"its logs: {logs}; its files: {fetch}",
         RunId(run),
         hosts,
         here if known else {},

@@ -14,7 +14,9 @@ from ...core.results import Results
 from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
+from ...job.again import command_of
 from ...job.cluster import Cluster
+from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report import tables
@@ -40,7 +42,8 @@ def status(options: Options, console: Console) -> int:
     console.table(tables.STATUS_HEAD, rows, values)
     if rows and not console.as_json and not _runs(answers):
         _tell_last(cluster, console)
-        console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
+        answered = (host for host in cluster.hosts if host.name in answers.values)
+        console.hint(f"runs that have ended: {command_of('runs', hosts=typed_hosts(answered))}")
     return _show_faults(answers, console)
 
 
@@ -84,7 +87,8 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
     """Say how a run without containers ended. Raises UsageError if its end is unknown."""
-    end = ended.end_of(run, ask(cluster, observe.runs).values, time.time())
+    runs_of = ask(cluster, observe.runs).values
+    end = ended.end_of(run, {each.destination: runs_of.get(each.name, ()) for each in cluster.hosts}, time.time())
     if end is None:
         runs = ", ".join(_runs(answers)) or "no runs"
         raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")

@@ -17,6 +17,8 @@ from ...core.results import Results, all_faults
 from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
+from ...job.again import command_of
+from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -50,9 +52,9 @@ def why_on_hosts(options: Options, console: Console) -> int:
         except UsageError:  # a host that did not answer may have the run
             all_faults(opened, containers)
             raise
-        if _is_over(chosen, nodes, console):
-            return DONE
         members = [session for session in sessions if session.name in nodes]
+        if _is_over(chosen, nodes, typed_hosts(each.host for each in members), console):
+            return DONE
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         if ranks:
@@ -92,17 +94,13 @@ def why_here(options: Options, console: Console) -> int:
     return code
 
 
-def _is_over(run: RunId, nodes: Mapping[str, Container], console: Console) -> bool:
+def _is_over(run: RunId, nodes: Mapping[str, Container], hosts: str, console: Console) -> bool:
     """Whether every node of the run has ended, which it says: then no rank does anything."""
     over = all(node.code is not None for node in nodes.values())
     if over:
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
-        _tell_over(
-            run,
-            f"{run} has ended: {ends}",
-            f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}",
-            console,
-        )
+        attach = command_of("attach", hosts=hosts, run=run)
+        _tell_over(run, f"{run} has ended: {ends}", f"how it ended: {attach}", console)
     return over
 
 

@@ -19,7 +19,9 @@ from ...engine import bringing
 from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
+from ...job.again import command_of
 from ...job.cluster import Cluster
+from ...job.inventory import typed_hosts
 from ...job.options import FLAG, Job
 from ...job.together import needs_engine
 from ...report import packages as packages_shown
@@ -51,11 +53,10 @@ def look(hosts: ReachedHosts, console: Console) -> None:
     bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
-    names = ",".join(bare)
     if cannot := _cannot(hosts.cluster):
         raise UsageError(
             f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
-            f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
+            f"leave it out; or, where you are root: {command_of('bootstrap', hosts=typed_hosts(hosts.cluster.hosts))}",
         )
     console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
     if hosts.job.data:

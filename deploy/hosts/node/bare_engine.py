@@ -15,6 +15,7 @@ from ...door.session import Session, on_all
 from ...engine import bringing
 from ...host import audit
 from ...host import facts as host_facts
+from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files import folders
 from ...send.packages import settings, store, uv
@@ -106,5 +107,5 @@ def _bring_nothing(session: Session) -> str:
     raise DeployError(
         f"{session.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
         "that is not there yet, and a dry run sends nothing",
-        f"muster preflight --hosts {session.name} sends it; or leave out {FLAG.dry_run}",
+        f"{command_of('preflight', hosts=session.host.destination)} sends it; or leave out {FLAG.dry_run}",
     )

@@ -14,6 +14,8 @@ from typing import Any
 
 from ...core.results import HostsFailed
 from ...host import audit, lock
+from ...job.again import command_of
+from ...job.inventory import typed_hosts
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
@@ -124,9 +126,10 @@ class NewRun(HostsBackend):
         """
         now = observe.containers(request.sessions).all()
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
+        request = replace(request, facts=facts)
         if self.run.resumed:
-            resume.refuse_going(self._id, facts)
-        return replace(request, facts=facts)
+            resume.refuse_going(self._id, request)
+        return request
 
     def check(self) -> None:
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
@@ -209,8 +212,9 @@ class NewRun(HostsBackend):
         for host, fault in faults.items():
             self._console.warn(f"{host}: {fault.message}")
         if faults:
-            hosts = ",".join(self._hosts[host].destination for host in faults)
-            self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
+            hosts = typed_hosts(self._hosts[host] for host in faults)
+            down = command_of("down", hosts=hosts, run=self._id)
+            self._interrupts.left = f"something may be left on {hosts}: {down}"
             self._console.warn(self._interrupts.left)
 
     @property

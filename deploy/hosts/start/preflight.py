@@ -18,7 +18,9 @@ from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
 from ...host.reached import ReachedHosts
+from ...job.again import command_of
 from ...job.cluster import Cluster
+from ...job.inventory import typed_hosts
 from ...job.load import refuse_unfit
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
@@ -315,8 +317,7 @@ def gate(
     for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
-        names = ",".join(session.name for session in hosts.sessions)
-        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: {_again(hosts)}")
     for finding in faults:
         console.warn(f"ignored because of --force: {finding.text}")
     return {**result, "ran": "", "unseen": [], "ignored": [finding.text for finding in faults]}
@@ -328,14 +329,17 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
         findings, shown = rehearsal.rehearse(hosts, nodes, backend, say=say)
     faults = [finding for finding in findings if finding.level != WARNING]
     if faults:
-        names = ",".join(session.name for session in hosts.sessions)
         texts = "; ".join(finding.text for finding in faults)
-        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
+        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: {_again(hosts)}")
     for finding in findings:
         console.warn(finding.text)
     if shown:
         console.note(f"rehearsed: {shown}")
     return shown
+
+
+def _again(hosts: ReachedHosts) -> str:
+    return command_of("preflight", hosts=typed_hosts(session.host for session in hosts.sessions))
 
 
 def _names(image: str, folder: Path) -> list[str]:

@@ -26,18 +26,17 @@ def brought(monkeypatch):
 
 
 def hosts(**answers):
-    return [
-        SimpleNamespace(
-            name=name, host=SimpleNamespace(gpus="auto"), run=lambda words, out=out: SimpleNamespace(out=out)
-        )
-        for name, out in answers.items()
-    ]
+    def host(name, out):
+        asked = SimpleNamespace(gpus="auto", destination=f"me@{name}:2222")
+        return SimpleNamespace(name=name, host=asked, run=lambda words: SimpleNamespace(out=out))
+
+    return [host(name, out) for name, out in answers.items()]
 
 
 def test_a_dry_run_brings_nothing_and_says_what_does(brought):
     with pytest.raises(HostsFailed, match="a dry run sends nothing") as failed:
         observe.facts(hosts(a=NO_ENGINE), bring=True, may_write=False).all()
-    assert "muster preflight --hosts a" in failed.value.hint
+    assert "muster preflight --hosts me@a:2222" in failed.value.hint
     assert brought == []
 
 

@@ -8,7 +8,10 @@ from deploy.core.errors import BadAnswer, UsageError
 from deploy.host.facts import Container
 from deploy.hosts.act import members
 from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.job.inventory import Host
 from deploy.job.options import Options
+
+B = Host("b", "b", 2222, "me")
 
 
 def container(least=2, code=None):
@@ -16,7 +19,7 @@ def container(least=2, code=None):
 
 
 def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
-    members.refuse_leave("run", "b", container())
+    members.refuse_leave("run", B, container())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +33,7 @@ def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
 )
 def test_what_has_no_node_to_leave_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
-        members.refuse_leave("run", "b", node)
+        members.refuse_leave("run", B, node)
 
 
 def test_only_named_hosts_leave():
@@ -61,7 +64,7 @@ def claim(state="runs"):
 
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_host_whose_node_has_ended_may_join(code):
-    assert refuse_join("run", "b", container(code=code)).code == code
+    assert refuse_join("run", B, container(code=code)).code == code
 
 
 @pytest.mark.parametrize(
@@ -73,17 +76,27 @@ def test_a_host_whose_node_has_ended_may_join(code):
 )
 def test_who_cannot_join_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
-        refuse_join("run", "b", node)
+        refuse_join("run", B, node)
+
+
+def test_the_next_command_logs_in_as_this_one_did():
+    """It named the host alone: another user, at another port."""
+    with pytest.raises(UsageError) as refused:
+        refuse_join("run", B, container())
+    assert refused.value.hint == "muster status --hosts me@b:2222"
+    with pytest.raises(UsageError) as refused:
+        members.refuse_leave("run", B, container(code=0))
+    assert refused.value.hint.startswith("muster join --hosts me@b:2222 --run run brings it back")
 
 
 def test_a_host_says_that_it_has_started_the_node_or_why_not():
-    refuse_answer("run", "b", "started\n")
+    refuse_answer("run", B, "started\n")
     with pytest.raises(UsageError, match=r"its GPUs are taken by run other \(eve\)"):
-        refuse_answer("run", "b", claim())
+        refuse_answer("run", B, claim())
     with pytest.raises(UsageError, match="its part of the overlay network"):
-        refuse_answer("run", "b", "overlay\n")
+        refuse_answer("run", B, "overlay\n")
     with pytest.raises(BadAnswer):
-        refuse_answer("run", "b", "")
+        refuse_answer("run", B, "")
 
 
 @pytest.mark.parametrize(
