@@ -239,6 +239,12 @@ def local_spec(
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
 
 
+def restarts_of(variables: Mapping[str, str]) -> int:
+    """How often a node's variables let its script start again; 0 for what torchrun would not take for a number."""
+    text = variables.get(MAX_RESTARTS_NAME, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+
+
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:

@@ -87,8 +87,8 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
         of_script = nodes if options.script or options.each else 0
         groups, main = _of_roles(name, acted, of_script, gpus), first_of([each.role for each in acted]).name
     else:
-        restarts = int(own.get(environment.MAX_RESTARTS_NAME) or 0)
-        groups, main = (pods.Group(tuple(words), nodes, int(own.get(_RANKS) or gpus or 1), gpus, restarts),), pods.ONLY
+        ranks, restarts = int(own.get(_RANKS) or gpus or 1), environment.restarts_of(own)
+        groups, main = (pods.Group(tuple(words), nodes, ranks, gpus, restarts),), pods.ONLY
     for group in groups:
         _refuse_absent(group.words)
     # A role has its own number of ranks, and says itself whether it is one rank alone.

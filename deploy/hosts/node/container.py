@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -218,8 +217,7 @@ def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """
     if not work.script or work.least:
         return RESTARTS
-    setting = variables.get(environment.MAX_RESTARTS_NAME, "0")
-    return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0
+    return environment.restarts_of(variables)
 
 
 def gpu_options(facts: HostFacts) -> tuple[str, ...]:
