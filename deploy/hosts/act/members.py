@@ -59,8 +59,9 @@ def leave(options: Options, console: Console) -> int:
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
-        containers = observe.containers(list(sessions.values())).all()
-        run, members = ended.choose(read_run(options.run), containers, list(sessions.values()))
+        containers = observe.containers(sessions.values())
+        containers.all()
+        run, members = ended.choose(read_run(options.run), opened, containers)
         for host, session in sessions.items():
             refuse_leave(run, session.host, members.get(host))
             if options.dry_run:

@@ -55,10 +55,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         faults = {**opened.faults, **containers.faults}
-        if not containers.values:
-            opened.all()
-            containers.all()
-        run, nodes = known_end.choose(wanted, containers.values, sessions)
+        run, nodes = known_end.choose(wanted, opened, containers)
         for host, fault in faults.items():
             console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
         members = [session for session in sessions if session.name in nodes]

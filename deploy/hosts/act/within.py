@@ -81,8 +81,9 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        containers = observe.containers(sessions.values()).all()
-        chosen, members = ended.choose(wanted, containers, list(sessions.values()))
+        containers = observe.containers(sessions.values())
+        containers.all()
+        chosen, members = ended.choose(wanted, opened, containers)
         of_host = host_logs.ranks_of(members)
         living = {
             host: member

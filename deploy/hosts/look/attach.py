@@ -65,7 +65,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
             opened.all()
             answers.all()
         try:
-            run, nodes = ended.choose(wanted, answers.values, sessions)
+            run, nodes = ended.choose(wanted, opened, answers)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
         run_dir = record.folder_of(run)

@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.errors import DeployError
+from ...core.errors import DeployError, UsageError
 from ...core.names import RunId
+from ...core.results import Results, all_faults
 from ...core.text import duration
 from ...door.session import Session, on_all
 from ...host import last_words
@@ -41,14 +42,23 @@ def refuse(run: str, sessions: Sequence[Session]) -> None:
 
 
 def choose(
-    wanted: str, containers: Mapping[str, Sequence[Container]], sessions: Sequence[Session]
+    wanted: str, opened: Results[Session], containers: Results[tuple[Container, ...]]
 ) -> tuple[RunId, Mapping[str, Container]]:
-    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours."""
-    runs = which_run.runs_of(containers)
+    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours.
+
+    Where no host that answers has it, one that does not may: then with the faults of these.
+    """
+    runs = which_run.runs_of(containers.values)
     if wanted not in runs:
-        which_run.refuse_foreign(wanted, containers)
-        refuse(wanted, sessions)
-    run = which_run.choose_run(runs, wanted, recorded.without_end())
+        which_run.refuse_foreign(wanted, containers.values)
+    try:
+        if wanted not in runs:
+            refuse(wanted, list(opened.values.values()))
+        run = which_run.choose_run(runs, wanted, recorded.without_end())
+    except (UsageError, Ended) as end:
+        if not getattr(end, "outcome", None):
+            all_faults(opened, containers)
+        raise
     return run, runs[run]
 
 

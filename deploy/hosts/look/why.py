@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DONE, FAILED, DeployError, UsageError
+from ...core.errors import DONE, FAILED, DeployError
 from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
-from ...core.results import Results, all_faults
+from ...core.results import Results
 from ...core.text import in_seconds, last_line
 from ...door.session import Session, on_all, open_all
 from ...host.facts import Container
@@ -45,13 +45,10 @@ def why_on_hosts(options: Options, console: Console) -> int:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         try:
-            chosen, nodes = ended.choose(wanted, containers.values, sessions)
+            chosen, nodes = ended.choose(wanted, opened, containers)
         except ended.Ended as end:
             _tell_over(end.run, end.message, end.hint, console)
             return DONE
-        except UsageError:  # a host that did not answer may have the run
-            all_faults(opened, containers)
-            raise
         members = [session for session in sessions if session.name in nodes]
         if _is_over(chosen, nodes, typed_hosts(each.host for each in members), console):
             return DONE

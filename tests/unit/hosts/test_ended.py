@@ -4,7 +4,9 @@ import json
 
 import pytest
 
+from deploy.core.errors import DeployError
 from deploy.core.names import RunId
+from deploy.core.results import HostsFailed, Results
 from deploy.host import logs as host_logs
 from deploy.host.status import HostRun
 from deploy.hosts.look import ended
@@ -119,6 +121,18 @@ def test_the_next_commands_log_in_to_the_hosts_as_this_one_did(runs, monkeypatch
         ended.refuse(RUN, [Host("a"), Host("b")])
     hosts = "--hosts me@a:2222 --run r1"
     assert end.value.hint == f"its logs: muster logs {hosts}; its files: muster fetch {hosts}"
+
+
+@pytest.mark.parametrize("has", [[], [HostRun(RUN, 5.0)]], ids=["nothing", "its files"])
+def test_a_host_that_does_not_answer_may_have_the_run_that_the_others_have_not(has, runs, monkeypatch):
+    """`muster stop` said that they have no runs, or that it has ended, and nothing of the host that was away."""
+    monkeypatch.setattr(ended.observe, "runs", lambda session: has)
+    opened = Results({"a": Host("a"), "b": DeployError("b: connection refused")})
+    with pytest.raises(HostsFailed, match="b: connection refused"):
+        ended.choose(RUN, opened, Results({"a": ()}))
+    recorded(runs, record.HOSTS)
+    with pytest.raises(ended.Ended):  # what is known here is told
+        ended.choose(RUN, opened, Results({"a": ()}))
 
 
 class Known:
