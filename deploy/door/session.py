@@ -14,7 +14,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -40,6 +40,7 @@ __all__ = [
     "SshFault",
     "on_all",
     "on_each",
+    "open_again",
     "open_all",
     "trust",
 ]
@@ -307,6 +308,12 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
             return session
 
         yield on_each(by_name, open_one)
+
+
+def open_again(before: ExitStack, host: Host) -> Session:
+    """A new session to a host in the place of what is open there: close `before` at the end. Raises DeployError."""
+    before.close()
+    return before.enter_context(open_all([host])).all()[host.name]
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:

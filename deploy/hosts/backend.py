@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,8 @@ from ..causes.end_causes import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..door.session import Session, open_all
+from ..core.results import HostsFailed
+from ..door.session import Session, open_again
 from ..host import commands
 from ..job.again import command_of
 from ..job.inventory import Host, typed_hosts
@@ -80,6 +82,7 @@ class HostsBackend(Backend):
         self._step, self._moved = 0, time.monotonic()
         self._silent, self._full, self._reported = set[str](), set[str](), set[str]()
         self._final, self._closed = FinalCodes(), threading.Event()
+        self._again = {host: ExitStack() for host in self._hosts}
 
     @property
     def sessions(self) -> list[Session]:
@@ -170,6 +173,8 @@ class HostsBackend(Backend):
         """Stop following. The run continues."""
         self._closed.set()
         self._handover.close()
+        for opened in self._again.values():
+            opened.close()
 
     def _signal(self, name: str) -> None:
         for host, fault in nodes.signal(self.sessions, self._id, name).faults.items():
@@ -237,9 +242,7 @@ class HostsBackend(Backend):
                 command = commands.follow(container_name(self._id), folder, mirror.mark, since, files, EVERY_S)
                 session.run(command, timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
-                if fault.message not in self._reported:
-                    self._reported.add(fault.message)
-                    self._say(f"{host}: {fault.message}")
+                self._once(f"{host}: {fault.message}")
             except DeployError as fault:
                 if self._closed.is_set():
                     return
@@ -249,23 +252,25 @@ class HostsBackend(Backend):
             self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
 
     def _reopen(self, host: str) -> None:
-        """Open a new session to the host in a thread of its own, which keeps it open while we follow."""
-        reopened = threading.Event()
+        """Open a new session to the host, as soon as it answers."""
+        while not self._closed.is_set():
+            try:
+                self._sessions[host] = open_again(self._again[host], self._hosts[host])
+            except HostsFailed:  # that it is silent is told already
+                pass
+            except (DeployError, OSError) as fault:  # the disk here is full, say
+                self._once(f"{host}: {fault}")
+            else:
+                self._say(f"{host}: connected again")
+                break
+            self._closed.wait(AGAIN_S)
+        if self._closed.is_set():
+            self._again[host].close()
 
-        def hold() -> None:
-            while not self._closed.is_set():
-                with open_all([self._hosts[host]]) as opened:
-                    for session in opened.values.values():
-                        self._sessions[host] = session
-                        self._say(f"{host}: connected again")
-                        reopened.set()
-                        self._closed.wait()
-                        return
-                self._closed.wait(AGAIN_S)
-
-        threading.Thread(target=hold, daemon=True, name=f"muster-hold-{host}").start()
-        while not reopened.wait(0.5) and not self._closed.is_set():
-            pass
+    def _once(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._say(words)
 
 
 class Onlooker(HostsBackend):

@@ -96,7 +96,7 @@ def parse(answer: str) -> Machine:
 def decide(machine: Machine) -> Plan:
     """The plan for a host. Where bootstrap may not change the host, it leaves everything to the host's owner."""
     packages, by_hand = _packages(machine)
-    steps = _install(packages) if packages else []
+    steps, words = _install(packages) if packages else [], tuple[str, ...]()
     if _TOOLKIT in packages:
         words = ("systemctl", "restart", "docker") if machine.systemd else ("service", "docker", "restart")
         steps.append(Step(words, "the engine looks for NVIDIA's toolkit only when it starts"))

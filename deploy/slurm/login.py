@@ -9,7 +9,7 @@ from types import TracebackType
 
 from ..core.errors import DeployError
 from ..core.names import RunId
-from ..door.session import Session, SshFault, open_all
+from ..door.session import Session, SshFault, open_again
 from ..host import jobs
 from ..host.commands import script
 from ..host.jobs import ClusterLook, Job
@@ -38,9 +38,8 @@ class Login:
         self._stack.close()
 
     def connect(self) -> None:
-        """Open a connection in the place of the one before. Raises SshFault."""
-        self._stack.close()
-        (self._session,) = self._stack.enter_context(open_all([self.host])).all().values()
+        """Open a connection in the place of the one before. Raises DeployError."""
+        self._session = open_again(self._stack, self.host)
 
     @property
     def session(self) -> Session:

@@ -21,7 +21,7 @@ from ...core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ...core.names import RunId
 from ...core.printable import console_line, is_redrawn
 from ...core.text import last_line
-from ...door.session import Session, SshFault, on_all, open_all
+from ...door.session import Session, SshFault, on_all, open_again, open_all
 from ...engine import reach
 from ...host import commands
 from ...host import logs as host_logs
@@ -287,12 +287,9 @@ class Reader:
     def _reopen(self, opened: ExitStack, closed: threading.Event) -> None:
         end = time.monotonic() + LOST_S
         while not closed.wait(_AGAIN_S):
-            attempt = ExitStack()
-            result = attempt.enter_context(open_all([self._session.host]))
-            if result.values:
-                opened.callback(attempt.close)
-                (self._session,) = result.values.values()
+            try:
+                self._session = open_again(opened, self._session.host)
                 return
-            attempt.close()
-            if time.monotonic() > end:
-                result.all()
+            except DeployError:
+                if time.monotonic() > end:
+                    raise
