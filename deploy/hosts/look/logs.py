@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from ...causes import docker_faults
-from ...causes.docker_faults import DockerFault
 from ...core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ...core.names import RunId
 from ...core.printable import console_line, is_redrawn
@@ -267,13 +266,13 @@ class Reader:
             raise DeployError(f"{self.host}: its log ended with code {done.code}: {last}")
 
     def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:
-        """Whether the node has ended for good: its container was removed, or its engine will not restart it."""
+        """Whether the node has ended for good: its container was removed, or its engine will not restart it.
+
+        Raises DockerFault if the engine does not answer: the node may go on.
+        """
         self.streams = False
         while not closed.is_set():
-            try:
-                seen = reach.on_host(self._session).inspect(self._container)
-            except DockerFault:
-                return True
+            seen = reach.on_host(self._session).inspect(self._container)
             if seen is None:
                 return True
             if seen.runs:
