@@ -25,7 +25,7 @@ from ..run.events import Event
 from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.sbatch import batch_script
-from ..send.folder import folder_look
+from ..send.folder import folder_look, left_out
 from ..send.folder.content import TIME
 from ..send.folder.folder_stream import FolderStream
 from . import plan
@@ -139,9 +139,11 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
-        text = batch_script(plan.job_of(self._order, login.shared, self.run))
-        entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
-        stream = FolderStream(self._order.folder or Path(), entries)
+        text, ours = batch_script(plan.job_of(self._order, login.shared, self.run)), self._order.folder or Path()
+        entries = folder_look.look_at(ours, self._order.choice).entries if self._order.folder else []
+        # Before they are sent: the stream refuses a file that changes from now on.
+        sent = {entry.path: [_digest(ours / entry.path), entry.size, TIME] for entry in entries if entry.isreg()}
+        stream = FolderStream(ours, entries)
         total = stream.size
         take_in = script("make-job", login.shared, self.run)
         if self._after:
@@ -150,11 +152,6 @@ class SlurmBackend(Backend):
         if paths := jobs.parse_kept(answer):
             names = ", ".join(console_line(name) for name in paths[:_MOST_KEPT])
             self._say(f"{several(len(paths), 'file')} of {folder}/work stay as the script wrote them: {names}")
-        sent = {}
-        for entry in entries:
-            if entry.isreg() and self._order.folder:
-                with os.fdopen(plain_file.open_plain(self._order.folder / entry.path), "rb") as file:
-                    sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         login.session.put(text.encode(), f"{folder}/job.sbatch", 0o700)
@@ -206,3 +203,12 @@ class SlurmBackend(Backend):
         if words not in self._reported:
             self._reported.add(words)
             self._say(words)
+
+
+def _digest(path: Path) -> str:
+    """What names a file's content. Raises DeployError."""
+    try:
+        with os.fdopen(plain_file.open_plain(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        raise left_out.unreadable(path, fault) from fault
