@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..core.errors import DONE, DeployError, UsageError
+from ..core.printable import console_line, is_redrawn
 from ..core.results import all_faults
-from ..core.text import in_seconds
+from ..core.text import in_seconds, last_line
 from ..host import commands, jobs, last_words
 from ..host.files import gather
 from ..job.again import command_of, stop_wait_s
@@ -116,18 +117,24 @@ def logs(known: Known, options: Options, console: Console) -> int:
         )
     numbers = shown_ranks(rank or "all").numbers
     name = f"logs/rank-{min(numbers)}.log" if numbers else "job.out"
+    about = {"rank": min(numbers)} if numbers else {}
+    told = False
+
+    def take(line: str) -> None:
+        nonlocal told
+        told = True
+        if console.as_json:
+            console.data({**about, "line": line})
+        elif not is_redrawn(line):
+            console.block([console_line(line)])
+
     with Login(known.login, known.shared) as login:
-        rest = b""
-
-        def take(data: bytes) -> None:
-            nonlocal rest
-            *lines, rest = (rest + data).split(b"\n")
-            if lines:
-                console.block([line.decode(errors="replace") for line in lines])
-
-        done = login.reading.receive(commands.script("job-log", known.run, name, options.grep), take)
-        if rest:
-            console.block([rest.decode(errors="replace")])
-        if done.code:
-            raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+        command = commands.script("job-log", known.run, name, options.grep)
+        done = login.reading.run(command, on_line=take, check=False, moving=True)
+    if done.code > 1:
+        raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
+    if done.code:
+        raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+    if not told:
+        console.note(f"no line matches {options.grep}" if options.grep else "nothing was printed")
     return DONE
