@@ -21,6 +21,7 @@ from ..report.page import run as page
 from ..report.script_lines import shown_ranks
 from ..run.files import ends, folders, record
 from ..run.progress import State
+from ..run.state import times
 from . import follow, job_end, words
 from .backend import SlurmBackend
 from .known import Known, number_of
@@ -85,7 +86,10 @@ def status(known: Known, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
-        step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
+        # An earlier start may have had more ranks.
+        since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S if job.state in jobs.LIVES and job.ran_s else 0.0
+        steps = (int(event["step"]) for event in seen if event["kind"] == "step" and event["t"] >= since)
+        step = min(steps, default=None)
         waits = job.state in jobs.WAITS
         text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
         text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""

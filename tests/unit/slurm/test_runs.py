@@ -1,6 +1,7 @@
 """`muster status` and `muster logs` of a run on Slurm: where its job is, and whose output is read."""
 
 import json
+import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -30,6 +31,18 @@ def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkey
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     assert runs.status(run, Console()) == 0
     assert capsys.readouterr().out.strip() == f"long  {words}"
+
+
+def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, capsys):
+    """A rank that an earlier start alone had stood there, at its last step, for as long as the run went on."""
+    (host,) = known.hosts_of_flag("login")
+    run, now = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""), time.time()
+    rows = [{"kind": "step", "rank": 7, "t": now - 9000, "step": 3}, {"kind": "step", "rank": 0, "t": now, "step": 90}]
+    monkeypatch.setattr(runs.last_words, "of_run", lambda *_, **__: rows)
+    login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading=None)
+    monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
+    assert runs.status(run, Console()) == 0
+    assert capsys.readouterr().out.strip() == "long  job 7 running, step 90"
 
 
 @pytest.mark.parametrize(("rank", "name"), [("", "job.out"), ("all", "job.out"), ("3", "logs/rank-3.log")])
