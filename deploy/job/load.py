@@ -64,10 +64,11 @@ def load_cluster(options: Options) -> Cluster:
     data = value_of(options, "data")
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
-    mounted = {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
+    cluster = Cluster(hosts, job)
+    mounted = {mount.target for mount in cluster.mounts}
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
-    return Cluster(hosts, job)
+    return cluster
 
 
 def refuse_unfit(cluster: Cluster) -> None:

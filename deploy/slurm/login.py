@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 
 from ..core.errors import DeployError
 from ..core.names import RunId
@@ -34,7 +33,7 @@ class Login:
         self.connect()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def connect(self) -> None:

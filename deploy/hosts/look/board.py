@@ -10,13 +10,11 @@ import threading
 import time
 from contextvars import copy_context
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from ...core.errors import DeployError
 from ...core.names import RunId
 from ...job.again import command_of
-from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, value_of
 from ...job.options import Options
 from ...report import tables
@@ -53,10 +51,10 @@ class HostRuns:
         self._unfollowed: dict[str, str] = {}
 
     def __enter__(self) -> HostRuns:
-        self._start(self._watch).start()
+        self._start(self._watch)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         until = time.monotonic() + _PATIENCE_S
         for thread in [*self._followed.values()]:
@@ -64,7 +62,7 @@ class HostRuns:
 
     def rows(self) -> list[Row]:
         """A row for each run on the hosts."""
-        return [row_elsewhere(value, f"{self._fetch(value)} {value['run']}") for value in self._values]
+        return [row_elsewhere(value, _fetch(value)) for value in self._values]
 
     def _watch(self) -> None:
         """Ask the hosts for their runs, as often as is due."""
@@ -82,7 +80,8 @@ class HostRuns:
         except (DeployError, OSError) as fault:  # such as too many open files: the next time may have them
             self.faults = [str(fault)]
             return
-        self._values = tables.run_values(answers.values)[-MOST_RUNS:]
+        by_host = status.by_typed(self._cluster, answers)
+        self._values = tables.run_values(by_host)[-MOST_RUNS:]
         silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
         self.faults = silent + list(self._unfollowed.values())
 
@@ -96,28 +95,23 @@ class HostRuns:
             if len(self._followed) >= _MOST_FOLLOWED:
                 return
             self._followed[run] = self._start(self._follow, value)
-            self._followed[run].start()
 
     def _follow(self, value: dict[str, Any]) -> None:
         run = value["run"]
         self._unfollowed.pop(run, None)  # a host that was away may be back
         try:
-            asked = replace(self._options, hosts=self._typed(value), run=run)
+            asked = replace(self._options, hosts=",".join(value["hosts"]), run=run)
             attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
         value["state"] = UNFINISHED  # until the hosts are asked again
 
-    def _fetch(self, value: dict[str, Any]) -> str:
-        return command_of("fetch", hosts=self._typed(value), cluster=self._options.cluster)
-
-    def _typed(self, value: dict[str, Any]) -> str:
-        """The hosts of a run, as this command was given them."""
-        return typed_hosts(host for host in self._cluster.hosts if host.name in value["hosts"])
-
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""
-        return threading.Thread(target=copy_context().run, args=(work, *given), daemon=True, name="muster-board-hosts")
+        name, context = "muster-board-hosts", copy_context()
+        thread = threading.Thread(target=context.run, args=(work, *given), daemon=True, name=name)
+        thread.start()
+        return thread
 
 
 def _is_followed(run: RunId) -> bool:
@@ -128,3 +122,7 @@ def _is_followed(run: RunId) -> bool:
     if lock := locks.hold_followed(run_dir):
         lock.release()
     return lock is None
+
+
+def _fetch(value: dict[str, Any]) -> str:
+    return f"{command_of('fetch', hosts=','.join(value['hosts']))} {value['run']}"

@@ -68,8 +68,7 @@ def look(hosts: ReachedHosts, console: Console) -> None:
 
 def _cannot(cluster: Cluster) -> str:
     """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
-    mounts = [*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts)]
-    moved = any(mount.source != mount.target for mount in mounts)
+    moved = any(mount.source != mount.target for mount in cluster.mounts)
     return needs_engine(cluster.job) or f"{FLAG.mount} to another path" * moved
 
 

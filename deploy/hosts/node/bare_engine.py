@@ -92,15 +92,15 @@ class _Bringing:
             return self._archives[machine]
 
     def _fetched(self, host: str, machine: str) -> tuple[bytes, str]:
-        folder, words = store.own(folders.cache_folder() / "packages"), list[str]()
+        folder = store.own(folders.cache_folder() / "packages")
         try:
             return uv.python_for(machine, folder, self._own), ""
         except DeployError as fault:
-            words.append(fault.message)
+            here = fault.message
         try:
-            return uv.python_getter(host, machine, folder, self._own), words[0]
+            return uv.python_getter(host, machine, folder, self._own), here
         except DeployError as fault:
-            return b"", "; ".join(dict.fromkeys([*words, fault.message]))
+            return b"", "; ".join(dict.fromkeys((here, fault.message)))
 
 
 def _bring_nothing(session: Session) -> str:

@@ -120,8 +120,7 @@ class _OnHosts(Start[NewRun]):
         cluster = overlay_plan.asked(cluster, work.token)
         choice = choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
-        mounts = (*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts))
-        targets = (*(mount.target for mount in mounts), *(data.target for data in cluster.job.data))
+        targets = (*(mount.target for mount in cluster.mounts), *(data.target for data in cluster.job.data))
         deploy_push.look_through(look, work.script, console, targets)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
