@@ -281,9 +281,6 @@ class Onlooker(HostsBackend):
 
     look_s = 0.5
 
-    def pass_on(self, number: signal.Signals) -> None:
-        """Send nothing."""
-
     def remove(self) -> list[str]:
         """Remove nothing."""
         return []

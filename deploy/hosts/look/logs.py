@@ -94,10 +94,7 @@ def _readers(
     if not (options.rank or members):
         return _files(sessions, hosts, run, options)
     if not options.rank:
-        readers = [
-            Reader(sessions[host], member.name, options.since, options.follow, pattern=options.grep)
-            for host, member in members.items()
-        ]
+        readers = [Reader(sessions[host], member.name, options) for host, member in members.items()]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, members, run, int(options.rank))
     if host in members and members[host].script and members[host].ranks == 1:
@@ -107,7 +104,7 @@ def _readers(
         _refuse_since(options)
     container = members[host].name if host in members else ""
     log = (run, int(options.rank)) if own_log else None
-    return [Reader(sessions[host], container, options.since, options.follow, log, options.grep)], {host: options.rank}
+    return [Reader(sessions[host], container, options, log)], {host: options.rank}
 
 
 def _files(
@@ -115,11 +112,12 @@ def _files(
 ) -> tuple[list[Reader], dict[str, str]]:
     """Return readers of the ranks' own logs, rank by rank. An ended run has no consoles: its containers are gone."""
     _refuse_since(options)
+    options = replace(options, follow=False)
     places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
     readers, ranks = [], dict[str, str]()
     for rank, host in sorted(places.items()):
         source = host if list(places.values()).count(host) == 1 else f"{host} {rank}"
-        readers.append(Reader(sessions[host], "", "", False, (run, rank), options.grep, source))
+        readers.append(Reader(sessions[host], "", options, (run, rank), source))
         ranks[source] = str(rank)
     return readers, ranks
 
@@ -174,7 +172,7 @@ def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> 
 
 
 class Reader:
-    """Reads the container's console, or the rank's own log if `log` names a run and a rank.
+    """Reads the container's console, or the rank's own log if `log` names a run and a rank; what `options` ask for.
 
     `source` names its lines in the merge: the host, with the rank where several logs of one host are read. `fault` says
     why the reading ended early. `streams` is false while the node does not run.
@@ -184,15 +182,13 @@ class Reader:
         self,
         session: Session,
         container: str,
-        since: str,
-        follow: bool,
+        options: Options,
         log: tuple[RunId, int] | None = None,
-        pattern: str = "",
         source: str = "",
     ) -> None:
-        self._pattern, self.source = pattern, source or session.name
+        self._pattern, self.source = options.grep, source or session.name
         self.host, self._session = session.name, session
-        self._container, self._since, self._follow, self._log = container, since, follow, log
+        self._container, self._since, self._follow, self._log = container, options.since, options.follow, log
         self._last, self._read = "", 0
         self.fault: DeployError | None = None
         self.streams = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -147,5 +148,5 @@ def test_an_onlooker_sends_no_signal_and_removes_nothing(monkeypatch):
     onlooker = object.__new__(Onlooker)
     onlooker.stop()
     onlooker.kill()
-    onlooker.pass_on(2)
+    onlooker.pass_on(signal.SIGINT)
     assert onlooker.remove() == []

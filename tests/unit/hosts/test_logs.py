@@ -9,6 +9,7 @@ from deploy.causes import docker_faults
 from deploy.engine import reach
 from deploy.hosts.look import logs
 from deploy.hosts.look.merge import Merge
+from deploy.job.options import Options
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def reader(monkeypatch):
 
     def read(engine):
         monkeypatch.setattr(reach, "on_host", lambda session: SimpleNamespace(inspect=lambda name: engine()))
-        made = logs.Reader(session, "muster-r1", "", True)
+        made = logs.Reader(session, "muster-r1", Options(follow=True))
         made.read(Merge([made.source], 1.0), lambda asking: False, pytest.fail, threading.Event())
         return made.fault
 
