@@ -43,8 +43,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
         return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        shown = None if ranks.numbers is None else sorted(ranks.numbers)
-        backend = SlurmBackend(login, known.run_dir, number, console.warn, shown)
+        backend = SlurmBackend(login, known.run_dir, number, console.warn, ranks.numbers)
         interrupts.hold()
         return follow.Following(backend, known.script, known.words, console, interrupts, ranks).until_done()
 
@@ -53,7 +52,6 @@ def stop(known: Known, now: bool, console: Console) -> int:
     """Stop the run with a checkpoint, or `now`, and say how it ended. Raises DeployError if its job still runs then."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        backend = SlurmBackend(login, known.run_dir, number, console.warn)
         job = login.job(known.run, number)
         if job.state not in jobs.ENDED:
             login.stop(known.run, number, now)
@@ -71,13 +69,13 @@ def stop(known: Known, now: bool, console: Console) -> int:
                     since = time.monotonic()
                 say(f"job {number}: {job.state}")
         state = State(tuple(job.hosts), script=known.script)
-        state.verdicts, output = follow.last_verdicts(backend)
+        state.verdicts, output = follow.last_verdicts(login, known.run, number)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
         if not (known.run_dir / "outcome.json").exists():
             record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
         console.note(f"{known.run}: {result.message or result.verdict}")
-        about = {"run": known.run, "job": number, "verdict": result.verdict, "message": result.message}
-        console.data({"kind": "ended", **about})
+        ended = {"kind": "ended", "run": known.run, "job": number}
+        console.data({**ended, "verdict": result.verdict, "message": result.message})
         return DONE
 
 
