@@ -7,9 +7,7 @@ newcomer_plan.py says what of them counts.
 
 from __future__ import annotations
 
-import secrets
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -191,9 +189,7 @@ def _container(
     observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
     met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
     made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
-    began = time.time() + facts.clock_ahead_s
-    queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-    (made,) = waits.claimed((made,), (host,), (facts,), request.work, queue)
+    (made,) = waits.claimed((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(

@@ -61,9 +61,8 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         runs, away = which_run.runs_of(answers.values), [*opened.faults, *answers.faults]
         meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
         # A host that does not answer is a fault, but where the run's nodes go on without some.
-        if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
-            opened.all()
-            answers.all()
+        if not any(node.least for node in runs.get(RunId(meant), {}).values()):
+            all_faults(opened, answers)
         try:
             run, nodes = ended.choose(wanted, opened, answers)
         except ended.Ended as end:

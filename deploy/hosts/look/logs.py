@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from ...causes import docker_faults
 from ...core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
@@ -201,7 +202,9 @@ class Reader:
         closed: threading.Event,
     ) -> None:
         """Read all lines that exist; with `follow` read on until the run ends."""
-        console_count = ConsoleCount(self._missed(say), whole=not self._since)
+        # With a pattern, most lines are missing.
+        missed = (lambda: None) if self._pattern else partial(say, host_logs.missed_lines(self.host))
+        console_count = ConsoleCount(missed, whole=not self._since)
         with ExitStack() as opened:
             try:
                 while not closed.is_set():
@@ -220,10 +223,6 @@ class Reader:
             finally:
                 self.streams = False
                 merge.end(self.source)
-
-    def _missed(self, say: Callable[[str], None]) -> Callable[[], object]:
-        """What to do where lines are missing; with a pattern, most of them are."""
-        return (lambda: None) if self._pattern else (lambda: say(host_logs.missed_lines(self.host)))
 
     def _once(self, merge: Merge, console_count: ConsoleCount) -> None:
         mark = secrets.token_hex(8)

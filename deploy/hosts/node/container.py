@@ -282,16 +282,26 @@ def cache_folder(facts: HostFacts, job: Job) -> str:
 
     Each uid has its own: a container of another one could neither read nor write it.
     """
-    return f"{facts.home}/.muster/cache/{user_of(facts, job).partition(':')[0]}" if job.cache else ""
+    return f"{facts.home}/.muster/cache/{ids_of(facts, job)[0]}" if job.cache else ""
+
+
+def ids_of(facts: HostFacts, job: Job) -> tuple[int, int]:
+    """Uid and gid of the run: the login's own, on a bare host also root's; for root, what host/run_user.py chose."""
+    if facts.uid or facts.bare:
+        return facts.uid, facts.gid
+    if job.user is None:
+        raise ValueError("the login is root, and no uid was chosen for the run")
+    return job.user, job.user
 
 
 def user_of(facts: HostFacts, job: Job) -> str:
-    """The login's own uid, on a bare host also root's; for root, the uid that host/run_user.py chose."""
-    if facts.uid or facts.bare:
-        return f"{facts.uid}:{facts.gid}"
-    if job.user is None:
-        raise ValueError("the login is root, and no uid was chosen for the run")
-    return f"{job.user}:{job.user}"
+    """The same as Docker takes them."""
+    return "{}:{}".format(*ids_of(facts, job))
+
+
+def owner_of(facts: HostFacts, job: Job) -> str:
+    """Whose is what the login makes for the run; empty: its own."""
+    return "" if facts.uid or facts.bare else user_of(facts, job)
 
 
 def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
@@ -376,14 +386,13 @@ def _node_container(
         *("--stop-timeout", str(_stop_patience(work)), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)
-    owner = "" if facts.uid or facts.bare else user_of(facts, job)
     return NodeContainer(
         host.name,
         names[index],
         work.run_id,
         work.image,
         folder,
-        owner,
+        owner_of(facts, job),
         DockerRun(container_name(work.run_id), labels, options, work.image, work.command, lifetime),
         variables,
         work.secrets,

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...core.errors import UsageError
 from ...core.names import RunId, node_of
 from ...core.text import duration
-from ...door.session import Session, open_all
+from ...door.session import Session, on_all, open_all
 from ...host import run_user
 from ...job import secrets as secret_settings
 from ...job.cluster import Cluster
@@ -93,12 +93,12 @@ class _OnHosts(Start[NewRun]):
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
-        if self._continues and not options.role:
-            options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
+        before = record.path_of(self._continues) if self._continues else None
+        if before and not options.role:
+            options = replace(options, role=tuple(record.own(before).get("roles") or ()))
         options, self._command = read_command(options)
         for note in self._command.notes:
             console.note(note)
-        before = record.path_of(self._continues) if self._continues else None
         if before and (other := resumable.other_than(before, self._command.words, options.folder)):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
@@ -230,7 +230,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
                 console.note(f"{session.name}: would make {mount.source}, if it is missing")
-    choices = foreseen(asked, observe.gpus(asked).all())
+    choices = foreseen(asked, on_all(asked, observe.gpus_of).all())
     for host, choice in choices.items():
         if choice.taken:
             then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"

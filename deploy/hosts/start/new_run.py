@@ -5,15 +5,13 @@ run/start.py has the order of these steps.
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.results import HostsFailed
-from ...host import audit, lock
+from ...host import lock
 from ...job.again import command_of
 from ...job.inventory import typed_hosts
 from ...report.console import Console
@@ -68,9 +66,7 @@ class DeployRequest(Shipment):
             for register_port in work.ports:
                 observe.refuse_unreached(self.sessions, peers, register_port)
         port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
-        began = time.time() + facts[0].clock_ahead_s
-        queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-        made = waits.claimed(made, hosts, facts, work, queue)
+        made = waits.claimed(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
         return witness.beside(made, hosts, facts, job, work, addresses, port)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -89,13 +90,8 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     return replace(seen, gpus=named, picked=True)
 
 
-def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
-    """The GPUs of each host, and who has them."""
-    return on_all(sessions, gpus_of)
-
-
 def gpus_of(session: Session) -> Gpus:
-    """The same of one host."""
+    """The GPUs of a host, and who has them."""
     return host_gpus.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
@@ -165,12 +161,11 @@ def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
         paths = [*asked, *([cache] if cache else [])]
         if not paths:
             return []
-        owner = "" if fact.uid else container.user_of(fact, job)
-        done = session.run(commands.script("make-folders", owner, *paths), check=False)
+        done = session.run(commands.script("make-folders", container.owner_of(fact, job), *paths), check=False)
         if done.code:
             why = last_line(done.err)[:_MOST_TEXT]
             first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
-            hint = f"on {session.name}: sudo install -d -o $(id -u) {first}"
+            hint = f"on {session.name}: sudo install -d -o $(id -u) {shlex.quote(first)}"
             raise DeployError(f"cannot make {first}: {why}", hint)
         made = {line.removeprefix("made ") for line in done.out.split("\n")}
         return [path for path in asked if path in made]

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -18,7 +18,7 @@ from ...causes import docker_faults
 from ...causes.finding import WARNING, Finding, find
 from ...core.errors import SIGNALLED, DeployError
 from ...core.scripts import Scripts
-from ...core.text import binary, in_seconds, subject
+from ...core.text import binary, in_seconds
 from ...door.session import Session, on_all
 from ...engine.compose import LABEL
 from ...host import commands
@@ -47,11 +47,6 @@ def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
     return find("docker-refused", host, text, fix, WARNING)
-
-
-def why_outside(hosts: Mapping[str, str]) -> str:
-    """Why no probe runs in a container, in words."""
-    return f"{subject(list(hosts), 'gives', 'give')} no connection to a container"
 
 
 def remove_unstarted(sessions: Sequence[Session]) -> None:
