@@ -5,10 +5,10 @@ It deletes only a run that has ended, and only the run's folder in the home of t
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ...core.errors import DONE, BadAnswer, DeployError, UsageError
-from ...core.fields import digits
 from ...core.names import RunId, asked, run_id
 from ...core.text import amount, several
 from ...door.session import Session, on_all, open_all
@@ -23,7 +23,7 @@ from .. import nodes
 from ..start import observe
 
 _DELETE_S = 3600.0
-_MOST = 1 << 40
+_DELETED = re.compile("deleted ([0-9]{1,13}) ([0-9]{1,13})")
 
 
 class Deleted(NamedTuple):
@@ -87,8 +87,7 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
 
 def deleted_of(answer: str) -> Deleted:
     """Read the answer of the script delete. Raises BadAnswer."""
-    word, files, kilobytes = [*answer.split()[:3], "", "", ""][:3]
-    if word != "deleted":
+    match = _DELETED.fullmatch(answer.strip())
+    if match is None:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
-    count = digits(most=_MOST)
-    return Deleted(count(files, "what was deleted"), count(kilobytes, "what was deleted") << 10)
+    return Deleted(int(match[1]), int(match[2]) << 10)

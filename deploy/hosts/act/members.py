@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -72,7 +72,7 @@ def leave(options: Options, console: Console) -> int:
             if answer.why:
                 raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(session.host, run, answer.needed))
             audit.note(session, audit.Action.LEFT, host, run)
-            if not _wait(partial(_ended_well, session, run), _END_S):
+            if not _wait(partial(_has_ended, session, run), _END_S):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
             text = f": {subject(rest, 'continues', 'continue', len(rest))}" if rest else ""
@@ -172,7 +172,7 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
     done = nodes.ask(session, run, "leave", _ANSWER_S)
     if not done.code:
         return read(done.out)
-    if _ended_well(session, run):  # it had left before its answer was on the way
+    if _has_ended(session, run, (DONE,)):  # it had left before its answer was on the way
         return Answer("", ())
     why = last_line(done.err, f"code {done.code}")
     host = session.name
@@ -236,9 +236,9 @@ def _node_on(session: Session, run: str) -> Container | None:
     return which_run.nodes_of(run, [session]).get(session.name)
 
 
-def _ended_well(session: Session, run: str) -> bool:
+def _has_ended(session: Session, run: str, codes: Collection[int] = range(256)) -> bool:
     node = _node_on(session, run)
-    return node is None or node.code == DONE
+    return node is None or node.code in codes
 
 
 def _epoch(session: Session, run: RunId, node: str) -> str:

@@ -1,15 +1,20 @@
 """`muster leave` and `muster join`: whom they refuse, and what a host and its node may answer."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
+from deploy.core.names import RunId
+from deploy.core.results import Results
 from deploy.host.facts import Container
 from deploy.hosts.act import members
 from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
 from deploy.job.inventory import Host
 from deploy.job.options import Options
+from deploy.report.console import Console
 
 B = Host("b", "b", 2222, "me")
 
@@ -110,3 +115,22 @@ def test_a_host_says_that_it_has_started_the_node_or_why_not():
 )
 def test_a_node_has_heard_once_it_knows_an_epoch(told, heard):
     assert has_heard(told) == heard
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_a_node_that_was_killed_as_it_left_has_ended_too(code, monkeypatch, capsys):
+    """For a minute it was waited for, and then said not to have ended."""
+    session = SimpleNamespace(name="b", host=B)
+    ends = iter([container(), container(code=code)])
+    monkeypatch.setattr(members, "known_cluster", lambda options: SimpleNamespace(hosts=(B,)))
+    monkeypatch.setattr(members, "open_all", lambda hosts: nullcontext(Results({"b": session})))
+    monkeypatch.setattr(members.observe, "containers", lambda sessions: Results({}))
+    monkeypatch.setattr(members.ended, "choose", lambda *_: (RunId("run"), {"b": container()}))
+    monkeypatch.setattr(members, "_ask_to_leave", lambda *_: Answer("", ("a", "c")))
+    monkeypatch.setattr(members.audit, "note", lambda *_: None)
+    monkeypatch.setattr(members, "_node_on", lambda *_: next(ends, None) or pytest.fail("it is waited for"))
+    monkeypatch.setattr(members, "_LOOK_EVERY_S", 0.0)
+    assert members.leave(Options(hosts="b", run="run"), Console()) == 0
+    said = capsys.readouterr()
+    assert said.out == "b has left run: a and c continue\n"
+    assert said.err == ""
