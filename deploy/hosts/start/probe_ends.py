@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from ...causes import docker_faults
 from ...causes.finding import WARNING, Finding, find
-from ...core.errors import SIGNALLED, DeployError
+from ...core.errors import NOT_FOUND, SIGNALLED, DeployError
 from ...core.scripts import Scripts
 from ...core.text import binary, in_seconds
 from ...door.session import Session, on_all
@@ -98,7 +98,8 @@ def with_causes(answers: Answers, python: str) -> Answers:
     def cause_of(cause: str, words: str) -> tuple[str, str]:
         if "its login shell did not begin" in words:
             return "ssh-slow", words
-        if f"{python}: not found" in words:
+        code, last = refusals.ended(words) or (0, "")
+        if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's, in its own words and language
             return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
         return cause, words
 
