@@ -1,6 +1,6 @@
 #!/bin/sh
 # bootstrap-look: what the host has of what containers need. A word a line, some with a value.
-PATH=$PATH:/usr/sbin:/sbin
+PATH=$PATH:/usr/sbin:/sbin; export LC_ALL=C
 # shellcheck disable=SC1091  # the host's own
 [ ! -r /etc/os-release ] || ( . /etc/os-release; echo "os ${ID:-}"; echo "release ${VERSION_ID:-}" )
 echo "uid $(id -u)"; echo "user $(id -un)"
