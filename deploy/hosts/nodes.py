@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..causes import docker_faults
@@ -16,6 +16,8 @@ from ..engine.engine import Container as Seen
 from ..engine.engine import label_of
 from ..engine.inside import Ended
 from ..host import audit, commands, facts
+from ..job.again import command_of
+from ..job.inventory import typed_hosts
 from .node.container import NodeContainer, container_name
 from .start import observe
 
@@ -47,8 +49,11 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     on_all(witnessed, lambda session: _start_one(session, witnesses[session.name])).all()
 
 
-def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
-    """Remove what a failed start has made, and nothing else. A run folder that existed before stays."""
+def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: Callable[[str], None]) -> str:
+    """Remove what a failed start has made, and nothing else. A run folder that existed before stays.
+
+    Says, and returns, what may be left, with the command that removes it; empty: nothing is.
+    """
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
     def undo_one(session: Session) -> str:
@@ -57,7 +62,14 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Re
             commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
         ).out
 
-    return on_all(sessions, undo_one)
+    faults = on_all(sessions, undo_one).faults
+    for host, fault in faults.items():
+        say(f"{host}: {fault.message}")
+    if not faults:
+        return ""
+    hosts = typed_hosts(session.host for session in sessions if session.name in faults)
+    say(words := f"something may be left on {hosts}: {command_of('down', hosts=hosts, run=containers[0].run)}")
+    return words
 
 
 def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:

@@ -113,7 +113,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         try:
             nodes.start([new], [made])
         except BaseException:
-            nodes.undo([new], [made])
+            nodes.undo([new], [made], console.warn)
             raise
     audit.note(new, audit.Action.JOINED, name, run)
     run_dir = record_of_run.path_of(run)

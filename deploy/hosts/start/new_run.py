@@ -12,8 +12,6 @@ from typing import Any
 
 from ...core.results import HostsFailed
 from ...host import lock
-from ...job.again import command_of
-from ...job.inventory import typed_hosts
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
@@ -204,14 +202,8 @@ class NewRun(HostsBackend):
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
         self._console.note("removing what this start made")
-        faults = nodes.undo(self._request.sessions, self._containers).faults
-        for host, fault in faults.items():
-            self._console.warn(f"{host}: {fault.message}")
-        if faults:
-            hosts = typed_hosts(self._hosts[host] for host in faults)
-            down = command_of("down", hosts=hosts, run=self._id)
-            self._interrupts.left = f"something may be left on {hosts}: {down}"
-            self._console.warn(self._interrupts.left)
+        if left := nodes.undo(self._request.sessions, self._containers, self._console.warn):
+            self._interrupts.left = left
 
     @property
     def waits(self) -> bool:
