@@ -21,7 +21,7 @@ from ..causes.end_causes import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..core.results import HostsFailed
+from ..core.results import HostsFailed, named
 from ..door.session import Session, open_again
 from ..host import commands
 from ..job.again import command_of
@@ -164,10 +164,10 @@ class HostsBackend(Backend):
     def remove(self) -> list[str]:
         """Remove the run's containers; returns a warning for each host that may still have one."""
         faults = nodes.remove(self.sessions, self._id).faults
-        whys = {host: f"{fault.message}; clean up with" for host, fault in faults.items()}
-        whys |= dict.fromkeys(self.out_of_sight, "does not answer; when it is back")
+        whys = {host: f"{named(host, fault)}; clean up with" for host, fault in faults.items()}
+        whys |= {host: f"{host}: does not answer; when it is back" for host in self.out_of_sight}
         downs = {host: command_of("down", hosts=self._hosts[host].destination, run=self._id) for host in whys}
-        return [f"{host}: {why}: {downs[host]}" for host, why in whys.items()]
+        return [f"{why}: {downs[host]}" for host, why in whys.items()]
 
     def close(self) -> None:
         """Stop following. The run continues."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..causes import docker_faults
 from ..causes.docker_faults import DockerFault
 from ..core.errors import FAILED, DeployError
-from ..core.results import Results
+from ..core.results import Results, named
 from ..door.session import Session, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
@@ -64,7 +64,7 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: 
 
     faults = on_all(sessions, undo_one).faults
     for host, fault in faults.items():
-        say(f"{host}: {fault.message}")
+        say(named(host, fault))
     if not faults:
         return ""
     hosts = typed_hosts(session.host for session in sessions if session.name in faults)

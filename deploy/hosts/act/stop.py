@@ -13,6 +13,7 @@ from dataclasses import replace
 from ...core.errors import DONE, DeployError
 from ...core.facts import ended_how
 from ...core.names import RunId
+from ...core.results import named
 from ...core.text import in_seconds
 from ...door.session import Session, on_all, open_all
 from ...host import last_words
@@ -57,7 +58,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         faults = {**opened.faults, **containers.faults}
         run, nodes = known_end.choose(wanted, opened, containers)
         for host, fault in faults.items():
-            console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
+            console.warn(f"{named(host, fault)}; Muster could not ask its node to stop")
         members = [session for session in sessions if session.name in nodes]
         interrupts.hold()
         if now:
