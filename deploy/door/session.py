@@ -13,7 +13,7 @@ import queue
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,7 @@ __all__ = [
     "Done",
     "Session",
     "SshFault",
+    "among",
     "on_all",
     "on_each",
     "open_again",
@@ -314,6 +315,11 @@ def open_again(before: ExitStack, host: Host) -> Session:
     """A new session to a host in the place of what is open there: close `before` at the end. Raises DeployError."""
     before.close()
     return before.enter_context(open_all([host])).all()[host.name]
+
+
+def among(sessions: Iterable[Session], names: Container[str]) -> list[Session]:
+    """Those to the hosts of these names."""
+    return [session for session in sessions if session.name in names]
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:

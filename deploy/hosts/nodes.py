@@ -10,14 +10,14 @@ from ..causes import docker_faults
 from ..causes.docker_faults import DockerFault
 from ..core.errors import FAILED, DeployError
 from ..core.results import Results, named
-from ..door.session import Session, on_all
+from ..door.session import Session, among, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
 from ..engine.engine import label_of
 from ..engine.inside import Ended
 from ..host import audit, commands, facts
+from ..host.reached import as_typed
 from ..job.again import command_of
-from ..job.inventory import typed_hosts
 from .node.container import NodeContainer, container_name
 from .start import observe
 
@@ -45,8 +45,7 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     for group in (first, others):
         on_all(group, lambda session: _start_one(session, by_host[session.name])).all()
     witnesses = {each.host: each.witness for each in containers if each.witness}
-    witnessed = [session for session in sessions if session.name in witnesses]
-    on_all(witnessed, lambda session: _start_one(session, witnesses[session.name])).all()
+    on_all(among(sessions, witnesses), lambda session: _start_one(session, witnesses[session.name])).all()
 
 
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: Callable[[str], None]) -> str:
@@ -67,7 +66,7 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: 
         say(named(host, fault))
     if not faults:
         return ""
-    hosts = typed_hosts(session.host for session in sessions if session.name in faults)
+    hosts = as_typed(among(sessions, faults))
     say(words := f"something may be left on {hosts}: {command_of('down', hosts=hosts, run=containers[0].run)}")
     return words
 

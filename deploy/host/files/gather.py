@@ -21,7 +21,7 @@ from ...core.errors import DeployError
 from ...core.names import RunId, node_of
 from ...core.results import Results
 from ...core.text import amount, several
-from ...door.session import CommandFailed, Session, on_all
+from ...door.session import CommandFailed, Session, among, on_all
 from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files import folders, record
@@ -101,7 +101,7 @@ def gather(
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
         nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
-        senders = [session for session in members if session.name in ready.values]
+        senders = among(members, ready.values)
         with listener.transferring([session.name for session in senders], then="") as tell:
             parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
         with listener.waiting("fetch") as say:

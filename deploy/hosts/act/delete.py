@@ -14,8 +14,8 @@ from ...core.text import amount, several
 from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
+from ...host.reached import as_typed
 from ...job.again import command_of
-from ...job.inventory import typed_hosts
 from ...job.load import known_cluster
 from ...job.options import FLAG, Options
 from ...report.console import Console
@@ -61,7 +61,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
-        hosts = typed_hosts(session.host for session in sessions)
+        hosts = as_typed(sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
             f"stop it first: {command_of('stop', hosts=hosts, run=run)}",

@@ -75,7 +75,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
 
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
     new = hosts.sessions[-1]
-    members = which_run.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
+    members = which_run.runs_of(hosts.containers_by_host).get(run, {})
     running = [session for session in hosts.sessions[:-1] if (node := members.get(session.name)) and node.code is None]
     if not running:
         raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")

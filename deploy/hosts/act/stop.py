@@ -15,11 +15,11 @@ from ...core.facts import ended_how
 from ...core.names import RunId
 from ...core.results import named
 from ...core.text import in_seconds
-from ...door.session import Session, on_all, open_all
+from ...door.session import Session, among, on_all, open_all
 from ...host import last_words
 from ...host.facts import Container
+from ...host.reached import as_typed
 from ...job.again import command_of, stop_wait_s
-from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -59,7 +59,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         run, nodes = known_end.choose(wanted, opened, containers)
         for host, fault in faults.items():
             console.warn(f"{named(host, fault)}; Muster could not ask its node to stop")
-        members = [session for session in sessions if session.name in nodes]
+        members = among(sessions, nodes)
         interrupts.hold()
         if now:
             _tell_followers(run)
@@ -79,7 +79,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
     if result.hint:
         console.note(result.hint)
     files = "its files" if outcome.may_continue(state) else f"{NO_FILES}; its logs"
-    console.note(f"{files}: {command_of('fetch', hosts=typed_hosts(each.host for each in members), run=run)}")
+    console.note(f"{files}: {command_of('fetch', hosts=as_typed(members), run=run)}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
@@ -99,7 +99,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     killed = now
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     patience_s = stop_wait_s(record.facts(record.path_of(run)))
-    deadline, hosts = time.monotonic() + patience_s, typed_hosts(each.host for each in members)
+    deadline, hosts = time.monotonic() + patience_s, as_typed(members)
     try:
         while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:

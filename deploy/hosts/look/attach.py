@@ -18,7 +18,7 @@ from ...core.errors import DETACHED, DONE
 from ...core.names import RunId, node_of
 from ...core.results import all_faults
 from ...core.text import several
-from ...door.session import open_all
+from ...door.session import among, open_all
 from ...host import lock as host_lock
 from ...job.load import job_of, known_cluster, read_run
 from ...job.options import Options
@@ -97,8 +97,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
-        members = [session for session in sessions if session.name in names]
-        backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
+        backend = (Onlooker if only_looks else HostsBackend)(among(sessions, names), run_handle, console.warn)
         story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
 

@@ -15,10 +15,10 @@ from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
 from ...core.results import Results
 from ...core.text import in_seconds, last_line
-from ...door.session import Session, on_all, open_all
+from ...door.session import Session, among, on_all, open_all
 from ...host.facts import Container
+from ...host.reached import as_typed
 from ...job.again import command_of
-from ...job.inventory import typed_hosts
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -49,8 +49,8 @@ def why_on_hosts(options: Options, console: Console) -> int:
         except ended.Ended as end:
             _tell_over(end.run, end.message, end.hint, console)
             return DONE
-        members = [session for session in sessions if session.name in nodes]
-        if _is_over(chosen, nodes, typed_hosts(each.host for each in members), console):
+        members = among(sessions, nodes)
+        if _is_over(chosen, nodes, as_typed(members), console):
             return DONE
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]

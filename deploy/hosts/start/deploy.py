@@ -167,7 +167,7 @@ class _OnHosts(Start[NewRun]):
         for host, paths in made.items():
             for path in paths:
                 self._console.note(f"{host}: made {path}")
-        which_run.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
+        which_run.refuse_foreign(self._name, request.containers_by_host)
         if self._continues:
             self.resumed = True
             return record.folder_of(self._continues)

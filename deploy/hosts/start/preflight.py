@@ -18,10 +18,9 @@ from ...core.text import subject
 from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
-from ...host.reached import ReachedHosts
+from ...host.reached import ReachedHosts, as_typed
 from ...job.again import command_of
 from ...job.cluster import Cluster
-from ...job.inventory import typed_hosts
 from ...job.load import refuse_unfit
 from ...job.values import Mount
 from ...preflight import Answers, PreflightRequest, Verdict, confidence, judge
@@ -335,7 +334,7 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
 
 
 def _again(hosts: ReachedHosts) -> str:
-    return command_of("preflight", hosts=typed_hosts(session.host for session in hosts.sessions))
+    return command_of("preflight", hosts=as_typed(hosts.sessions))
 
 
 def _names(image: str, folder: Path) -> list[str]:

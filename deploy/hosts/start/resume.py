@@ -125,9 +125,8 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, Hos
 
 def refuse_going(run: str, hosts: ReachedHosts) -> None:
     """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
-    containers = {host: fact.containers for host, fact in hosts.facts.items()}
-    which_run.refuse_foreign(run, containers)
-    nodes = {host: node for host, on_host in containers.items() for node in on_host if node.run == run}
+    which_run.refuse_foreign(run, hosts.containers_by_host)
+    nodes = {host: node for host, each in hosts.containers_by_host.items() for node in each if node.run == run}
     running = [host for host, node in nodes.items() if node.code is None]
     if running:
         attach = command_of(
