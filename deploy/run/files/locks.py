@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ...core.errors import DeployError
 from ...core.printable import one_line
@@ -63,6 +64,17 @@ def hold_followed(run_dir: Path) -> Lock | None:
     with suppress(DeployError):  # whoever writes into the folder may have put a link there
         return hold_run(run_dir)
     return None
+
+
+def keeps(file: BinaryIO) -> bool:
+    """Whether this command keeps a file: of several that write it, the first does until it ends; without locks, all."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        pass
+    return True
 
 
 def hold_port(port: int) -> Lock | None:
