@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.errors import DONE, DeployError, UsageError
+from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.printable import console_line, is_redrawn
 from ..core.results import all_faults
 from ..core.text import in_seconds, last_line
@@ -120,11 +120,11 @@ def logs(known: Known, options: Options, console: Console) -> int:
     numbers = shown_ranks(rank or "all").numbers
     name = f"logs/rank-{min(numbers)}.log" if numbers else "job.out"
     about = {"rank": min(numbers)} if numbers else {}
-    told = False
+    printed = False
 
     def take(line: str) -> None:
-        nonlocal told
-        told = True
+        nonlocal printed
+        printed = True
         if console.as_json:
             console.data({**about, "line": line})
         elif not is_redrawn(line):
@@ -133,10 +133,10 @@ def logs(known: Known, options: Options, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         command = commands.script("job-log", known.run, name, options.grep)
         done = login.reading.run(command, on_line=take, check=False, moving=True)
-    if done.code > 1:
+    if done.code not in (DONE, FAILED):
         raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
     if done.code:
         raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
-    if not told:
+    if not printed:
         console.note(f"no line matches {options.grep}" if options.grep else "nothing was printed")
     return DONE

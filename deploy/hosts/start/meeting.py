@@ -29,12 +29,12 @@ def choose(
     own = next(entry for entry in facts[0].addresses if entry.address == address)
     # The first host's route leads to a peer, in the network where they meet; or to itself if it is alone.
     peer = facts[:2][-1]
-    there = min(
+    nearest = min(
         peer.addresses,
         key=lambda entry: (not own.shares_network(entry), entry.address != peer.reached_at),
         default=own,
     )
-    peers = {host.name: address for host in hosts} | {hosts[0].name: there.address}
+    peers = {host.name: address for host in hosts} | {hosts[0].name: nearest.address}
     routes = observe.routes(sessions, peers).all()
     used = [routes[host.name] for host in hosts]
     if used[0].interface == "lo":
