@@ -200,9 +200,7 @@ class HostsBackend(Backend):
         """A full disk, where the ranks' own words about it cannot be written either."""
         full = {host for host, mirror in self._mirrors.items() if mirror.full}
         for host in sorted(full ^ self._full):
-            words = "has room again"
-            if host in full:
-                words = "is full: no checkpoint and no event can be written there"
+            words = "is full: no checkpoint and no event can be written there" if host in full else "has room again"
             state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 

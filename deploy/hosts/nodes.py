@@ -40,10 +40,9 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
         on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
-    first = [session for session in sessions if session.name == containers[0].host]
-    others = [session for session in sessions if session.name != containers[0].host]
-    for group in (first, others):
-        on_all(group, lambda session: _start_one(session, by_host[session.name])).all()
+    first, *others = by_host
+    for group in ([first], others):
+        on_all(among(sessions, group), lambda session: _start_one(session, by_host[session.name])).all()
     witnesses = {each.host: each.witness for each in containers if each.witness}
     on_all(among(sessions, witnesses), lambda session: _start_one(session, witnesses[session.name])).all()
 
@@ -55,11 +54,9 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: 
     """
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
-    def undo_one(session: Session) -> str:
-        container = by_host[session.name]
-        return session.run(
-            commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
-        ).out
+    def undo_one(session: Session) -> None:
+        made = by_host[session.name]
+        session.run(commands.script("undo", made.start, made.folder, "fresh" * made.fresh), timeout_s=_END_S)
 
     faults = on_all(sessions, undo_one).faults
     for host, fault in faults.items():

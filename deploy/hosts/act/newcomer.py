@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, node_of
-from ...door.session import Session, open_all
+from ...door.session import Session, among, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
@@ -68,9 +68,9 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
             facts.all()
             raise DeployError(f"{last}: does not answer", f"ssh {last}")
         # Those that answer, the newcomer last.
-        present = tuple(each for each in cluster.hosts if each.name in facts.values)
-        reached = [sessions[each.name] for each in present]
-        _join(run, options, ReachedHosts(replace(cluster, hosts=present), reached, facts.values), console, words)
+        reached = among(sessions.values(), facts.values)
+        cluster = replace(cluster, hosts=tuple(session.host for session in reached))
+        _join(run, options, ReachedHosts(cluster, reached, facts.values), console, words)
 
 
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
