@@ -11,7 +11,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,6 +99,10 @@ class HostsBackend(Backend):
         """Hosts that do not answer, or whose engine does not answer."""
         return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
 
+    def typed(self, names: Iterable[str]) -> list[str]:
+        """These hosts as a user types them, and a record names them."""
+        return [self._hosts[name].destination for name in names]
+
     def start(self) -> None:
         """Does nothing: another command has started the nodes."""
         return
@@ -166,8 +170,8 @@ class HostsBackend(Backend):
         faults = nodes.remove(self.sessions, self._id).faults
         whys = {host: f"{named(host, fault)}; clean up with" for host, fault in faults.items()}
         whys |= {host: f"{host}: does not answer; when it is back" for host in self.out_of_sight}
-        downs = {host: command_of("down", hosts=self._hosts[host].destination, run=self._id) for host in whys}
-        return [f"{why}: {downs[host]}" for host, why in whys.items()]
+        downs = [command_of("down", hosts=host, run=self._id) for host in self.typed(whys)]
+        return [f"{why}: {down}" for why, down in zip(whys.values(), downs, strict=True)]
 
     def close(self) -> None:
         """Stop following. The run continues."""

@@ -48,10 +48,10 @@ def stop(options: Options, now: bool, console: Console) -> int:
     Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes run on for too long,
     or if no host has the run.
     """
-    wanted = read_run(options.run)
+    wanted, cluster = read_run(options.run), known_cluster(options)
     with (
         Interrupts(console, "looking for the run", "the run continues") as interrupts,
-        open_all(known_cluster(options).hosts) as opened,
+        open_all(cluster.hosts) as opened,
     ):
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
@@ -73,7 +73,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
             nodes, [event for event in ended if event["t"] >= since]
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
-    result = _keep(run, result, state, list(faults))
+    result = _keep(run, result, state, [host.destination for host in cluster.hosts if host.name in faults])
     where = f", at {state.ranks.step_words}" if state.script and result.from_ranks and state.step else ""
     console.note(f"{run}: {result.message or result.verdict}{where}")
     if result.hint:
@@ -141,7 +141,7 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
 def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
     """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
 
-    `lost`: hosts that do not answer.
+    `lost`: hosts that do not answer, as the record names them.
     """
     try:
         run_dir = record.folder_of(run)

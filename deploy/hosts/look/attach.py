@@ -183,7 +183,7 @@ def follow_until_done(
         _with_host_paths(result, backend),
         run_dir,
         may_continue(state),
-        lost,
+        backend.typed(lost),
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it

@@ -159,7 +159,7 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
 def with_resume_hint(
     result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = (), copied: bool = False
 ) -> Result:
-    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`.
+    """`result` with the command that resumes the run, if it `saved` something; without those of its hosts in `lost`.
 
     `copied`: another host than the first has the checkpoints, too.
     """
