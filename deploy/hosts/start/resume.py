@@ -18,7 +18,6 @@ from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, asked, run_id
 from ...core.program import SCRIPT
 from ...host import commands
-from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
 from ...job import script as typed
 from ...job.again import command_of, read_again, words_again, words_of
@@ -104,21 +103,23 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
     Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
     """
     refuse_going(run, hosts)
-    own, facts = record.own(record.folder_of(run)), hosts.facts
-    if not any(run in fact.runs for fact in facts.values()):
+    own = record.own(record.folder_of(run))
+    if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
-            _refuse_fileless(run, own, facts)
+            _refuse_fileless(run, own, hosts)
         warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
     return max(2, len(own.get("starts", ())) + 1)
 
 
-def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
+def _refuse_fileless(run: RunId, own: Mapping[str, Any], asked: ReachedHosts) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    facts = asked.facts
     if not own:
         resumable.refuse_unknown(run, frozenset[str]().union(*(each.runs for each in facts.values())))
-    hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
-    if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
-        hint = f"it ran on {', '.join(hosts)}: {command_of('deploy', hosts=','.join(hosts), resume=run)}; or {hint}"
+    hosts, hint = ",".join(map(str, own.get("hosts", ()))), "leave out --resume to start a new run"
+    # A host of a file has a name beside its address.
+    if hosts and not {each.address for each in hosts_of_flag(hosts)} & {each.address for each in asked.cluster.hosts}:
+        hint = f"it ran on {hosts}: {command_of('deploy', hosts=hosts, resume=run)}; or {hint}"
     have = "has" if len(facts) == 1 else "have"
     raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
 

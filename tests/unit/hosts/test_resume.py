@@ -163,6 +163,10 @@ def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
     with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
         resume.next_start("r2", reached(a=dataclasses.replace(FACTS, runs=frozenset({"r0"}))), True, pytest.fail)
     assert refused.value.hint.startswith("leave out --resume")
+    asked = ReachedHosts(Cluster((Host("first", "a"),)), (), {"first": FACTS})
+    with pytest.raises(UsageError) as refused:  # nor on the host that cluster.toml calls otherwise
+        resume.next_start("r2", asked, True, pytest.fail)
+    assert refused.value.hint.startswith("leave out --resume")
     told = []
     assert resume.next_start("r0", reached(b=FACTS), False, told.append) == 2
     assert "no files of it" in told[0], "--run once more may begin on new hosts"
