@@ -1,6 +1,7 @@
 """The engine of bare hosts, attacked: by what it is asked, by what lies in its places, by its containers' processes."""
 
 import csv
+import fcntl
 import json
 import os
 import shutil
@@ -246,6 +247,36 @@ def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_h
     until(lambda: state(engine)["Status"] == "exited", "its end", 30)
     assert state(engine)["ExitCode"] == 3
     (small_home / "checkpoint").unlink()
+
+
+def test_on_a_disk_that_takes_no_other_file_a_node_can_be_stopped_and_removed(small_home, engine):
+    start(engine, "import sys, time; time.sleep(600)", "--restart", "on-failure:3")
+    seen = os.statvfs(small_home)
+    full = f"remount,size=2m,nr_inodes={seen.f_files - seen.f_ffree}"
+    subprocess.run(["mount", "-o", full, small_home], check=True)
+    with pytest.raises(OSError, match="No space left"):
+        (small_home / "checkpoint").touch()
+    engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGTERM HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    engine("rm", "--force", "c1")
+    assert not engine("ps", "--all", "--quiet").stdout
+
+
+def test_what_removes_old_files_from_tmp_leaves_those_of_a_long_run_alone(engine):
+    """Else its secrets and its TMPDIR are gone after ten days: systemd-tmpfiles skips a folder that is locked."""
+    id = start(engine, "import time; time.sleep(600)")
+    scratch = os.open(f"/tmp/muster-{id[:12]}", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(scratch, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(scratch)
+
+
+def test_the_list_of_containers_says_when_each_was_made(engine):
+    """Else `muster status` shows the step of a rank that only an earlier start of the run had."""
+    start(engine, "import time; time.sleep(600)")
+    answer = engine("system", "dial-stdio", text="GET /containers/json HTTP/1.1\r\nHost: x\r\n\r\n").stdout
+    (listed,) = json.loads(answer.split("\n\n")[1])
+    assert abs(listed["Created"] - time.time()) < 60
 
 
 def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):

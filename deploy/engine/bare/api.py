@@ -76,7 +76,8 @@ def _list(query: dict[str, str], *_: Any) -> Any:
     for each in store.matching([["label", label] for label in labels]):
         about = each.about()
         row = {"Id": each.id, "Names": [about["Name"]], "State": about["State"]["Status"], "Mounts": about["Mounts"]}
-        rows.append({**row, "Labels": about["Config"]["Labels"], "Status": store.status_words(each.state)})
+        row |= {"Labels": about["Config"]["Labels"], "Status": store.status_words(each.state)}
+        rows.append({**row, "Created": int(os.path.getmtime(f"{each.folder}/config.json"))})
     return rows
 
 

@@ -6,6 +6,7 @@ is killed. If both are, the kernel ends the first process of the container, and 
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
@@ -53,8 +54,8 @@ class Log:
         with suppress(OSError):  # on a full disk, lines are lost, and nothing else
             self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
-                os.replace(self._path, f"{self._path}.1")
-                self._file.close()
+                with suppress(FileNotFoundError):  # on a disk without room for another file it goes on in this one
+                    os.replace(self._path, f"{self._path}.1")
                 self._file = io.FileIO(self._path, "ab")
 
 
@@ -70,8 +71,7 @@ def start(container: Container) -> None:
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
-    with suppress(FileNotFoundError):
-        os.unlink(f"{container.folder}/stopped")
+    os.close(os.open(container.wanted, os.O_CREAT, 0o600))
     reading, writing = os.pipe()
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
     line = [*itself(), "keep", container.id, str(writing)]
@@ -96,6 +96,8 @@ def guard(container: Container, writing: int) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     processes.adopt()
+    # What removes old files from /tmp leaves a folder alone that somebody keeps locked (systemd-tmpfiles).
+    fcntl.flock(os.open(container.scratch, os.O_RDONLY), fcntl.LOCK_SH)
     watcher = os.fork()
     if watcher == 0:
         try:
@@ -157,7 +159,7 @@ class Watcher:
 
     def _is_wanted(self) -> bool:
         """Whether nobody has stopped or removed it."""
-        return os.path.exists(self._container.folder) and not os.path.exists(f"{self._container.folder}/stopped")
+        return os.path.exists(self._container.wanted)
 
     def _live(self, state: dict[str, Any]) -> tuple[int, float]:
         """One life: its code, and how long it took."""

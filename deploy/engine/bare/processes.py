@@ -218,9 +218,9 @@ def send(container: Container, number: int) -> None:
     if state["Status"] not in RUNS:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        # Whoever stops a container does not want it to start again.
-        with open(f"{container.folder}/stopped", "w"):
-            pass
+        # Whoever stops a container does not want it to start again. A full disk takes no new file, but gives one.
+        with suppress(FileNotFoundError):
+            os.unlink(container.wanted)
     if pid and began(pid) == state.get("Began"):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

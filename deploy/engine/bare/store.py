@@ -115,6 +115,8 @@ class Container:
         self.config: dict[str, Any] = read(f"{folder}/config.json") or {}
         self.name = str(self.config.get("Name", ""))
         self.scratch: str = self.config.get("Scratch", "/nonexistent")
+        # A file as long as nobody has stopped it.
+        self.wanted = f"{folder}/wanted"
 
     @property
     def state(self) -> dict[str, Any]:
