@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
 import signal
 import sys
 from collections.abc import Callable
@@ -115,27 +114,13 @@ def _run_command(_: Any, __: Any, id: str) -> None:
     about = _command(id)
     container = store.find(about["Container"])
     container.require_running()
-    pipes = {stream: os.pipe() for stream in (1, 2)}
-    pid = keeper.spawn(container, about["Words"], about["Input"], {stream: end for stream, (_, end) in pipes.items()})
-    for _, end in pipes.values():
-        os.close(end)
+    pid, ready = keeper.spawn_read(container, about["Words"], about["Input"])
     _send(_UPGRADED)
-    _carry({reading: stream for stream, (reading, _) in pipes.items()})
+    while ready.get_map():
+        for stream, data in keeper.arrived(ready):
+            _frame(stream, data)
     write(store.command(id), {**about, "Code": keeper.wait_for(pid)})
     os._exit(0)
-
-
-def _carry(readers: dict[int, int]) -> None:
-    """Send frames of what these have, by their streams, until all have ended."""
-    with selectors.DefaultSelector() as ready:
-        for reading in readers:
-            ready.register(reading, selectors.EVENT_READ)
-        while ready.get_map():
-            for key, _ in ready.select():
-                if data := os.read(key.fd, _PIECE):
-                    _frame(readers[key.fd], data)
-                else:
-                    ready.unregister(key.fd)
 
 
 def _usage(*_: Any) -> Any:

@@ -212,6 +212,6 @@ _COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None
     "volume create": ("label", _volume_create),
     "volume ls": ("filter format", _volume_ls),
     "volume rm": ("", _volume_rm),
-    "keep": ("", lambda _, words: keeper.guard(store.find(words[0]), int(words[1]))),
+    "keep": ("", lambda _, words: keeper.keep(store.find(words[0]))),
     "system dial-stdio": ("", _serve),
 }

@@ -109,26 +109,44 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
 
 def hidden(id: str, parent: int) -> dict[str, str]:
     """Those below `parent` that have no mark of the container, by their numbers, with their beginnings."""
-    marked, below = _seen(id)
-    return {str(pid): began(pid) for pid in _below(below, [parent]) - marked}
+    living = _living()
+    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent}}
 
 
-def members(container: Container, *parents: int) -> list[int]:
+def members(container: Container, *parents: int) -> set[int]:
     """The living processes that have the mark of a container, and those below them or below `parents`.
 
     A program may write over its own variables, which hides the mark: then its parents tell, or what was noted.
     """
-    marked, below = _seen(container.id)
-    noted = read(f"{container.folder}/hidden.json") or {}
-    marked |= {int(pid) for pid, at in noted.items() if at and began(int(pid)) == at}
-    return [pid for pid in marked | _below(below, [*marked, *parents]) if pid != os.getpid() and _lives(pid)]
+    living, noted = _living(), read(f"{container.folder}/hidden.json") or {}
+    known = {int(pid) for pid, at in noted.items() if living.get(int(pid), (0, ""))[1] == at}
+    return _with_below(_marked(container.id, living) | known | {*parents}, living) & living.keys() - {os.getpid()}
 
 
-def _lives(pid: int) -> bool:
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+def _living() -> dict[int, tuple[int, str]]:
+    """The living processes by their numbers: the parent of each, and when it began."""
+    stats = {int(name): _stat(name) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: (int(cells[1]), cells[19]) for pid, cells in stats.items() if cells and cells[0] not in "ZX"}
 
 
-def _stat(pid: int) -> list[str]:
+def _marked(id: str, pids: Iterable[int]) -> set[int]:
+    """Those that have the mark of a container."""
+    marked, mark = set[int](), f"\0{MARK}={id}\0".encode()
+    for pid in pids:
+        with suppress(OSError):
+            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
+                marked.add(pid)
+    return marked
+
+
+def _with_below(above: set[int], living: Mapping[int, tuple[int, str]]) -> set[int]:
+    """These, and all whose parents are among them."""
+    while below := {pid for pid, (parent, _) in living.items() if parent in above} - above:
+        above = above | below
+    return above
+
+
+def _stat(pid: int | str) -> list[str]:
     """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
     with suppress(OSError):
         return _proc_file(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
@@ -139,29 +157,6 @@ def _proc_file(pid: int | str, what: str) -> bytes:
     """What the kernel says of a process. Raises OSError where there is none, or it is somebody else's."""
     with open(f"/proc/{pid}/{what}", "rb") as file:
         return file.read()
-
-
-def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
-    todo, mine = list(parents), set[int]()
-    while todo:
-        fresh = set(below.get(todo.pop(), ())) - mine
-        mine |= fresh
-        todo += fresh
-    return mine
-
-
-def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
-    """The living processes that have the mark, and of each process its children."""
-    below, mine, mark = dict[int, list[int]](), set[int](), f"{MARK}={id}\0".encode()
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with suppress(OSError, ValueError):
-            state, parent = _stat(pid)[:2]
-            if state in "ZX":
-                continue
-            below.setdefault(int(parent), []).append(pid)
-            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
-                mine.add(pid)
-    return mine, below
 
 
 def sweep(container: Container, *parents: int) -> None:
@@ -175,7 +170,7 @@ def sweep(container: Container, *parents: int) -> None:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         if pids and time.monotonic() > end:
-            raise Refused(f"cannot kill container: {container.id}: process {pids[0]} does not end", 500)
+            raise Refused(f"cannot kill container: {container.id}: process {min(pids)} does not end", 500)
         time.sleep(0.01)
     _drop_segments(container)
 

@@ -148,25 +148,23 @@ class Container:
                 with open(path, "rb+", buffering=0) as file:
                     file.write(json.dumps(state).ljust(os.path.getsize(path)).encode())
 
-    def hold(self) -> int | None:
-        """Take its lock, which ends with this process and its copies; None if another one has it."""
+    def hold(self) -> int:
+        """Take its lock, which ends with this process and its copies. Raises BlockingIOError if another one has it."""
         descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
-            return None
+            raise
         return descriptor
 
     def is_kept(self) -> bool:
         """Whether somebody looks after its processes."""
         try:
-            held = self.hold()
-        except OSError:
-            return False
-        if held is not None:
-            os.close(held)
-        return held is None
+            os.close(self.hold())
+        except OSError as held:
+            return isinstance(held, BlockingIOError)
+        return False
 
     def require_running(self) -> None:
         """Raise Refused unless it runs."""
