@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from . import store
 from .processes import BASE
 from .store import Any, Refused, pairs
 
-# Options with a value, and without. What an engine would grant or keep away, nobody does here.
-_VALUES = (
-    "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
-    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
-)
-_FLAGS = "detach d rm interactive i init no-healthcheck read-only"
+# Options without a value. What an engine would grant or keep away, nobody does here.
+_FLAGS = "all detach d follow force init interactive i no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 # As `store.now` writes times, to the billionth.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
+Options = dict[str, list[str]]
 _AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
-def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Options by name, and the words behind them. `values`: the options that have one."""
-    options: dict[str, list[str]] = {}
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        name, equals, value = words[at].lstrip("-").partition("=")
-        at += 1
-        if name in values:
-            if not equals:
-                value, at = words[at], at + 1
-            options.setdefault(name, []).append(value)
-        else:
-            options.setdefault(name, []).append("")
-    return options, words[at:]
+def split(words: Sequence[str]) -> tuple[Options, list[str]]:
+    """Options by name, and the words behind them."""
+    options, rest = Options(), [*words]
+    while rest and rest[0].startswith("-"):
+        name, equals, value = rest.pop(0).lstrip("-").partition("=")
+        if not equals and name not in _FLAGS.split():
+            value = rest.pop(0)
+        options.setdefault(name, []).append(value)
+    return options, rest
 
 
 def moment(text: str) -> str:
@@ -53,13 +45,8 @@ def moment(text: str) -> str:
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
 
 
-def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The configuration of a container, and the options of the command. Raises Refused."""
-    options, rest = split(words, _VALUES.split())
-    if unknown := options.keys() - {*_FLAGS.split(), *_VALUES.split()}:
-        raise Refused(f"unknown flag: --{min(unknown)}: this host has no container engine")
-    if not rest:
-        raise Refused("docker run requires at least 1 argument")
+def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a container. Raises Refused."""
     image = store.image(rest[0])
     settings, entrypoint = image["Config"], options.get("entrypoint")
     labels = {**(settings.get("Labels") or {}), **pairs(options.get("label", []))}
@@ -71,13 +58,13 @@ def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         raise Refused(f"Invalid container name ({name})")
     gpus, devices = _gpus(options.get("gpus", [""])[0])
     restarts = re.fullmatch("on-failure:([0-9]{1,9})", options.get("restart", [""])[0])
-    config = {
+    return {
         "Name": name,
         "Labels": labels,
         "Image": rest[0],
         "ImageId": image["Id"],
         "Entrypoint": entrypoint if entrypoint else settings.get("Entrypoint") or [],
-        "Cmd": rest[1:] or ([] if entrypoint else settings.get("Cmd") or []),
+        "Cmd": [*rest[1:]] or ([] if entrypoint else settings.get("Cmd") or []),
         "Env": [*(settings.get("Env") or []), *_variables(options)],
         "WorkingDir": options.get("workdir", [settings.get("WorkingDir") or "/"])[0],
         "User": str(os.getuid()),
@@ -89,10 +76,9 @@ def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
         "Restarts": int(restarts[1]) if restarts else 0,
         "AutoRemove": "rm" in options,
     }
-    return config, options
 
 
-def _variables(options: dict[str, list[str]]) -> list[str]:
+def _variables(options: Options) -> list[str]:
     """The lines of the variables that the command has, and of its files."""
     lines = list(options.get("env", []))
     for path in options.get("env-file", []):
@@ -101,7 +87,7 @@ def _variables(options: dict[str, list[str]]) -> list[str]:
     return lines
 
 
-def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[str]]:
+def _mounts(options: Options) -> tuple[list[dict[str, str]], list[str]]:
     """The mounts, and the folders in memory among them. Raises Refused for a folder that is not there."""
     import csv
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from . import asked, keeper, processes, store
+from .asked import Options
 from .store import Any, Refused
 from .template import filled
-
-Options = dict[str, list[str]]
 
 
 def main() -> int:
@@ -22,10 +21,7 @@ def main() -> int:
     try:
         if name not in _COMMANDS:
             raise Refused(f"docker: '{name}' is not a command here: this host has no container engine")
-        valued, work = _COMMANDS[name]
-        words = words[len(name.split()) :]
-        options, rest = ({}, words) if valued is None else asked.split(words, valued.split())
-        return work(options, rest) or 0
+        return _COMMANDS[name](*asked.split(words[len(name.split()) :])) or 0
     except Refused as refused:
         return _refuse(refused, 125 if name in ("run", "create") else 1)
     except BrokenPipeError:
@@ -65,9 +61,8 @@ def _ps(options: Options, _: list[str]) -> None:
         _say(row, options, id)
 
 
-def _run(_: Options, words: list[str]) -> int:
-    config, options = asked.container(words)
-    container = store.add(config)
+def _run(options: Options, words: list[str]) -> int:
+    container = store.add(asked.container(options, words))
     if not {"detach", "d"} & options.keys():
         return keeper.run_here(container, bool({"interactive", "i"} & options.keys()))
     print(container.id, flush=True)
@@ -192,26 +187,26 @@ def _serve(*_: Any) -> None:
 
 
 # By the words of a command: its options that have a value (None: it reads all itself), and what does it.
-_COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None]]] = {
-    "info": ("format", lambda options, _: _say(store.about_engine(), options)),
-    "version": ("format", lambda options, _: _say(store.about_engine(), options)),
-    "ps": ("format filter", _ps),
-    "inspect": ("format", lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options))),
-    "create": (None, lambda _, words: print(store.add(asked.container(words)[0]).id)),
-    "run": (None, _run),
-    "start": ("", lambda _, names: _each(names, lambda name: keeper.start(store.find(name)))),
-    "exec": ("", _exec),
-    "logs": ("since tail", _logs),
-    "events": ("since until filter format", _events),
-    "rm": ("", _rm),
-    "load": ("", _load),
-    "image inspect": ("format", lambda options, names: _each(names, lambda name: _say(store.image(name), options))),
-    "image ls": ("", lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()})))),
-    "image rm": ("", lambda _, names: _each(names, store.drop_image)),
-    "image add": ("", _image_add),
-    "volume create": ("label", _volume_create),
-    "volume ls": ("filter format", _volume_ls),
-    "volume rm": ("", _volume_rm),
-    "keep": ("", lambda _, words: keeper.keep(store.find(words[0]))),
-    "system dial-stdio": ("", _serve),
+_COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
+    "info": lambda options, _: _say(store.about_engine(), options),
+    "version": lambda options, _: _say(store.about_engine(), options),
+    "ps": _ps,
+    "inspect": lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options)),
+    "create": lambda options, words: print(store.add(asked.container(options, words)).id),
+    "run": _run,
+    "start": lambda _, names: _each(names, lambda name: keeper.start(store.find(name))),
+    "exec": _exec,
+    "logs": _logs,
+    "events": _events,
+    "rm": _rm,
+    "load": _load,
+    "image inspect": lambda options, names: _each(names, lambda name: _say(store.image(name), options)),
+    "image ls": lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()}))),
+    "image rm": lambda _, names: _each(names, store.drop_image),
+    "image add": _image_add,
+    "volume create": _volume_create,
+    "volume ls": _volume_ls,
+    "volume rm": _volume_rm,
+    "keep": lambda _, words: keeper.keep(store.find(words[0])),
+    "system dial-stdio": _serve,
 }
