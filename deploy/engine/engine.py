@@ -31,9 +31,7 @@ _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 _DONE_ALREADY = (304, 404, 409)
 # 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
 _PULL_S = 4 * 3600.0
-_STATE = record(
-    {"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64), "OOMKilled": flag}
-)
+_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
 _MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)}), 1000))
 _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
@@ -101,7 +99,6 @@ class Container(NamedTuple):
     variables: tuple[str, ...] = ()
     hostname: str = ""
     restarts: int = 0
-    oom_killed: bool = False
 
     @property
     def runs(self) -> bool:
@@ -399,7 +396,6 @@ def read_container(value: object) -> Container:
         variables=tuple(config.get("Env", ())),
         hostname=config.get("Hostname", ""),
         restarts=seen.get("RestartCount", 0),
-        oom_killed=state.get("OOMKilled", False),
     )
 
 

@@ -52,9 +52,9 @@ def _exactly(size: int) -> bytes:
     return data
 
 
-def _send(data: bytes, to: int = 1) -> None:
+def _send(data: bytes) -> None:
     while data:
-        data = data[os.write(to, data) :]
+        data = data[os.write(1, data) :]
 
 
 def _frame(stream: int, data: bytes) -> None:

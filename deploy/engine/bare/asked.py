@@ -47,17 +47,15 @@ def moment(text: str) -> str:
 
 def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
     """The configuration of a container. Raises Refused."""
-    image = store.image(rest[0])
+    image, one = store.image(rest[0]), {name: values[0] for name, values in options.items()}
     settings, entrypoint = image["Config"], options.get("entrypoint")
     labels = {**(settings.get("Labels") or {}), **pairs(options.get("label", []))}
-    mounts, memory = _mounts(options)
+    mounts = _mounts(options)
     if image["Base"]:
         mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
-    name = (options.get("name") or [f"muster-{os.urandom(6).hex()}"])[0]
+    name = one.get("name", f"muster-{os.urandom(6).hex()}")
     if not re.fullmatch(store.NAME, name):
         raise Refused(f"Invalid container name ({name})")
-    gpus, devices = _gpus(options.get("gpus", [""])[0])
-    restarts = re.fullmatch("on-failure:([0-9]{1,9})", options.get("restart", [""])[0])
     return {
         "Name": name,
         "Labels": labels,
@@ -66,14 +64,13 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Entrypoint": entrypoint if entrypoint else settings.get("Entrypoint") or [],
         "Cmd": [*rest[1:]] or ([] if entrypoint else settings.get("Cmd") or []),
         "Env": [*(settings.get("Env") or []), *_variables(options)],
-        "WorkingDir": options.get("workdir", [settings.get("WorkingDir") or "/"])[0],
+        "WorkingDir": one.get("workdir", settings.get("WorkingDir") or "/"),
         "User": str(os.getuid()),
         "Mounts": mounts,
-        "Memory": memory,
         "Limits": _limits(options.get("ulimit", [])),
-        "Gpus": gpus,
-        "Devices": devices,
-        "Restarts": int(restarts[1]) if restarts else 0,
+        "Devices": _devices(one.get("gpus", "")),
+        # on-failure:NUMBER
+        "Restarts": int(one.get("restart", ":0").partition(":")[2]),
         "AutoRemove": "rm" in options,
     }
 
@@ -87,11 +84,11 @@ def _variables(options: Options) -> list[str]:
     return lines
 
 
-def _mounts(options: Options) -> tuple[list[dict[str, str]], list[str]]:
-    """The mounts, and the folders in memory among them. Raises Refused for a folder that is not there."""
+def _mounts(options: Options) -> list[dict[str, str]]:
+    """The mounts. Raises Refused for a folder that is not there."""
     import csv
 
-    mounts, memory = [], []
+    mounts = []
     for text in options.get("volume", []):
         source, target = text.split(":")[:2]
         mounts.append({"Type": "bind", "Source": source, "Target": target})
@@ -104,23 +101,19 @@ def _mounts(options: Options) -> tuple[list[dict[str, str]], list[str]]:
             mounts.append({"Type": kind, "Source": source, "Target": target})
     for text in options.get("tmpfs", []):
         place = f"/dev/shm/muster-{os.urandom(8).hex()}"
-        memory.append(place)
         mounts.append({"Type": "tmpfs", "Source": place, "Target": text.split(":")[0]})
     for mount in mounts:
         if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
             raise Refused(f'invalid mount config for type "bind": bind source path does not exist: {mount["Source"]}')
-    return mounts, memory
+    return mounts
 
 
 def _limits(texts: list[str]) -> list[tuple[str, int]]:
     return [(name, int(text.partition(":")[0])) for name, text in (each.split("=", 1) for each in texts)]
 
 
-def _gpus(text: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The GPUs that a container sees, where they are not all; and what an engine says of them."""
-    if not text:
-        return [], []
-    if text == "all":
-        return [], [{"Count": -1, "DeviceIDs": None}]
-    names = text.strip('"').removeprefix("device=").split(",")
-    return names, [{"Count": 0, "DeviceIDs": names}]
+def _devices(gpus: str) -> list[dict[str, Any]]:
+    """The GPUs that a container sees, as an engine says it."""
+    if gpus in ("", "all"):
+        return [{"Count": -1, "DeviceIDs": None}] if gpus else []
+    return [{"Count": 0, "DeviceIDs": gpus.strip('"').removeprefix("device=").split(",")}]

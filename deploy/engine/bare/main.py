@@ -143,11 +143,8 @@ def _load(*_: Any) -> None:
     """An archive with the settings of an image whose layers are here already."""
     import tarfile
 
-    entries: dict[str, bytes] = {}
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-        for entry in archive:
-            if entry.isreg() and entry.size < 1 << 20 and (file := archive.extractfile(entry)):
-                entries[entry.name] = file.read()
+        entries = {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry))}
     (about,) = json.loads(entries["manifest.json"])
     config = json.loads(entries[about["Config"]])
     layers = config["rootfs"]["diff_ids"]
@@ -170,14 +167,7 @@ def _volume_create(options: Options, names: list[str]) -> int:
 
 
 def _volume_rm(options: Options, names: list[str]) -> int:
-    def remove(name: str) -> None:
-        try:
-            store.drop_volume(name)
-        except Refused as refused:
-            if refused.status != 404 or "force" not in options:
-                raise
-
-    return _each(names, remove)
+    return _each(names, lambda name: store.drop_volume(name, "force" in options))
 
 
 def _serve(*_: Any) -> None:

@@ -48,12 +48,13 @@ def variables(container: Container) -> dict[str, str]:
     config, user = container.config, pwd.getpwuid(os.getuid())
     own = {name: value for name, value in os.environ.items() if re.fullmatch(_OF_HOST, name)}
     own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
-    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch}
-    own |= {"PYTHONPYCACHEPREFIX": bytecode()}
+    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
     paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATHS, name)}
-    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(config["Gpus"])} if config["Gpus"] else {}
-    return {**own, **gpus, **paths, MARK: container.id}
+    for device in config["Devices"]:
+        if device["DeviceIDs"]:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(device["DeviceIDs"])
+    return {**own, **paths, MARK: container.id}
 
 
 def _places(container: Container) -> list[tuple[str, str]]:

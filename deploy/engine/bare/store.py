@@ -61,13 +61,10 @@ def about_engine() -> dict[str, Any]:
     seen = os.uname()
     version = f"bare-{os.path.basename(sys.path[0])}-{python_version()}"
     return {
-        "Version": version,
         "ServerVersion": version,
         "Server": {"Version": version},
         "Architecture": seen.machine,
-        "Arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(seen.machine, seen.machine),
         "OSType": "linux",
-        "Os": "linux",
         "DriverStatus": [],
         "DockerRootDir": root(),
         "SecurityOptions": ["name=bare"],
@@ -183,7 +180,6 @@ class Container:
             "State": {
                 "Running": state["Status"] in RUNS,
                 "ExitCode": state.get("ExitCode", 0),
-                "OOMKilled": False,
                 **{name: state.get(name, "") for name in ("Status", "StartedAt", "FinishedAt")},
             },
             "RestartCount": state.get("Restarts", 0),
@@ -280,8 +276,9 @@ def remove(container: Container) -> None:
     """Remove what there is of a container that does not run."""
     import shutil
 
-    for secret in container.config.get("Memory", []):
-        shutil.rmtree(secret, ignore_errors=True)
+    for mount in container.config.get("Mounts", []):
+        if mount["Type"] == "tmpfs":
+            shutil.rmtree(mount["Source"], ignore_errors=True)
     shutil.rmtree(container.scratch, ignore_errors=True)
     shutil.rmtree(container.folder, ignore_errors=True)
 
@@ -308,8 +305,9 @@ def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: 
 
     id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
     about = {"Id": f"sha256:{id}", "RepoTags": [name], "Created": created, "Size": 0, "RootFS": {"Layers": layers}}
-    engine = about_engine()
-    write(_place(name), {**about, "Os": engine["Os"], "Architecture": engine["Arch"], **settings})
+    machine = os.uname().machine
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    write(_place(name), {**about, "Os": "linux", "Architecture": architecture, **settings})
 
 
 def _place(image: str) -> str:
@@ -350,10 +348,12 @@ def has_volume(name: str) -> bool:
     return mounted or any(about["Base"] == at for about in images())
 
 
-def drop_volume(name: str) -> None:
-    """Remove a volume. Raises Refused if there is none, or a container or an image has it."""
+def drop_volume(name: str, force: bool = False) -> None:
+    """Remove a volume. Raises Refused if a container or an image has it, and without `force` if there is none."""
     folder = f"{root()}/volumes"
     if not re.fullmatch(NAME, name) or not os.path.isdir(f"{folder}/{name}"):
+        if force:
+            return
         raise Refused(f"get {name}: no such volume", 404)
     if has_volume(name):
         raise Refused(f"remove {name}: volume is in use", 409)

@@ -32,7 +32,7 @@ def bring(
             return look(session)
 
         done = on_all([sessions[host] for host in hosts], work if may_write else _bring_nothing)
-        return Results({host: _of(host, done if host in hosts else answers) for host in answers})
+        return Results({**answers.values, **answers.faults, **done.values, **done.faults})
 
     if lacking := [host for host, answer in answers.values.items() if not _python(answer)]:
         answers = again(lacking, fresh.bring)
@@ -40,10 +40,6 @@ def bring(
     if len(set(pythons.values())) > 1:
         answers = again([host for host, python in pythons.items() if python != uv.PYTHON], fresh.bring_same)
     return answers
-
-
-def _of(host: str, answers: Results[str]) -> str | DeployError:
-    return answers.faults.get(host) or answers.values[host]
 
 
 def _python(answer: str) -> str:
