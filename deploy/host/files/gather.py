@@ -100,7 +100,7 @@ def gather(
             answered = {node_of(host) for host in listings.values}
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
-        nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
+        nodes = record.facts(run_dir).get("nodes", ())
         senders = [session for session in members if session.name in ready.values]
         with listener.transferring([session.name for session in senders], then="") as tell:
             parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
