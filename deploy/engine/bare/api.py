@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -21,9 +22,8 @@ _UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r
 
 def serve() -> None:
     """Answer one request after the other, until the input ends."""
-    while head := _read_head():
-        line, *rows = head.split("\r\n")
-        method, target, _ = line.split(" ", 2)
+    while rows := _read_head():
+        method, target, _ = rows[0].split(" ", 2)
         size = next((int(row.split(":")[1]) for row in rows if row.lower().startswith("content-length:")), 0)
         body = json.loads(_exactly(min(size, _MOST_BODY)) or b"null")
         parts = urlsplit(target)
@@ -36,13 +36,12 @@ def serve() -> None:
         _send(f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
 
-def _read_head() -> str:
-    data = b""
-    while not data.endswith(b"\r\n\r\n") and len(data) < _MOST_HEAD:
-        if not (piece := os.read(0, 1)):
-            return ""
-        data += piece
-    return data.decode("latin-1").rstrip("\r\n")
+def _read_head() -> list[str]:
+    """Its lines. Not one byte more is read: what comes behind may be a command's."""
+    rows = list[str]()
+    while row := io.FileIO(0, closefd=False).readline(_MOST_HEAD).decode("latin-1").rstrip("\r\n"):
+        rows.append(row)
+    return rows
 
 
 def _exactly(size: int) -> bytes:

@@ -11,7 +11,7 @@ from .processes import BASE
 from .store import Any, Refused, pairs
 
 # Options without a value. What an engine would grant or keep away, nobody does here.
-_FLAGS = "all detach d follow force init interactive i no-healthcheck no-trunc quiet read-only rm timestamps volumes"
+_FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 # As `store.now` writes times, to the billionth.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
 Options = dict[str, list[str]]
@@ -48,8 +48,7 @@ def moment(text: str) -> str:
 def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
     """The configuration of a container. Raises Refused."""
     image, one = store.image(rest[0]), {name: values[0] for name, values in options.items()}
-    settings, entrypoint = image["Config"], options.get("entrypoint")
-    labels = {**(settings.get("Labels") or {}), **pairs(options.get("label", []))}
+    settings = image["Config"]
     mounts = _mounts(options)
     if image["Base"]:
         mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
@@ -58,16 +57,16 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         raise Refused(f"Invalid container name ({name})")
     return {
         "Name": name,
-        "Labels": labels,
+        "Labels": {**settings.get("Labels", {}), **pairs(options.get("label", []))},
         "Image": rest[0],
         "ImageId": image["Id"],
-        "Entrypoint": entrypoint if entrypoint else settings.get("Entrypoint") or [],
-        "Cmd": [*rest[1:]] or ([] if entrypoint else settings.get("Cmd") or []),
-        "Env": [*(settings.get("Env") or []), *_variables(options)],
-        "WorkingDir": one.get("workdir", settings.get("WorkingDir") or "/"),
+        "Entrypoint": options.get("entrypoint", []),
+        "Cmd": [*rest[1:]],
+        "Env": [*settings["Env"], *_variables(options)],
+        "WorkingDir": one.get("workdir", "/"),
         "User": str(os.getuid()),
         "Mounts": mounts,
-        "Limits": _limits(options.get("ulimit", [])),
+        "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
         "Devices": _devices(one.get("gpus", "")),
         # on-failure:NUMBER
         "Restarts": int(one.get("restart", ":0").partition(":")[2]),
@@ -106,10 +105,6 @@ def _mounts(options: Options) -> list[dict[str, str]]:
         if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
             raise Refused(f'invalid mount config for type "bind": bind source path does not exist: {mount["Source"]}')
     return mounts
-
-
-def _limits(texts: list[str]) -> list[tuple[str, int]]:
-    return [(name, int(text.partition(":")[0])) for name, text in (each.split("=", 1) for each in texts)]
 
 
 def _devices(gpus: str) -> list[dict[str, Any]]:

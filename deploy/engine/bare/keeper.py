@@ -74,16 +74,12 @@ def start(container: Container) -> None:
     processes.make_root(container)
     os.close(os.open(container.wanted, os.O_CREAT, 0o600))
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
-    line, nothing = [*itself(), "keep", container.id], subprocess.DEVNULL
+    line = [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0], "keep", container.id]
+    nothing = subprocess.DEVNULL
     begun = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True)
     assert begun.stderr
     if (words := begun.stderr.read().decode(errors="replace")) != _RUNS:
         raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
-
-
-def itself() -> list[str]:
-    """The words that start this program."""
-    return [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0]]
 
 
 def keep(container: Container) -> None:

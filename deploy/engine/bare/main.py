@@ -63,8 +63,8 @@ def _ps(options: Options, _: list[str]) -> None:
 
 def _run(options: Options, words: list[str]) -> int:
     container = store.add(asked.container(options, words))
-    if not {"detach", "d"} & options.keys():
-        return keeper.run_here(container, bool({"interactive", "i"} & options.keys()))
+    if "detach" not in options:
+        return keeper.run_here(container, "interactive" in options)
     print(container.id, flush=True)
     try:
         keeper.start(container)
@@ -75,7 +75,7 @@ def _run(options: Options, words: list[str]) -> int:
 
 
 def _exec(options: Options, rest: list[str]) -> int:
-    return keeper.run_inside(store.find(rest[0]), rest[1:], bool({"interactive", "i"} & options.keys()))
+    return keeper.run_inside(store.find(rest[0]), rest[1:], "interactive" in options)
 
 
 def _logs(options: Options, names: list[str]) -> None:
@@ -97,7 +97,7 @@ def _events(options: Options, _: list[str]) -> None:
 def _rm(options: Options, names: list[str]) -> int:
     def remove(name: str) -> None:
         container = store.find(name)
-        if container.state["Status"] in store.RUNS and not {"force", "f"} & options.keys():
+        if container.state["Status"] in store.RUNS and "force" not in options:
             raise Refused(f"cannot remove container {name}: it is running: stop it, or force its removal", 409)
         keeper.end(container)
         print(name)

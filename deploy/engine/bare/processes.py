@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import resource
 import signal
@@ -18,8 +17,12 @@ MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
 # Where the image's Python lies in a container.
 BASE = "/muster/base"
-# Of the login's own variables those that lead to the network, to drivers and to words; a container gets no others.
-_OF_HOST = r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ"
+# Of the login's own variables those that say who it is, and that lead to the network, to drivers and to words; a
+# container gets no others.
+_OF_HOST = (
+    r"(?i)HOME|USER|LOGNAME|(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|TZ|"
+    r"LC_\w+"
+)
 # Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
 _PATHS = r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV"
 # What libraries leave in shared memory, by their own names.
@@ -45,9 +48,8 @@ def end_with_parent() -> None:
 
 def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
-    config, user = container.config, pwd.getpwuid(os.getuid())
+    config = container.config
     own = {name: value for name, value in os.environ.items() if re.fullmatch(_OF_HOST, name)}
-    own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
     paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATHS, name)}
@@ -89,8 +91,8 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
     """Become the program `words` of a container; returns only by an exception. For a new process alone."""
     os.setsid()
     os.closerange(3, 4096)
-    for name, soft in container.config["Limits"]:
-        kind = getattr(resource, f"RLIMIT_{name.upper()}")
+    for name, text in container.config["Limits"]:
+        kind, soft = getattr(resource, f"RLIMIT_{name.upper()}"), int(text)
         hard = resource.getrlimit(kind)[1]
         most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
         with suppress(OSError, ValueError):

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 
 # pathlib, typing and what is compiled ahead would be a third of each start.
@@ -111,7 +111,7 @@ class Container:
         self.folder, self.id = folder, os.path.basename(folder)
         self.config: dict[str, Any] = read(f"{folder}/config.json") or {}
         self.name = str(self.config.get("Name", ""))
-        self.scratch: str = self.config.get("Scratch", "/nonexistent")
+        self.scratch = f"/tmp/muster-{self.id[:12]}"
         # A file as long as nobody has stopped it.
         self.wanted = f"{folder}/wanted"
 
@@ -267,7 +267,7 @@ def add(config: dict[str, Any]) -> Container:
             raise Refused(f'Conflict. The container name "/{name}" is already in use', 409)
         part = f"{place}/.{id}"
         os.mkdir(part, 0o700)
-        write(f"{part}/config.json", {**config, "Created": now(), "Scratch": f"/tmp/muster-{id[:12]}"})
+        write(f"{part}/config.json", {**config, "Created": now()})
         os.rename(part, f"{place}/{id}")
     return Container(f"{place}/{id}")
 
@@ -283,18 +283,15 @@ def remove(container: Container) -> None:
     shutil.rmtree(container.folder, ignore_errors=True)
 
 
-def images() -> Iterator[dict[str, Any]]:
+def images() -> list[dict[str, Any]]:
     """All images: of each name one."""
-    for path in _paths("images"):
-        if about := read(path):
-            yield about
+    return [about for path in _paths("images") if (about := read(path))]
 
 
 def image(name: str) -> dict[str, Any]:
     """The image of that name or id. Raises Refused."""
-    whole = name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
     for about in images():
-        if whole in about["RepoTags"] or name in (about["Id"], about["Id"].removeprefix("sha256:")):
+        if name in (about["Id"], *about["RepoTags"]):
             return about
     raise Refused(f"No such image: {name}", 404)
 
@@ -328,12 +325,10 @@ def volume(name: str, labels: dict[str, str] | None = None) -> str:
     if not re.fullmatch(NAME, name):
         raise Refused(f"{name!r} includes invalid characters for a local volume name")
     place = f"{root()}/volumes/{name}"
-    data, about = f"{place}/data", f"{place}/volume.json"
-    os.makedirs(place, 0o755, exist_ok=True)
-    os.makedirs(data, exist_ok=True)
-    if not os.path.exists(about):
-        write(about, {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
-    return data
+    os.makedirs(f"{place}/data", exist_ok=True)
+    if not os.path.exists(f"{place}/volume.json"):
+        write(f"{place}/volume.json", {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
+    return f"{place}/data"
 
 
 def volumes() -> list[dict[str, Any]]:

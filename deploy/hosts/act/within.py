@@ -71,7 +71,7 @@ def shell(options: Options, words: Sequence[str]) -> int:
         raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
     with places(cluster, options.run, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
-        return place.session.converse(("docker", "exec", "-i", place.container, *program))
+        return place.session.converse(("docker", "exec", "--interactive", place.container, *program))
 
 
 @contextmanager
