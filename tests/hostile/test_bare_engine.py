@@ -170,6 +170,17 @@ def test_a_container_says_which_volume_it_has_as_who_joins_a_run_asks(engine):
     assert engine("inspect", "--format", where, "c1").stdout.strip() == "muster-packages-1"
 
 
+def test_an_environment_that_no_container_has_can_be_removed_and_its_image_goes_with_it(engine):
+    """It has torch: gigabytes, and one for each version that was ever used."""
+    engine("volume", "create", "v1")
+    engine("image", "add", "muster-bare:torch", "", "v1")
+    id = engine("create", "muster-bare:torch", "true").stdout.strip()
+    assert "in use" in engine("volume", "rm", "v1", check=False).stderr
+    engine("rm", id)
+    engine("volume", "rm", "v1")
+    assert "No such image" in engine("image", "inspect", "muster-bare:torch", check=False).stderr
+
+
 def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
     (tmp_path / "keep").write_text("mine")
     engine("volume", "create", "v1")

@@ -127,7 +127,7 @@ def _usage(*_: Any) -> Any:
     for about in store.volumes():
         size = _size(f"{store.root()}/volumes/{about['Name']}")
         volumes.append({**about, "UsageData": {"RefCount": int(store.has_volume(about["Name"])), "Size": size}})
-    return {"Images": [{**about, "Containers": 0} for about in store.images()], "Volumes": volumes}
+    return {"Images": [], "Volumes": volumes}
 
 
 def _size(place: str) -> int:
@@ -160,7 +160,5 @@ _ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("GET", f"/exec/{_NAME}/json", _command_ended),
     ("POST", f"/exec/{_NAME}/start", _run_command),
     ("GET", "/system/df", _usage),
-    ("GET", "/images/(.+)/json", _by_name(store.image)),
-    ("DELETE", "/images/(.+)", _by_name(store.drop_image)),
     ("DELETE", f"/volumes/{_NAME}", _by_name(store.drop_volume)),
 ]

@@ -49,9 +49,6 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
     """The configuration of a container. Raises Refused."""
     image, one = store.image(rest[0]), {name: values[0] for name, values in options.items()}
     settings = image["Config"]
-    mounts = _mounts(options)
-    if image["Base"]:
-        mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
     name = one.get("name", f"muster-{os.urandom(6).hex()}")
     if not re.fullmatch(store.NAME, name):
         raise Refused(f"Invalid container name ({name})")
@@ -65,7 +62,7 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Env": [*settings["Env"], *_variables(options)],
         "WorkingDir": one.get("workdir", "/"),
         "User": str(os.getuid()),
-        "Mounts": mounts,
+        "Mounts": [*_mounts(options), {"Type": "bind", "Source": image["Base"], "Target": BASE}],
         "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
         "Devices": _devices(one.get("gpus", "")),
         # on-failure:NUMBER

@@ -284,8 +284,8 @@ def remove(container: Container) -> None:
 
 
 def images() -> list[dict[str, Any]]:
-    """All images: of each name one."""
-    return [about for path in _paths("images") if (about := read(path))]
+    """All images: of each name one. Where its environment was removed, there is none."""
+    return [about for path in _paths("images") if (about := read(path)) and os.path.isdir(about["Base"])]
 
 
 def image(name: str) -> dict[str, Any]:
@@ -337,14 +337,13 @@ def volumes() -> list[dict[str, Any]]:
 
 
 def has_volume(name: str) -> bool:
-    """Whether a container or an image has the volume."""
+    """Whether a container has the volume."""
     at = f"{root()}/volumes/{name}/data"
-    mounted = any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
-    return mounted or any(about["Base"] == at for about in images())
+    return any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
 
 
 def drop_volume(name: str, force: bool = False) -> None:
-    """Remove a volume. Raises Refused if a container or an image has it, and without `force` if there is none."""
+    """Remove a volume. Raises Refused if a container has it, and without `force` if there is none."""
     folder = f"{root()}/volumes"
     if not re.fullmatch(NAME, name) or not os.path.isdir(f"{folder}/{name}"):
         if force:
