@@ -51,15 +51,15 @@ def look(hosts: ReachedHosts, console: Console) -> None:
     bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
-    names = ",".join(bare)
+    names = ", ".join(bare)
     if cannot := _cannot(hosts.cluster):
         raise UsageError(
-            f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
-            f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
+            f"{cannot}: {names} has no container engine, and a run of processes cannot have that",
+            f"leave it out; or, where you are root: muster bootstrap --hosts {','.join(bare)}",
         )
-    console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
+    console.note(f"{names}: bare: no container engine, so the run's nodes are processes of the login")
     if hosts.job.data:
-        console.note(f"{', '.join(bare)}: the data is at other paths there, which your script finds in {DATA}")
+        console.note(f"{names}: the data is at other paths there, which your script finds in {DATA}")
     if elsewhere := [host for host in bare if hosts.facts[host].home == "/workspace"]:
         console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
     console.data({"kind": "bare", "hosts": bare})
