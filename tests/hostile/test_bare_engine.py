@@ -150,6 +150,13 @@ def test_a_variable_of_the_user_keeps_its_path_and_one_of_ours_gets_the_hosts(en
     assert engine(*words).stdout == f"/workspace/data {tmp_path}/sent {tmp_path}/sent:/x\n"
 
 
+def test_a_variable_keeps_a_carriage_return_in_it(engine, tmp_path):
+    (tmp_path / "variables").write_bytes(b"A=x\ry=2\n")
+    show = "import os; print(repr(os.environ['A']), 'y' in os.environ)"
+    words = ("--env-file", tmp_path / "variables", "--entrypoint", "python", "muster-bare:python", "-c", show)
+    assert engine("run", "--rm", *words).stdout == "'x\\ry=2' False\n"
+
+
 def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
     """Also where its place in a container is a part of a path of the host."""
     above, mounts, names = f"/{tmp_path.parts[1]}", [], ["corpus", "odd, more"]

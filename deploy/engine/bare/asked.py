@@ -75,7 +75,7 @@ def _variables(options: Options) -> list[str]:
     """The lines of the variables that the command has, and of its files."""
     lines = list(options.get("env", []))
     for path in options.get("env-file", []):
-        with open(path) as file:
+        with open(path, newline="\n") as file:
             lines += [line for line in file.read().split("\n") if "=" in line and not line.startswith("#")]
     return lines
 
