@@ -66,10 +66,14 @@ class _Order:
     links: Sequence[str] = ()
 
     @property
+    def size(self) -> int:
+        """The bytes that the host is expected to send, headers included."""
+        return (self.selection.size + BLOCK * len(self.selection.wanted)) * 11 // 10
+
+    @property
     def room(self) -> int:
-        """The most bytes that the host may send, headers included."""
-        size = self.selection.size + BLOCK * len(self.selection.wanted)
-        return size + size // 10 + _GROWS
+        """The most bytes that the host may send."""
+        return self.size + _GROWS
 
     @property
     def members(self) -> int:
@@ -139,7 +143,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
     """The orders that fit on the disk here, in the order of the hosts."""
     left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
     for host, order in orders.values.items():
-        if order.room > left:
+        if order.size and order.room > left:
             if not order.staged:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
@@ -147,7 +151,8 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
                 f"free some space, then: {command_of('fetch', hosts=host)}",
             )
         else:
-            ready[host], left = order, left - order.room
+            # Not each of many hosts grows by that much meanwhile.
+            ready[host], left = order, left - order.size
     return Results({host: ready[host] for host in orders})
 
 
