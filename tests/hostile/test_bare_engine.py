@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.engine import bringing
+from deploy.host import logs
 from lab.waiting import until
 
 ENGINE = Path(__file__).resolve().parents[2] / "deploy/engine"
@@ -238,6 +239,15 @@ def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engin
         follower.wait(120)
     numbers = [int(line.split()[0]) for line in (tmp_path / "seen").read_bytes().splitlines()]
     assert numbers == [*range(lines)]
+
+
+def test_a_long_line_is_one_line_and_what_had_no_end_has_one(engine):
+    """As Docker has it: the times before the pieces of a long line are taken out by who reads them."""
+    start(engine, "print('x' * 40_000); print('end', end='')")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    long, short = engine("logs", "--timestamps", "c1").stdout.splitlines()
+    assert logs.split(long)[1] == "x" * 40_000
+    assert logs.split(short)[1] == "end"
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
 
 
 class Log:
-    """What a container writes: lines of a time, the stream (1 or 2), E where a line ends there or C, and the text."""
+    """What a container writes: lines of a time, the stream (1 or 2), E or C where its line goes on, and the text."""
 
     def __init__(self, container: Container) -> None:
         self._path = f"{container.folder}/log"
@@ -48,7 +48,7 @@ class Log:
         """Write what had no end."""
         for stream, rest in self._rest.items():
             if rest:
-                self._write(stream, b"C", rest)
+                self._write(stream, b"E", rest)
             self._rest[stream] = b""
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:

@@ -81,8 +81,7 @@ def _exec(options: Options, rest: list[str]) -> int:
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = asked.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
     for at, _, text in keeper.lines(store.find(names[0]), "follow" in options, since, tail):
-        line = f"{at} ".encode() + text if "timestamps" in options else text
-        sys.stdout.buffer.write(line if line.endswith(b"\n") or "timestamps" not in options else line + b"\n")
+        sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
         sys.stdout.buffer.flush()
 
 
