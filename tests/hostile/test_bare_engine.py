@@ -353,6 +353,20 @@ def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its
     assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
 
 
+def test_an_engine_that_does_not_work_takes_no_other_s_place(engine, tmp_path):
+    """As on a full disk: the engine that is there has runs, and one must be able to stop them."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/main.py").write_text("def main(): return 3\n")
+    broken = subprocess.run(["tar", "-cz", "-C", tmp_path, "bare"], capture_output=True, check=True).stdout
+    given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
+    for digest, archive, code in (("first", bringing._packed()[1], 0), ("second", broken, 3)):
+        words = bringing._SCRIPT("bring-bare", digest, "")
+        assert subprocess.run(words, env=given, input=archive, capture_output=True).returncode == code
+    place = engine.home / ".muster/bin"
+    assert subprocess.run([place / "docker", "ps"], env=given).returncode == 0
+    assert not list(place.glob(".docker.*"))
+
+
 def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(engine):
     """An environment has ten thousands of files: their removal takes a while."""
     for name in ("v1", "v2"):
