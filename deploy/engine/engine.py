@@ -399,9 +399,9 @@ def read_container(value: object) -> Container:
     )
 
 
-def _listed(seen: object, kind: str, one: Reader[dict[str, Any]]) -> list[dict[str, Any]]:
+def _listed(seen: object, kind: str, item: Reader[dict[str, Any]]) -> list[dict[str, Any]]:
     """What an engine stores of a kind: `Images`, or as of Docker 29 `Items` beside their sums. Raises BadAnswer."""
-    several = fields.default(array(one, _MOST_CONTAINERS), list[dict[str, Any]]())
+    several = fields.default(array(item, _MOST_CONTAINERS), list[dict[str, Any]]())
     sums = record({}, {f"{kind}s": several, f"{kind}Usage": record({}, {"Items": several})})(seen, "what is stored")
     return [*sums.get(f"{kind}s", ()), *sums.get(f"{kind}Usage", {}).get("Items", ())]
 

@@ -47,9 +47,9 @@ def moment(text: str) -> str:
 
 def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
     """The configuration of a container. Raises Refused."""
-    image, one = store.image(rest[0]), {name: values[0] for name, values in options.items()}
+    image, given = store.image(rest[0]), {name: values[0] for name, values in options.items()}
     settings = image["Config"]
-    name = one.get("name", f"muster-{os.urandom(6).hex()}")
+    name = given.get("name", f"muster-{os.urandom(6).hex()}")
     if not re.fullmatch(store.NAME, name):
         raise Refused(f"Invalid container name ({name})")
     return {
@@ -60,13 +60,13 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Entrypoint": options.get("entrypoint", []),
         "Cmd": [*rest[1:]],
         "Env": [*settings["Env"], *_variables(options)],
-        "WorkingDir": one.get("workdir", "/"),
+        "WorkingDir": given.get("workdir", "/"),
         "User": str(os.getuid()),
         "Mounts": [*_mounts(options), {"Type": "bind", "Source": image["Base"], "Target": BASE}],
         "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
-        "Devices": _devices(one.get("gpus", "")),
+        "Devices": _devices(given.get("gpus", "")),
         # on-failure:NUMBER
-        "Restarts": int(one.get("restart", ":0").partition(":")[2]),
+        "Restarts": int(given.get("restart", ":0").partition(":")[2]),
         "AutoRemove": "rm" in options,
     }
 

@@ -14,7 +14,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "json": lambda value: json.dumps(value, separators=(",", ":")),
     "index": lambda value, key: (value or {}).get(key, ""),
     "or": lambda *values: next(filter(None, values), ""),
-    "eq": lambda one, other: one == other,
+    "eq": lambda left, right: left == right,
 }
 
 
