@@ -331,4 +331,8 @@ class _VisibleConsole(RichConsole):
 
 
 def _console(file: Any) -> RichConsole:
-    return _VisibleConsole(file=file, theme=THEME, markup=False, emoji=False, highlight=False)
+    # A pipe that FORCE_COLOR colours is no terminal: nothing cuts its lines, or draws over them.
+    draws = file.isatty() and os.environ.get("TERM") != "dumb"
+    colours: Any = "standard" if os.environ.get("FORCE_COLOR") and not draws else "auto"
+    words = {"theme": THEME, "markup": False, "emoji": False, "highlight": False}
+    return _VisibleConsole(file=file, force_terminal=draws, color_system=colours, **words)

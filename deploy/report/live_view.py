@@ -104,8 +104,6 @@ class LiveView:
             self._console.print(Text(line), soft_wrap=True, highlight=False)
         if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
-            if not self._console.is_terminal:  # it existed when we began; rich would silently draw nothing
-                raise OSError("the terminal is gone")
             self._live.update(self._view(), refresh=True)
 
     def stop(self) -> None:

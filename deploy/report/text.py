@@ -41,8 +41,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     shares = [finite[low : max(high, low + 1)] for low, high in itertools.pairwise(edges)]
     means = [sum(share) / len(share) for share in shares]
     low, high = min(means), max(means)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+    span = high - low or 1.0
+    return "".join(_BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means)
 
 
 NO_FILES = "it wrote no files into its folder or its home"

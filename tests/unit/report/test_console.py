@@ -357,6 +357,7 @@ def test_runs_are_listed_in_columns() -> None:
         ([1.0], 3, "▁▁▁"),
         ([5.0, 5.0], 2, "▁▁"),
         ([8.0, 0.0], 4, "██▁▁"),
+        ([5e-324, 0.0], 2, "█▁"),
         ([float("nan"), float("inf"), 1.5e308, -1.5e308], 4, ""),
         ([], 4, ""),
     ],
@@ -484,3 +485,23 @@ def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room()
     state.story.tell(Happening(9.0, words, grave=True))
     assert words in " ".join(" ".join(rendered(state, 60)).split())
     assert words not in " ".join(" ".join(rendered(state, 60, height=16)).split())
+
+
+def test_a_pipe_that_is_coloured_has_each_row_on_one_line(monkeypatch, capsys) -> None:
+    """FORCE_COLOR, which many a CI sets, made it a terminal of 80 columns: names were cut, the view drawn over."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    Console().table(("run", "state"), [("r" * 200, "unfinished")])
+    assert capsys.readouterr().out == f"{'r' * 200}   unfinished\n"
+
+
+@pytest.mark.parametrize(("kind", "draws"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_moves_no_cursor_gets_plain_lines(monkeypatch, kind: str, draws: bool) -> None:
+    """The view of a run was empty there, in a shell of Emacs for one, until the run had ended."""
+    monkeypatch.setenv("TERM", kind)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Console().following(State(NAMES), "digits", WHY):
+        pass
+    assert ("\x1b[" in terminal.getvalue()) == draws
+    assert "master + 2 workers" in terminal.getvalue()
