@@ -31,7 +31,8 @@ class Lock:
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
         if self._descriptor >= 0:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink()
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -39,17 +40,19 @@ class Lock:
 def hold(path: Path) -> Lock | None:
     """Take the lock at `path`; None if somebody holds it."""
     while True:
+        descriptor = -1
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as fault:
-            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
-        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _still_there(path, descriptor):
+                return Lock(path, descriptor)
         except BlockingIOError:
             os.close(descriptor)
             return None
-        if _still_there(path, descriptor):
-            return Lock(path, descriptor)
+        except OSError as fault:  # a link in its place, or an NFS without locks
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
         os.close(descriptor)
 
 

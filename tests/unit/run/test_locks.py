@@ -1,5 +1,6 @@
 """Locks of this machine: one holder, in folders that are the user's alone, and no wait without an end or a word."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -81,3 +82,15 @@ def test_the_lock_of_a_port_lies_where_nobody_else_comes(tmp_path, monkeypatch):
         fcntl.flock(known, fcntl.LOCK_SH | fcntl.LOCK_NB)
     assert os.stat(file).st_mode & 0o777 == 0o600
     lock.release()
+
+
+def test_a_disk_without_locks_is_told_in_words(tmp_path, monkeypatch):
+    """An NFS that is mounted without a lock server: every `muster up` ended with a traceback."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DeployError, match="cannot be locked: No locks available"):
+        locks.hold(tmp_path / "lock")
+    assert locks.hold_followed(tmp_path) is None
