@@ -294,8 +294,8 @@ def find(name: str) -> Path:
 
     Raises UsageError if there is no such run.
     """
-    path = Path(name).expanduser()
-    known = path.is_dir()
+    path = Path(os.path.expanduser(name))
+    known = os.path.isdir(path)
     if name and "/" not in name and (name == "latest" or not known):
         path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
         known = is_run(path)
@@ -321,13 +321,15 @@ def run_dirs(runs: Path, named: str = "*") -> list[Path]:
 
     Others keep theirs in a folder `runs` too, such as TensorBoard: those have nothing of a run of Muster's in them.
     """
-    folders = (path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink())
-    return [path for path in folders if any((path / name).exists() for name in _OF_A_RUN)]
+    folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
+    return [
+        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _OF_A_RUN)
+    ]
 
 
 def is_run(path: Path) -> bool:
     """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
-    return path.is_dir() and path.resolve().parent == path.parent.resolve()
+    return os.path.isdir(path) and path.resolve().parent == path.parent.resolve()
 
 
 def folder_of(run: RunId) -> Path:
@@ -438,7 +440,7 @@ def contents(folder: Path) -> tuple[int, int]:
     """How many files are below a folder, and how many bytes they have. Links count as themselves."""
     sizes = []
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # a running run removes its old checkpoints
+        with suppress(OSError):  # a running run removes its old checkpoints, and a script closes folders
             status = path.lstat()
             if not stat.S_ISDIR(status.st_mode):
                 sizes.append(status.st_size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -264,3 +265,23 @@ def test_what_others_keep_in_a_folder_runs_is_no_run(tmp_path):
     (runs / "detect/train/weights").mkdir(parents=True)
     record.write_record(record.make_folder(runs, (), NOON), {"id": "x"})
     assert [run.id.endswith("-digits") for run in ends.listing(runs, ())] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes a folder that another user may not enter")
+def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
+    """After one `sudo muster up`, or a script that closed a folder, each command ended with a traceback."""
+    with tempfile.TemporaryDirectory() as place:
+        runs = Path(place) / "runs"
+        own, closed = make_run(runs, ("--recipe", "text")), make_run(runs) / "record.json"
+        (own / "work").mkdir()
+        (own / "work/x").write_text("12345")
+        for path in (Path(place), runs, own, own / "work", own / "record.json"):
+            os.chown(path, 65534, 65534)
+        (own / "work").chmod(0o444)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(PermissionError):
+                closed.stat()
+            assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
+        finally:
+            os.seteuid(0)
