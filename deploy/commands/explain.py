@@ -239,10 +239,10 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     """Files to read, of which None is standard input, and what is left out."""
     if what == _STDIN:
         return [None], ""
-    path = Path(what).expanduser()
-    if path.is_dir():
+    path = Path(os.path.expanduser(what))
+    if os.path.isdir(path):
         return _in_folder(path, what)
-    if path.exists():
+    if os.path.exists(path):
         return [path], ""
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)

@@ -100,7 +100,7 @@ def _is_run(word: str) -> bool:
         return True
     from ..run.files import record
 
-    return "/" not in word and word[:1] not in ("", ".") and record.path_of(RunId(word)).is_dir()
+    return "/" not in word and word[:1] not in ("", ".") and os.path.isdir(record.path_of(RunId(word)))
 
 
 def hosts_here() -> set[str]:

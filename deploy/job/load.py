@@ -166,7 +166,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     elif folder and first:
         script_file.refuse_outside(first, folder)
         script_file.refuse_folder(first, folder)
-        if not (folder / first).is_file():
+        if not os.path.isfile(folder / first):
             script_file.refuse_missing(first, folder)
         script_file.refuse_no_program(words, folder)
     return folder
@@ -301,7 +301,7 @@ def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
 def refuse_no_folder(data: Sequence[Data]) -> None:
     """Raise UsageError for data whose folder is not there."""
     for each in data:
-        if not each.source.is_dir():
+        if not os.path.isdir(each.source):
             raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
 
 

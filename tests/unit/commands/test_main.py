@@ -298,3 +298,15 @@ def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, firs
     )
     assert done.stderr.startswith(f"error: {first}")
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("word", ["RuntimeError: CUDA error: an illegal memory access " * 9, "~no-such-user-here"])
+@pytest.mark.parametrize("typed", ["explain", "report", "board", "compare latest", "up", "up --resume", "exec"])
+def test_a_word_that_can_be_no_path_is_refused(typed, word, tmp_path, monkeypatch, capsys):
+    """A pasted error is too long for the name of a file, and `~x` may be nobody's home: both gave tracebacks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/latest").symlink_to("mine")
+    assert main.run([*typed.split(), word]) in (1, 2)
+    assert "hint: " in capsys.readouterr().err
