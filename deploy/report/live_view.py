@@ -55,19 +55,19 @@ def view(
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names[:room]
-    nodes = {name: _node_row(name, state) for name in shown}
-    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
-        heads: list[RichText] = [
-            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
-        ]
-        nodes = {"": heads, **nodes}
-    rows = lines.fitted(nodes, width)
+    cells = [_node_row(name, state) for name in shown]
+    most = max(map(len, cells))
+    heads: list[list[RichText]] = [
+        [Text(f"  {head}" if head == "node" else head, "quiet") for head in (*lines.HEADS[:most], "")]
+    ]
+    rows = [
+        [*row, *[Text()] * (most - len(row)), Text(lines.machine_cell(name, state), "quiet")]
+        for name, row in zip(shown, cells, strict=True)
+    ]
     table = Table.grid(padding=(0, lines.GAP, 0, 0))
-    widest = max(map(len, rows.values()))
-    for name, row in rows.items():
-        machine = lines.machine_cell(name, state) if name else ""
-        filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
-        table.add_row(*(filled if machine and lines.columns(rows.values()) + len(machine) <= width else row))
+    # Where a rank trains: its node, its number and its step.
+    for row in lines.fitted(heads * (most > 2) + rows, width, min(3, most)):
+        table.add_row(*row)
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)

@@ -24,8 +24,7 @@ _MOST_DRAWN = 1e100  # sums and differences of larger numbers are not finite
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
-# Of a node's row: its name, its rank and its step; and the columns between two cells.
-_LEAST_CELLS, GAP = 3, 3
+GAP = 3  # between two cells
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank that tells nothing for so long is marked.
@@ -91,18 +90,11 @@ def bar(state: State, width: int) -> str:
     return f"{'━' * round(share * room)}{'╌' * (room - round(share * room))} {100 * share:.0f} %"
 
 
-def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> Mapping[str, Sequence[Cell]]:
-    """Rows of cells that a terminal of that width shows whole: without the last cells if it is too narrow for all."""
-    most = max(map(len, rows.values()))
-    while columns(rows.values()) > width and most > _LEAST_CELLS:
-        most -= 1
-        rows = {name: row[:most] for name, row in rows.items()}
+def fitted(rows: Sequence[Sequence[Cell]], width: int, least: int) -> Sequence[Sequence[Cell]]:
+    """Rows of cells that a terminal of that width shows whole: if it is too narrow for all, the first ones, `least`."""
+    if len(rows[0]) > least and sum(max(map(len, column)) + GAP for column in zip(*rows, strict=True)) - GAP > width:
+        return fitted([row[:-1] for row in rows], width, least)
     return rows
-
-
-def columns(rows: Iterable[Sequence[Sized]]) -> int:
-    """The columns of a terminal that these rows take."""
-    return sum(max(map(len, column)) + GAP for column in itertools.zip_longest(*rows, fillvalue=""))
 
 
 def machine_cell(name: str, state: State) -> str:

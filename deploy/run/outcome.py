@@ -13,9 +13,9 @@ from ..causes.end_causes import Cause
 from ..causes.table import READ
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
-from ..core.text import in_seconds
+from ..core.text import in_seconds, listed
 from .events import Event
-from .inquest.blame import MOST_NAMES, cause_of_error
+from .inquest.blame import cause_of_error
 from .inquest.causes import Finding
 from .lost_host import ends_run
 from .own_run import by_words
@@ -250,8 +250,7 @@ def _folded(message: str, others: list[str]) -> str:
     if not others:
         return message
     head, newline, rest = message.partition("\n")
-    more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
-    return f"{head} ({', '.join(others[:MOST_NAMES])}{more} failed as well){newline}{rest}"
+    return f"{head} ({listed(others)} failed as well){newline}{rest}"
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:

@@ -6,15 +6,15 @@ Only the first cause is named; its victims are listed by number. If that cause i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...causes.end_causes import Cause
 from ...core.errors import DONE
+from ...core.text import ranks_in_words
 from .causes import Finding
 from .collectives import MISMATCH_WORDS
 
-MOST_NAMES = 4
 # What exceptions say, of Python, torch, CUDA and the system.
 _TEXTS = (
     (
@@ -84,7 +84,7 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
     victims = sorted((end for end in ends if end.victim), key=lambda end: (end.t, end.rank))
     if not victims:
         return None
-    first, lost = victims[0], _ranks(end.rank for end in victims)
+    first, lost = victims[0], ranks_in_words(end.rank for end in victims)
     left = [end for end in ends if end.code == DONE and end.t <= first.t]
     ended = {end.rank for end in ends if not was_stopped(end, ends)}
     still = {rank: node for rank, node in began.items() if rank not in ended}
@@ -106,7 +106,7 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
         return Finding(Cause.NOT_KNOWN, f"{_who(rank, node)} {text}", node, rank)
     if still:
-        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
+        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {ranks_in_words(still)} still ran"
         return Finding(Cause.NOT_KNOWN, text)
     who = _who(first.rank, first.node)
     text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
@@ -115,10 +115,3 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
 
 def _who(rank: int, node: str) -> str:
     return f"{node} (rank {rank})"
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    """`rank 1`; `ranks 0, 2`; `ranks 0, 1, 2, 3 and 4 more`."""
-    numbers = sorted(ranks)
-    more = f" and {len(numbers) - MOST_NAMES} more" if len(numbers) > MOST_NAMES else ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_NAMES]))}{more}"
