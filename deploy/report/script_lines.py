@@ -77,7 +77,7 @@ class ScriptLines:
     A traceback waits until the `state` tells whose it is: that of a rank which only lost another one is a line.
     """
 
-    def __init__(self, shown: ShownRanks, state: State | None = None) -> None:
+    def __init__(self, shown: ShownRanks, state: State) -> None:
         self._shown, self._lines, self._state = shown, list[str](), state
         self._named = shown.numbers is None or len(shown.numbers) > 1
         self._held = dict[int, _Traceback]()
@@ -113,7 +113,7 @@ class ScriptLines:
             return
         if held and rank is not None:  # it goes on after its traceback: it lives
             self._lines += self._held.pop(rank).lines
-        if rank is not None and self._state and _BEGINS.match(bare):
+        if rank is not None and _BEGINS.match(bare):
             self._held[rank] = _Traceback(now, [line])
         else:
             self._lines.append(line)
@@ -121,10 +121,10 @@ class ScriptLines:
     def _settle(self, rank: int, now: float) -> None:
         """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
         held, state = self._held[rank], self._state
-        end = state.ranks.ends.get(rank) if state else None
+        end = state.ranks.ends.get(rank)
         # A launcher that another node's end has ended tells of no end of its own.
         is_victim = end.victim if end else any(_LOST.search(line) for line in held.lines)
-        why = _why_lost(state, rank) if state and is_victim else ""
+        why = _why_lost(state, rank) if is_victim else ""
         if why:
             lines = several(len(self._held.pop(rank).lines), "line")
             self._lines.append(f"(rank {rank} {why}: the {lines} of its traceback are in the logs)")

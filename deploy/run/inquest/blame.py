@@ -106,8 +106,8 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
         return Finding(Cause.NOT_KNOWN, f"{_who(rank, node)} {text}", node, rank)
     if still:
-        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {ranks_in_words(still)} still ran"
-        return Finding(Cause.NOT_KNOWN, text)
+        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error})"
+        return Finding(Cause.NOT_KNOWN, f"{text}, {ranks_in_words(still)} still ran")
     who = _who(first.rank, first.node)
     text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
     return Finding(Cause.NOT_KNOWN, text)

@@ -97,12 +97,6 @@ def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> No
     assert len(lines.take_lines()) == 50 * 201, "and no line is lost"
 
 
-def test_without_a_state_nothing_waits() -> None:
-    lines = ScriptLines(ShownRanks(frozenset({0})))
-    lines.add_events(output(*LOST))
-    assert lines.take_lines() == LOST
-
-
 def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_line() -> None:
     """`bash run.sh` of two ranks on each node: the first node's is ended by its torchrun, and tells of no end."""
     state = State(("a", "b"), script=True)
