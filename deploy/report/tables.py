@@ -44,19 +44,16 @@ def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple
     return rows
 
 
-def waiting_words(claim: Claim, claims: Sequence[Claim]) -> str:
-    """What a node waits for on its host, since when, and in which place: `run r1 has GPU 0; since ..., place 1`."""
+def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
+    """What a node waits for, since when, and in which place: `run r1 has GPU 0; since ..., place 1`; empty: nothing."""
+    own = (claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS))
+    if not node.runs or (claim := next(own, None)) is None:
+        return ""
     before = sum(other.waits and other.number < claim.number for other in claims)
     why = "has its place here" if claim.state == HOLDS else one_line(claim.why) or "begins to wait"
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(claim.number / 1e9))
     place = f", place {before + 1}" if claim.waits else ""
     return f"{why}; since {began}{place}"
-
-
-def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
-    """What a node waits for; empty if it does not."""
-    own = [claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)]
-    return waiting_words(own[0], claims) if node.runs and own else ""
 
 
 def _of(

@@ -67,7 +67,7 @@ _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
-        {"pid": whole(0, 1 << 32), "world": _STEP, "backend": words(50), "step": _STEP},
+        {"world": _STEP, "backend": words(50), "step": _STEP},
     ),
     "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "start_step": _STEP}),
     "resumed": ({"step": _STEP}, {"changes": array(words(), 1000)}),

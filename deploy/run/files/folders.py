@@ -67,7 +67,7 @@ def ask_link(runs: Path) -> None:
 
 
 def runs_of(folder: str) -> Path:
-    """The folder of runs of a project, of runs itself, or of one of them. Raises UsageError if there is no such folder."""
+    """The runs of a project, of this folder of runs, or beside this run. Raises UsageError if there is no folder."""
     path = Path(os.path.expanduser(folder)).absolute()
     if not os.path.isdir(path):
         raise UsageError(f"{folder}: there is no such folder", "muster board")
