@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.run.files import ends, folders, locks, own_files, record, resumable, timeline
+from deploy.run.files import code, ends, folders, locks, own_files, record, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -285,3 +286,22 @@ def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
             assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
         finally:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize("name", ["code.diff", "code.json"])
+def test_a_disk_that_fills_up_once_the_nodes_run_ends_no_start_and_leaves_no_older_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The command ended with its nodes at work, and the page of the new start showed the code of the one before."""
+    run_dir, write = make_run(tmp_path), own_files.write
+    code.write(run_dir, code.Code("before", diff="-x\n"))
+    assert code.read(run_dir).commit == "before"
+
+    def fill(folder: Path, path: str, data: bytes) -> None:
+        if path == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(folder, path, data)
+
+    monkeypatch.setattr(own_files, "write", fill)
+    code.write(run_dir, code.Code("after", diff="+x\n"))
+    assert code.read(run_dir) is None
