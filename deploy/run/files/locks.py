@@ -75,8 +75,10 @@ def hold_port(port: int) -> Lock | None:
 
 
 def cache_folder() -> Path:
-    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache. Raises DeployError."""
+    with suppress(RuntimeError):  # a number without a name has no home of its own
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+    raise DeployError("this user has no home", "set HOME to a folder of yours")
 
 
 def own_folder(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import pwd
 import subprocess
 import sys
 
@@ -94,3 +95,12 @@ def test_a_disk_without_locks_is_told_in_words(tmp_path, monkeypatch):
     with pytest.raises(DeployError, match="cannot be locked: No locks available"):
         locks.hold(tmp_path / "lock")
     assert locks.hold_followed(tmp_path) is None
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    """In a container whose user is a number, without HOME."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    with pytest.raises(DeployError, match="this user has no home"):
+        locks.hold_port(29500)
