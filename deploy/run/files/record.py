@@ -320,7 +320,10 @@ def run_dirs(runs: Path, named: str = "*") -> list[Path]:
     """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have.
 
     Others keep theirs in a folder `runs` too, such as TensorBoard: those have nothing of a run of Muster's in them.
+    Raises DeployError for a folder that this user may not read.
     """
+    if os.path.isdir(runs) and not os.access(runs, os.R_OK | os.X_OK):
+        raise DeployError(f"{runs}: it is not yours to read", f"ls -ld {runs}")
     folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
     return [
         each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _OF_A_RUN)

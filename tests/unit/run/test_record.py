@@ -279,13 +279,16 @@ def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
         for path in (Path(place), runs, own, own / "work", own / "record.json"):
             os.chown(path, 65534, 65534)
         (own / "work").chmod(0o444)
-        os.seteuid(65534)
+        os.setresuid(65534, 65534, 0)
         try:
             with pytest.raises(PermissionError):
                 closed.stat()
             assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
+            runs.chmod(0o000)
+            with pytest.raises(DeployError, match="not yours to read"):
+                ends.listing(runs, ())
         finally:
-            os.seteuid(0)
+            os.setresuid(0, 0, 0)
 
 
 @pytest.mark.parametrize("name", ["code.diff", "code.json"])
