@@ -25,6 +25,8 @@ _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accu
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
 GAP = 3  # between two cells
+# A node's row, whatever its ranks did before.
+_GONE = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank that tells nothing for so long is marked.
@@ -103,7 +105,7 @@ def machine_cell(name: str, state: State) -> str:
     Empty if that is unknown, and once the node has ended.
     """
     seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
-    if node and node.state in ("exited", "lost"):
+    if node and node.state in _GONE:
         return ""
     if (use := gpu_use(seen)) is not None:
         what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
@@ -116,8 +118,8 @@ def machine_cell(name: str, state: State) -> str:
 def node_word(name: str, state: State) -> str:
     """A node without a reporting rank, in a word or two."""
     node = state.nodes.states.get(name)
-    if node and node.state == "exited":
-        return "ended"
+    if node and node.state in _GONE:
+        return _GONE[node.state]
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
         between = "to" if len(ranks) > 2 else "and"

@@ -93,19 +93,16 @@ def all_ended(state: State) -> bool:
     return all(name in nodes.exited_at or name in away for name in state.names)
 
 
-def choose_verdict(verdicts: Sequence[Event]) -> Event:
-    """The verdict that counts: the worst one; among equals that of a node that trained alone, that says something, or
-    that failed first."""
+def from_verdicts(verdicts: Sequence[Event]) -> Result:
+    """The end of a run, as the verdict that counts says it: the worst one.
+
+    Among equals that of a node that trained alone, that says something, or that failed first.
+    """
 
     def order(each: Event) -> tuple[float, bool, bool, float]:
         return _weight(each), not _is_alone(each), not each.get("message"), each.get("since") or each.get("t", 0)
 
-    return min(verdicts, key=order)
-
-
-def from_verdicts(verdicts: Sequence[Event]) -> Result:
-    """The end of a run, as the verdict that counts says it."""
-    first = choose_verdict(verdicts)
+    first = min(verdicts, key=order)
     cause = _cause_in(first) or (cause_of_error(first.get("message", "")) if first["verdict"] == "failed" else "")
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(

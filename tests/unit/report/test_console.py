@@ -505,3 +505,12 @@ def test_a_terminal_that_moves_no_cursor_gets_plain_lines(monkeypatch, kind: str
         pass
     assert ("\x1b[" in terminal.getvalue()) == draws
     assert "master + 2 workers" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("state", "word"), [("lost", "lost"), ("exited", "ended"), ("running", "runs rank 0")])
+def test_the_row_of_a_node_that_is_gone_says_so(state: str, word: str) -> None:
+    """A lost node of a script whose steps nobody sees "runs rank 0", while the others trained on."""
+    run = State(("a", "b"), script=True)
+    run.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a"})
+    run.apply({"kind": "node", "t": 2.0, "node": "a", "state": state})
+    assert lines.node_word("a", run) == word
