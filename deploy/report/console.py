@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import threading
 import time
@@ -175,7 +176,7 @@ class Console:
             yield tell_data
             tell_data([])
             return
-        live = self._live = LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
+        live = self._live = LiveView(self._err, state, recipe, why) if self._draws() else None
         plain = None if live else PlainView(self._say, state, recipe, why)
         lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
@@ -292,6 +293,14 @@ class Console:
         yield
         if live:
             self._safely(live.start)
+
+    def _draws(self) -> bool:
+        """Whether there is a terminal for a view, and nobody else writes on it: no `tee`, and no shell before us."""
+        with suppress(OSError, ValueError, AttributeError):  # a file of a program's own may have no number
+            out, err = (console.file.fileno() for console in (self._out, self._err))
+            if stat.S_ISFIFO(os.fstat(out).st_mode) or os.tcgetpgrp(err) != os.getpgrp():
+                return False
+        return self._err.is_terminal
 
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
