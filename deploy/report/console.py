@@ -114,7 +114,7 @@ class Console:
         """Name the step of a command that has shown nothing for a while, on a terminal, until it shows something."""
         self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
         with ExitStack() as stack:
-            if self._err.is_terminal and not self.as_json:
+            if self._draws() and not self.as_json:
                 stack.enter_context(
                     self._passing(lambda _: [(step(), in_seconds(round(time.monotonic() - began)))], step)
                 )
@@ -125,7 +125,7 @@ class Console:
     def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
         """Show what lasts: on a terminal, after a while, names and words in so many rows; elsewhere a line."""
         self._opening.close()
-        if self.as_json or not self._err.is_terminal:
+        if self.as_json or not self._draws():
             with plain_view.ticking(line, self.note):
                 yield
             return
