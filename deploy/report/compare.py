@@ -121,10 +121,11 @@ def page(comparison: Comparison) -> str:
 
 
 def _chart(curve: Curve, names: Sequence[str]) -> Chart:
-    """Each run has a letter, a colour and a dash."""
+    """Each run has a letter, and a colour, which is dashed where another run has it."""
+    styles = [*STYLES, *(f"{style} dashed" for style in STYLES)]
     series = [
-        Series(f"{letter} {name}", points, f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
-        for at, (letter, name, points) in enumerate(zip(LETTERS, names, curve.runs, strict=False))
+        Series(f"{letter} {name}", points, style, letter)
+        for letter, name, points, style in zip(LETTERS, names, curve.runs, styles, strict=False)
     ]
     title = f"{curve.name} by {'step' if curve.axis == 'step' else 'time'}"
     return Chart(title, curve.unit, series, log=curve.name == "loss", size="large", axis=curve.axis)

@@ -63,12 +63,12 @@ class _Traceback:
         bare = _SPEAKER.sub("", line)
         if len(self.lines) >= _MOST_HELD:
             return False
-        if not self.whole or bare.startswith((" ", "\t")) or not bare or _MORE.match(bare):
-            self.whole = self.whole or not (bare.startswith((" ", "\t")) or not bare)
-            self.whole &= not _CHAIN.match(bare)
-            self.lines.append(line)
-            return True
-        return False
+        is_within = not bare or bare.startswith((" ", "\t"))
+        if self.whole and not is_within and not _MORE.match(bare):
+            return False
+        self.whole = (self.whole or not is_within) and not _CHAIN.match(bare)
+        self.lines.append(line)
+        return True
 
 
 class ScriptLines:

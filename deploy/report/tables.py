@@ -231,10 +231,10 @@ def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
 
 
 def _state(node: NodeStatus) -> str:
-    if node.code is None:
-        return node.uptime.lower() if state_word(node) == "running" else state_word(node)
-    ago = node.uptime.partition(") ")[2]
     word = state_word(node)
+    if node.code is None:
+        return node.uptime.lower() if word == "running" else word
+    ago = node.uptime.partition(") ")[2]
     how = f" ({ended_how(node.code).removeprefix('ended with ')})" if word == "failed" else ""
     return f"{word}{how} {ago}".strip()
 

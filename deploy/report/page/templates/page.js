@@ -191,8 +191,9 @@ class Chart {
   step(by) {
     const [low, high] = this.range, inside = this.finest.filter(([x]) => x >= low && x <= high);
     if (!inside.length) return;
-    const at = this.view.at === null ? -1 : inside.indexOf(nearest(inside, this.view.at));
-    this.read(inside[at < 0 ? (by > 0 ? 0 : inside.length - 1) : Math.min(inside.length - 1, Math.max(0, at + by))][0]);
+    const last = inside.length - 1, from = by > 0 ? -1 : last + 1;
+    const at = this.view.at === null ? from : inside.indexOf(nearest(inside, this.view.at));
+    this.read(inside[Math.min(last, Math.max(0, at + by))][0]);
   }
   leave() {
     this.view.at = null;
