@@ -65,8 +65,8 @@ class Comparison:
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
     curves: list[Curve]
-    left_out: int = 0
-    same: str = ""
+    left_out: int
+    same: str
 
 
 def require_number(runs: Sequence[str]) -> None:
@@ -96,9 +96,9 @@ def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     curves = []
-    for curve in (curve for curve in comparison.curves if curve.axis == "step"):
+    for curve in comparison.curves:
         for name, points in zip(comparison.names, curve.runs, strict=True):
-            if points:
+            if points and curve.axis == "step":
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
                 curves.append([curve.name, name, ends, f"{text.count(points[-1][0])} steps"])
@@ -202,8 +202,6 @@ def _rows(runs: Sequence[Fields]) -> list[Compared]:
 
 
 def _text(value: object) -> str:
-    if value is None or value == "":
-        return ""
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.shortened(shown, LONGEST)
 

@@ -106,12 +106,12 @@ def _hint(
     node_paths: Mapping[str, frozenset[str]],
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
-    words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
-    again = str(record.own(run_dir).get("again") or "")
+    words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN, record.facts(run_dir)
+    again: str = record.own(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
         return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):
-        return _with_library(library, str(record.facts(run_dir).get("backend")), again)
+        return _with_library(library, facts.get("backend"), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
@@ -130,7 +130,6 @@ def _hint(
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
-    facts = record.facts(run_dir)
     alone = len(facts.get("nodes", ())) == len(state.ranks.began) == 1 and not facts.get("bare")
     if open_end and alone and _OF_SEVERAL.search(words.partition("\n")[0]):
         return _with(_ALONE, result)
@@ -153,7 +152,7 @@ def _of_words(error: str, traceback: str) -> str:
     return f"what does not hold: {asserted[-1]}" if asserted else ""
 
 
-def _with_library(library: str, backend: str, again: str) -> str:
+def _with_library(library: str, backend: str | None, again: str) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
         return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"

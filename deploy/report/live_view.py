@@ -74,8 +74,7 @@ def view(
         parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
     if done := lines.bar(state, width - 9):
         parts.append(Text(f"  {done}", "ok"))
-    metrics = lines.metric_line(state, width - 1)
-    if metrics:
+    if metrics := lines.metric_line(state, width - 1):
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
     parts.append(_story(state.story[-_STORY_LINES:], whole, len(shown) + _STORY_LINES <= room))
     if moving:
@@ -126,10 +125,9 @@ class LiveView:
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
-    cells = lines.rank_cells(state.ranks.view_of(name), state)
-    if not cells:
+    if (view := state.ranks.view_of(name)) is None:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
-    mark = lines.mark_of(state.ranks.view_of(name), state)
+    cells, mark = lines.rank_cells(view, state), lines.mark_of(view, state)
     shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
     styles = ["", "", *["quiet"] * len(cells)]
     return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]

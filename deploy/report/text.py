@@ -56,10 +56,8 @@ def headline(state: State, recipe: str, why: str) -> list[str]:
     return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 
 
-def rank_cells(view: RankView | None, state: State) -> list[str]:
+def rank_cells(view: RankView, state: State) -> list[str]:
     """A rank's cells of the live view, below HEADS: rank, step, ms a step, data, compute, waiting."""
-    if view is None:
-        return []
     cells = [f"{view.rank}"]
     if not view.training:
         return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
@@ -70,10 +68,10 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
     return cells
 
 
-def mark_of(view: RankView | None, state: State) -> str:
+def mark_of(view: RankView, state: State) -> str:
     """What is to be seen of a rank beside the others: `slow`, or `silent`; empty: nothing."""
-    others = [each for each in state.ranks.views.values() if view and each.rank != view.rank and each.training]
-    if view is None or not view.training or not others:
+    others = [each for each in state.ranks.views.values() if each.rank != view.rank and each.training]
+    if not view.training or not others:
         return ""
     if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
         return "silent"

@@ -254,7 +254,13 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
 
     Who shows the end writes its page, too, and says what cannot be written.
     """
-    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains
+    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains.items()
+    more = {
+        "kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains},
+        "downloads": downloads(state),
+        "unread": state.story.unread,
+        "hosts_left": list(result.hosts_left),
+    }
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -268,14 +274,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "values": values,
         "samples": state.training.evaluated.get("samples"),
         "restarts": state.ranks.restarts,
-        **(
-            {"kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains.items()}}
-            if remains
-            else {}
-        ),
-        **({"downloads": stay} if (stay := downloads(state)) else {}),
-        **({"unread": state.story.unread} if state.story.unread else {}),
-        **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
+        **{name: value for name, value in more.items() if value},
     }
     timeline.keep(run_dir, state.story)
     with suppress(OSError):
