@@ -38,16 +38,19 @@ _MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \
 # What gloo says in a rank that lost another one.
 _LOST = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer")
 
+_SPAN = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 RANK_0 = ShownRanks(frozenset({0}))
 
 
 def shown_ranks(text: str) -> ShownRanks:
-    """The ranks of `--rank`; rank 0 by default. Raises UsageError."""
+    """The ranks of `--rank`, also as messages have them (`0-2, 5`); rank 0 by default. Raises UsageError."""
     if text == "all":
         return ShownRanks(None)
-    if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text or "0"):
+    spans = [_SPAN.fullmatch(part.strip()) for part in (text or "0").split(",")]
+    ranks = {rank for span in spans if span for rank in range(int(span[1]), int(span[2] or span[1]) + 1)}
+    if None in spans or not ranks:
         raise UsageError(f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks count from 0")
-    return ShownRanks(frozenset(map(int, (text or "0").split(","))))
+    return ShownRanks(frozenset(ranks))
 
 
 @dataclass
