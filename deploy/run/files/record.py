@@ -182,14 +182,6 @@ def open_start(
             earlier[str(path.relative_to(run_dir))] = own_files.read(path)
     with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
-    try:
-        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
-            own_files.clear(run_dir, folder, stale)
-        (run_dir / "outcome.json").unlink(missing_ok=True)
-    except OSError as fault:
-        raise DeployError(
-            f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
-        ) from fault
     before = facts(run_dir)
     start = {
         "t": now,
@@ -212,9 +204,21 @@ def open_start(
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
-    write_record(run_dir, record)
-    if is_latest:
-        point_latest(run_dir)
+    try:
+        write_record(run_dir, record)  # first: a full disk changes nothing
+        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
+            own_files.clear(run_dir, folder, stale)
+        (run_dir / "outcome.json").unlink(missing_ok=True)
+        if is_latest:
+            point_latest(run_dir)
+    except BaseException as fault:
+        with suppress(OSError):
+            if earlier:  # what is known of an earlier start stays
+                undo_start(run_dir, earlier)
+        if not isinstance(fault, OSError):
+            raise
+        what = f"{run_dir}: cannot replace {fault.filename or 'record.json'}: {fault.strerror}"
+        raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
     return earlier
 
 

@@ -308,3 +308,21 @@ def test_a_disk_that_fills_up_once_the_nodes_run_ends_no_start_and_leaves_no_old
     monkeypatch.setattr(own_files, "write", fill)
     code.write(run_dir, code.Code("after", diff="+x\n"))
     assert code.read(run_dir) is None
+
+
+@pytest.mark.parametrize("step", ["write_record", "point_latest"])
+def test_a_start_that_cannot_be_recorded_takes_nothing_from_the_run_that_it_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """On a full disk, or by Ctrl-C at that moment, the end of the earlier start was gone: it was unfinished then."""
+    run_dir = make_run(tmp_path)
+    record.write_json(run_dir / "outcome.json", {"verdict": "done"})
+    stood = {path.name: path.read_bytes() for path in run_dir.glob("*.json")}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(record, step, fail)
+    with pytest.raises(DeployError, match=r"cannot replace record\.json: No space left"):
+        record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
+    assert {path.name: path.read_bytes() for path in run_dir.glob("*.json")} == stood
