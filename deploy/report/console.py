@@ -306,7 +306,11 @@ class Console:
         self._print(self._err, Text(text, style))
 
     def _data(self, value: dict[str, Any]) -> None:
-        self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except ValueError:  # JSON has no NaN, as a loss may be, and few readers take one
+            text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda word: None))
+        self._safely(lambda: print(text, file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
         """Write. If the output has gone, become silent instead of failing in the middle of a run."""

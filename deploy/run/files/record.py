@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core import formats, provenance
-from ...core.errors import BadAnswer, DeployError, UsageError
+from ...core.errors import DeployError, UsageError
 from ...core.fields import (
     MOST_DOCUMENT,
     array,
-    document,
     flag,
+    object_or_empty,
     optional,
     real,
     table,
@@ -400,11 +400,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The document at `path`; {} if it is missing or is not a JSON object."""
-    try:
-        value = document(own_files.read(path, MOST_DOCUMENT), path.name)
-    except (OSError, BadAnswer):
-        return {}
-    return value if isinstance(value, dict) else {}
+    with suppress(OSError):
+        return object_or_empty(own_files.read(path, MOST_DOCUMENT).decode(errors="replace"))
+    return {}
 
 
 def backend_of(record: Mapping[str, Any]) -> Any:

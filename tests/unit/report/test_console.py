@@ -514,3 +514,15 @@ def test_the_row_of_a_node_that_is_gone_says_so(state: str, word: str) -> None:
     run.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a"})
     run.apply({"kind": "node", "t": 2.0, "node": "a", "state": state})
     assert lines.node_word("a", run) == word
+
+
+def test_a_loss_that_is_no_number_is_json_for_any_reader() -> None:
+    """It was a bare NaN: jq, and every browser, refused the line."""
+    report, out, _ = reporter(as_json=True)
+    report.data({"kind": "metrics", "step": 3, "loss": float("nan"), "eval": {"best": float("inf"), "acc": 0.5}})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    said = json.loads(text(out), parse_constant=refuse)
+    assert said == {"kind": "metrics", "step": 3, "loss": None, "eval": {"best": None, "acc": 0.5}}
