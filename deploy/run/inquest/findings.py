@@ -20,6 +20,16 @@ from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
+# What a node's trouble is, and what to do.
+_TROUBLES = {
+    "paused": (Cause.STOPPED, " is paused: its container is frozen until somebody runs `docker unpause` there"),
+    "gone": (Cause.NODE_LOST, ": its container is gone; somebody removed it"),
+    "closed": (
+        Cause.SET_UP,
+        ": the rights of the run's folder there were taken away, and the node cannot write into it; "
+        "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back",
+    ),
+}
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
 _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
@@ -118,38 +128,28 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
 def _paused(evidence: Evidence) -> list[Finding]:
     faults = []
     for node, (trouble, t) in evidence.nodes.troubles.items():
-        ranks, only = evidence.ranks.ranks_on(node), evidence.ranks.only_rank(node)
-        of = f" ({ranks_in_words(ranks)})" if ranks else ""
-        if trouble == "paused":
-            text = f"{node}{of} is paused: its container is frozen until somebody runs `docker unpause` there"
-            faults.append(Finding(Cause.STOPPED, text, node, only, t=t))
-        elif trouble == "gone":
-            text = f"{node}{of}: its container is gone; somebody removed it"
-            faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
-        elif trouble == "closed":
-            text = (
-                f"{node}{of}: the rights of the run's folder there were taken away, and the node cannot write into it"
-            )
-            look = "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back"
-            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, only, t=t))
+        ranks = evidence.ranks.ranks_on(node)
+        who = f"{node} ({ranks_in_words(ranks)})" if ranks else node
+        if trouble in _TROUBLES:
+            cause, words = _TROUBLES[trouble]
+            rank = None if cause == Cause.NODE_LOST else evidence.ranks.only_rank(node)
+            faults.append(Finding(cause, f"{who}{words}", node, rank, t=t))
     return faults
 
 
 def _stopped(evidence: Evidence) -> list[Finding]:
     faults = []
     for rank, still in evidence.ranks.still.items():
-        node, how = still.doing.node, ""
-        if still.doing.doing == "stopped":
-            how = "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it"
-        elif still.doing.doing == "traced":
-            how = f"is stopped by a debugger ({still.doing.tracer}); it resumes when the debugger detaches"
-        elif still.doing.doing == "frozen":
-            how = "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed"
-        elif still.doing.doing == "disk":
-            at = f" at {still.doing.place}" if still.doing.place else ""
-            how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"
+        doing, node = still.doing, still.doing.node
+        at = f" at {doing.place}" if doing.place else ""
+        how = {
+            "stopped": "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it",
+            "traced": f"is stopped by a debugger ({doing.tracer}); it resumes when the debugger detaches",
+            "frozen": "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed",
+            "disk": f"waits for a disk that does not answer{at}: {doing.disk}; no signal ends such a wait",
+        }.get(doing.doing)
         if how:
-            cause = Cause.DISK_SILENT if still.doing.doing == "disk" else Cause.STOPPED
+            cause = Cause.DISK_SILENT if doing.doing == "disk" else Cause.STOPPED
             faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
     return faults
 
