@@ -183,21 +183,14 @@ def open_start(
     with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
     before = facts(run_dir)
-    start = {
-        "t": now,
-        "story": timeline.size(run_dir),
-        "backend": backend,
-        "nodes": list(names),
-        "arguments": list(choice.arguments),
-    }
+    both = {"backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {"t": now, "story": timeline.size(run_dir), **both}
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
-        "backend": backend,
+        **both,
         "why": why,
-        "nodes": list(names),
         "workers": len(names) - 1,
-        "arguments": list(choice.arguments),
         "script": choice.script,
         "bare": choice.bare,
         "user": folders.user_name(),

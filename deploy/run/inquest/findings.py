@@ -15,7 +15,7 @@ from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from . import collectives, hang, lasting, reach
-from .blame import End, cause_of_end, cause_of_error, first_culprit
+from .blame import End, by_time, cause_of_end, cause_of_error, first_culprit
 from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
@@ -102,13 +102,13 @@ def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
 def _of_end(end: End, evidence: Evidence) -> Finding:
     error = f": {end.error}" if end.error else ""
     bare = " without an exception" if end.code > 0 and not end.error else ""
-    text = f"{end.node} (rank {end.rank}) {end.how}{bare}{error}{_victims(evidence)}"
+    text = f"{end.who} {end.how}{bare}{error}{_victims(evidence)}"
     return Finding(cause_of_end(end), text, end.node, end.rank, t=end.t)
 
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
     ends = [end for end in evidence.ranks.ends.values() if evidence.ranks.trains(end.node)]
-    left = sorted((end for end in ends if end.code == DONE), key=lambda end: (end.t, end.rank))
+    left = sorted((end for end in ends if end.code == DONE), key=by_time)
     # A rank of the trainer's that leaves a verdict ends with 0.
     if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
@@ -121,7 +121,7 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
         return []
     lost = f"; {ranks_in_words(end.rank for end in victims)} lost it" if victims else ""
     waits = f"; {ranks_in_words(others)} still wait for it" if wait else ""
-    text = f"{first.node} (rank {first.rank}) left early, with code 0{lost}{waits}"
+    text = f"{first.who} left early, with code 0{lost}{waits}"
     return [Finding(Cause.LEFT_EARLY, text, first.node, first.rank, t=first.t)]
 
 
