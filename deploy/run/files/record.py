@@ -286,13 +286,13 @@ def story_of(run_dir: Path) -> list[Happening]:
 
 
 def find(name: str) -> Path:
-    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names an existing folder.
+    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names a folder and no run here.
 
     Raises UsageError if there is no such run.
     """
     path = Path(os.path.expanduser(name))
-    known = os.path.isdir(path)
-    if name and "/" not in name and (name == "latest" or not known):
+    known, is_id = os.path.isdir(path), name == "latest" or any(is_run(path_of(run)) for run in run_ids([name]))
+    if name and "/" not in name and (is_id or not known):
         path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
         known = is_run(path)
     if name and known:

@@ -326,3 +326,15 @@ def test_a_start_that_cannot_be_recorded_takes_nothing_from_the_run_that_it_resu
     with pytest.raises(DeployError, match=r"cannot replace record\.json: No space left"):
         record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
     assert {path.name: path.read_bytes() for path in run_dir.glob("*.json")} == stood
+
+
+def test_a_run_is_found_by_its_name_beside_a_folder_of_that_name(tmp_path: Path, monkeypatch) -> None:
+    """`muster report baseline` wrote its page into the folder `baseline` of the project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    run_dir = make_run(tmp_path / "runs").rename(tmp_path / "runs/baseline")
+    for name in ("baseline", "other"):
+        (tmp_path / name).mkdir()
+    assert record.find("baseline") == run_dir
+    assert record.find("./baseline") == tmp_path / "baseline"
+    assert record.find("other") == tmp_path / "other"
