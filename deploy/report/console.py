@@ -345,7 +345,7 @@ class _VisibleConsole(RichConsole):
 
 def _console(file: Any) -> RichConsole:
     # A pipe that FORCE_COLOR colours is no terminal: nothing cuts its lines, or draws over them.
-    draws = getattr(file, "isatty", bool)() and os.environ.get("TERM") != "dumb"
+    draws = getattr(file, "isatty", bool)() and os.environ.get("TERM") not in ("dumb", "unknown")
     own: dict[str, Any] = {"force_terminal": draws, "theme": THEME, "markup": False, "emoji": False, "highlight": False}
     if os.environ.get("FORCE_COLOR") and not draws:
         own["color_system"] = "standard"
