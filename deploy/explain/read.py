@@ -6,7 +6,6 @@ only in their numbers are examined a few times and then skipped. The start and t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -53,7 +52,7 @@ _MOST_RANKS, _LONGEST_ERROR = 10_000, 1000
 _BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
-_PARTS = 200  # states of a progress bar in one line
+_PARTS = 200  # states of a progress bar in one line: what ends a run stands behind the last one
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
@@ -192,7 +191,7 @@ class _Reader:
         raw = lines[index]
         if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
-        for piece in itertools.islice(raw.split(b"\r", _PARTS), _PARTS):
+        for piece in raw.rsplit(b"\r", _PARTS)[-_PARTS:]:
             if self._budget.is_over:
                 self.reading.unread += 1
                 return
@@ -370,7 +369,8 @@ class _Reader:
         for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
             if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
                 continue  # no time is in it, and it is not the last line
-            part = undress(lines[index][-LONGEST:].decode(errors="replace"))
+            state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last one of a progress bar
+            part = undress(state[-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue
             if seen.last is None or seen.last.number < start + index + 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -21,8 +22,10 @@ from .words import compiled
 _BLOCK = 4096
 # A run has a log for each rank, and that of one rank names the cause: so more than a reader may read otherwise.
 MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
-# A run of Muster's: its consoles have everything that the files of its ranks have.
-_OWN = "logs/*.log"
+# A run of Muster's has one of these, and its consoles have everything that the files of its ranks have.
+_OF_A_RUN, _CONSOLES = ("record.json", "outcome.json"), "logs/*.log"
+# bzip2, xz, zstd, zip (also a checkpoint of torch) and UTF-16, as PowerShell's `>` writes it.
+_UNREADABLE = re.compile(rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04|\xff\xfe|\xfe\xff")
 _LOG = compiled(
     r"\.(?:log|txt|out|err|stdout|stderr|output)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr|slurm-\d+)\b|[._-]o\d+$"
 )
@@ -40,7 +43,9 @@ def in_folder(folder: Path) -> tuple[list[Path], str]:
 
     Also what of the folder is left out, in words; empty if nothing is.
     """
-    logs = files = sorted(islice(filter(_plain, folder.glob(_OWN)), _MOST_LOOKED_AT + 1))
+    logs = files = list[Path]()
+    if any((folder / name).is_file() for name in _OF_A_RUN):
+        logs = files = sorted(islice(filter(_plain, folder.glob(_CONSOLES)), _MOST_LOOKED_AT + 1))
     if not logs:
         files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
         logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
@@ -70,6 +75,8 @@ def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
     """
     budget = budget or Budget()
     first = stream.read(CHUNK)
+    if _UNREADABLE.match(first):
+        raise OSError(errno.EINVAL, "it is packed, and not by gzip, or in UTF-16: give its text, as UTF-8, to `-`")
     budget.add(max(len(first), _BLOCK))
     if first.startswith(b"\x1f\x8b"):
         yield from _unpacked(first, _read(stream, budget), budget)

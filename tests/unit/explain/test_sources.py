@@ -1,7 +1,9 @@
 """Where `muster explain` finds output: folders of any launcher, compressed files, and files of no use."""
 
+import bz2
 import gzip
 import io
+import lzma
 
 import pytest
 
@@ -31,6 +33,18 @@ def test_a_small_file_that_unpacks_to_much_is_read_in_small_pieces():
     assert max(len(piece) for piece in sources.pieces(io.BytesIO(packed))) <= CHUNK
 
 
+@pytest.mark.parametrize("data", [bz2.compress(OOM.encode()), lzma.compress(OOM.encode()), OOM.encode("utf-16")])
+def test_output_that_is_no_text_is_refused_and_not_said_to_have_no_error(data):
+    with pytest.raises(OSError, match="give its text"):
+        explained(data)
+
+
+def test_what_stands_behind_the_last_state_of_a_progress_bar_is_read():
+    bar = b"".join(b"\r%d%%|####| %d/5000 [00:10<01:20, 12.3it/s]" % (step // 50, step) for step in range(5000))
+    why = explained(b"start\n" + bar + b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n")
+    assert why.cause == "host-memory"
+
+
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0), b"\x1f\x8bno gzip"])
 def test_nothing_in_it_is_said_to_be_nothing(data):
     assert "empty" in explained(data).what
@@ -55,6 +69,14 @@ def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
     (tmp_path / "job/loop.log").symlink_to(tmp_path / "job")
     files, _ = sources.in_folder(tmp_path / "job")
     assert sources.names_of(files) == ["attempt_0/0/stderr.log", "attempt_0/1/stderr.log", "slurm-7.out"]
+
+
+@pytest.mark.parametrize(("mark", "found"), [("train.py", ["node", "slurm-7.out"]), ("record.json", ["node"])])
+def test_only_of_a_run_of_musters_the_consoles_are_all(tmp_path, mark, found):
+    (tmp_path / "logs").mkdir()
+    for name in ("logs/node.log", "slurm-7.out", mark):
+        (tmp_path / name).write_text("x\n")
+    assert sources.names_of(sources.in_folder(tmp_path)[0]) == found
 
 
 def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path):
