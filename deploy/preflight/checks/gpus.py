@@ -101,7 +101,7 @@ def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
     return find(
         "torch-without-cuda",
         host,
-        f"torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle",
+        f"torch {facts['software'].get('torch', '')} is built without CUDA: its GPUs stay idle",
         level=FAULT if nccl else WARNING,
         symptom="`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU",
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
-from deploy.preflight import Answers, PreflightRequest, judge
+from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
 
@@ -229,6 +229,14 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
 def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
+
+
+def test_a_proxy_that_differs_is_told_without_its_password():
+    odd = {"https_proxy": "http://me:sesame@proxy:3128"}
+    read = {host: probe_answers.read("facts", facts(place, environment=odd)) for place, host in enumerate("ab")}
+    (finding,) = judge(answers(change=read)).findings
+    assert "proxy:3128" in finding.text
+    assert "sesame" not in f"{finding}"
 
 
 def test_ranks_check_collectives_in_a_group_of_their_own_where_debug_is_detail_so_all_must_have_it():
