@@ -239,11 +239,15 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     """Files to read, of which None is standard input, and what is left out."""
     if what == _STDIN:
         return [None], ""
-    path = Path(what).expanduser()
-    if path.is_dir():
-        return _in_folder(path, what)
-    if path.exists():
-        return [path], ""
+    path = Path(os.path.expanduser(what))
+    try:
+        return _in_folder(path, what) if stat.S_ISDIR(path.stat().st_mode) else ([path], "")
+    except PermissionError as fault:
+        raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
+    except OSError:  # nothing has this name, or nothing could
+        if what.count(" ") > 1:
+            hint = "the words of an error go to standard input: echo '...' | muster explain -"
+            raise UsageError(f"{what[:40]}: no such file", hint) from None
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
     try:

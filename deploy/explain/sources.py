@@ -41,10 +41,11 @@ _STREAM = compiled(
 def in_folder(folder: Path) -> tuple[list[Path], str]:
     """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text.
 
-    Also what of the folder is left out, in words; empty if nothing is.
+    Also what of the folder is left out, in words; empty if nothing is. Raises OSError for a folder that cannot be read.
     """
     logs = files = list[Path]()
-    if any((folder / name).is_file() for name in _OF_A_RUN):
+    os.scandir(folder).close()
+    if any(os.path.isfile(folder / name) for name in _OF_A_RUN):
         logs = files = sorted(islice(filter(_plain, folder.glob(_CONSOLES)), _MOST_LOOKED_AT + 1))
     if not logs:
         files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
@@ -128,7 +129,7 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
     for path in inside:
         if _plain(path):
             yield path
-        elif depth and not path.is_symlink() and path.is_dir() and not path.name.startswith("."):
+        elif depth and not os.path.islink(path) and os.path.isdir(path) and not path.name.startswith("."):
             yield from _below(path, depth - 1)
 
 

@@ -294,8 +294,8 @@ def find(name: str) -> Path:
 
     Raises UsageError if there is no such run.
     """
-    path = Path(name).expanduser()
-    known = path.is_dir()
+    path = Path(os.path.expanduser(name))
+    known = os.path.isdir(path)
     if name and "/" not in name and (name == "latest" or not known):
         path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
         known = is_run(path)

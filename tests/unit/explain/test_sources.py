@@ -1,12 +1,16 @@
 """Where `muster explain` finds output: folders of any launcher, compressed files, and files of no use."""
 
 import bz2
+import errno
 import gzip
 import io
 import lzma
+import os
 
 import pytest
 
+from deploy.commands.explain import places_of
+from deploy.core.errors import UsageError
 from deploy.explain import sources
 from deploy.explain.cause import judge
 from deploy.explain.read import CHUNK, read
@@ -83,6 +87,22 @@ def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path)
     for name in ("output", ".env", ".netrc"):
         (tmp_path / name).write_text("TOKEN=sesame\n")
     assert [path.name for path in sources.in_folder(tmp_path)[0]] == ["output"]
+
+
+@pytest.mark.parametrize(("what", "words"), [
+    ("RuntimeError: CUDA error: unspecified launch failure " * 8, "no such file"),
+    ("~no-such-user/x.log", "no such file"), ("closed/x.log", "cannot be read"),
+])  # fmt: skip
+def test_what_cannot_be_a_file_or_be_read_is_refused_in_words(monkeypatch, what, words):
+    def no_entry(path, *more, **others):
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, *more, **others)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", no_entry)
+    with pytest.raises(UsageError, match=words):
+        places_of([what])
 
 
 def test_the_rank_of_a_file_is_named_as_the_first():
