@@ -258,9 +258,8 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             symptom="training fails there the same way",
         )
     memory = scene.memory.get(host, "")
-    fix = sign.fix.format(
-        host=host, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
-    )
+    runs = quote(scene.runs[host]) if host in scene.runs else "~/.muster/runs"
+    fix = sign.fix.format(host=host, runs=runs, memory=f" (now {memory})" if memory else "")
     sure = bool(sign.only.search(words))
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")

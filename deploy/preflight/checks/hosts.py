@@ -129,6 +129,7 @@ def _jail(host: str, cards: Sequence[str]) -> Finding:
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Findings for hosts where a run cannot write its files."""
     for host, facts in every.items():
+        ours = quote(f"{facts.home}/.muster")
         if not facts.home_writable:
             place = facts.closed or facts.home
             why = f": {facts.closed_why}" if facts.closed_why else ""
@@ -162,8 +163,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             yield find(
                 "inodes-full",
                 host,
-                f"only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left",
-                f"on {host}: df -i {facts.home}/.muster; {command_of('clean', hosts=host)} shows what may go",
+                f"only {facts.inodes} more files fit into {ours}: few inodes are left",
+                f"on {host}: df -i {ours}; {command_of('clean', hosts=host)} shows what may go",
             )
         if facts.lacks:
             yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
@@ -173,8 +174,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             yield find(
                 "disk-full",
                 host,
-                f"only {binary(facts.room)} free in {facts.home}/.muster",
-                f"on {host}: df -h {facts.home}/.muster; {command_of('clean', hosts=host)} shows what takes room",
+                f"only {binary(facts.room)} free in {ours}",
+                f"on {host}: df -h {ours}; {command_of('clean', hosts=host)} shows what takes room",
                 symptom="`No space left on device`",
             )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 from typing import Any
 
 from ...causes.docker_faults import SECCOMP_FIX
@@ -86,13 +87,15 @@ def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[
 def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
     symptom = "`No space left on device`, at the start or at the first checkpoint"
     for path, room in rooms.items():
-        fix = f"on {host}: df -h {path}; sudo docker system df"
+        fix = f"on {host}: df -h {quote(path)}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
             # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT
             yield find("disk-full", host, f"{path} is full ({binary(room['free'])} free)", fix, level)
         elif room["inodes"] and not room["inodes_free"]:
-            yield find("inodes-full", host, f"{path} has no inodes left", f"on {host}: df -i {path}", symptom=symptom)
+            yield find(
+                "inodes-full", host, f"{path} has no inodes left", f"on {host}: df -i {quote(path)}", symptom=symptom
+            )
         elif room["free"] < DISK_GOOD and room["total"]:
             yield find("disk-full", host, f"{path} has {binary(room['free'])} free", fix, WARNING)
 
