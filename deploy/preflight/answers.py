@@ -131,8 +131,8 @@ class Answers:
 
     @property
     def master(self) -> str:
-        """The host that should have the rendezvous."""
-        return self.hosts[0]
+        """The host that should have the rendezvous: the first that gave facts."""
+        return (*self.hosts_with_facts, *self.hosts)[0]
 
     @cached_property
     def hosts_with_facts(self) -> tuple[str, ...]:

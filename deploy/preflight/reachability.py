@@ -108,26 +108,35 @@ def _singles(bad: list[Pair]) -> list[Blame]:
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
-    pick, facts = answers.picks[target], answers.facts[target]
     # If an interface is down, its failed calls say nothing new about the link.
-    down = "interface-down" in (pick.problem, answers.picks[source].problem)
-    own = prediction.own_addresses(facts)
+    down = "interface-down" in (answers.picks[target].problem, answers.picks[source].problem)
 
     def outcome(kind: str) -> str:
         if down and kind in ("hint", "data"):
             return ""
-        tried = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
-        if kind == "other":
-            # A choice of interface gives no other way by another family on the same interface.
-            tried = [link for link in tried if prediction.interface_of(facts, link.address) != pick.interface]
-        if kind == "hint":
-            tried = [link for link in tried if link.address == pick.address] or tried
-        bad = [link.outcome for link in tried if not link.ok and link.outcome not in OPENED]
-        if kind != "data" and len(bad) < len(tried):
+        links = tried(answers, source, target, kind)
+        bad = [link.outcome for link in links if not is_open(link)]
+        if kind != "data" and len(bad) < len(links):
             return "ok"
-        return bad[0] if bad else "ok" if tried else ""
+        return bad[0] if bad else "ok" if links else ""
 
     return Cell(outcome("rendezvous"), outcome("hint"), outcome("data"), outcome("other"))
+
+
+def tried(answers: Answers, source: str, target: str, kind: str) -> list[Link]:
+    """The calls of a kind that show how a host is reached: at its own addresses, or at that of the rendezvous."""
+    pick, facts = answers.picks[target], answers.facts[target]
+    own = prediction.own_addresses(facts)
+    links = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
+    if kind == "other":
+        # A choice of interface gives no other way by another family on the same interface.
+        return [link for link in links if prediction.interface_of(facts, link.address) != pick.interface]
+    return [link for link in links if kind != "hint" or link.address == pick.address] or links
+
+
+def is_open(link: Link) -> bool:
+    """Whether a call was answered, whatever became of its payload."""
+    return link.ok or link.outcome in OPENED
 
 
 UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large this way; other collectives would hang"

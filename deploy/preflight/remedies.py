@@ -50,7 +50,7 @@ def network_of(answers: Answers, host: str, like: str = "") -> str:
     mine = answers.picks[host].address
     same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
     rows = same or [row for row in rows if not like or (":" in row[1]) == (":" in like)] or rows
-    return str(prediction.network_of(*rows[0][1:])) if rows else mine
+    return str(prediction.network_of(*rows[0][1:])) if rows else mine or "<its network>"
 
 
 def let_in(interface: str, network: str, ports: str = "") -> str:

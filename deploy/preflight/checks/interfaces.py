@@ -79,7 +79,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
             continue
         good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "")
         have = ", ".join(name for name in answers.facts[host]["interfaces"])
-        fix = f"on {host}: ip -br addr; give {pick.interface} an address"
+        fix = f"on {host}: ip -br addr; give {pick.interface or 'a card'} an address"
         fix = remedies.use_interface(answers, host, good) if good else fix
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"

@@ -202,7 +202,8 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for host, networks in wrong.items():
         pick = answers.picks[host]
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
-        good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
+        ways = reachability.tried(answers, *networks[0], "other")
+        good = next(link.address for link in ways if reachability.is_open(link))
         name = prediction.interface_of(answers.facts[host], good)
         fix = remedies.use_interface(answers, host, name)
         cells = tuple(networks)
@@ -378,16 +379,13 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     commands: dict[str, list[str]] = {}
     for source, target in cells:
         address, name = answers.picks[target].address, remedies.interface_of(answers, source)
-        whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
-        mine = answers.picks[source].address
-        if (
-            name
-            and not prediction.shares_network(answers.facts[source], address)
-            and mine
-            and prediction.parsed(mine) in whole
-        ):
+        if not address or not name:
+            continue
+        mine, whole = answers.picks[source].address, ipaddress.ip_network(remedies.network_of(answers, target, address))
+        near = prediction.shares_network(answers.facts[source], address)
+        if not near and prediction.parsed(mine) in whole:
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
-        if name and prediction.shares_network(answers.facts[source], address):
+        if near:
             length = 128 if ":" in address else 32
             commands.setdefault(source, []).append(f"sudo ip route replace {address}/{length} dev {name}")
     for source, lines in commands.items():

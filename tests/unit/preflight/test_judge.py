@@ -7,6 +7,7 @@ import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
 from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
+from deploy.preflight.answers import WORDS, Link
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
 
@@ -139,6 +140,31 @@ def test_a_host_without_an_answer_never_passes():
     verdict = judge(seen)
     assert not verdict.ok
     assert (verdict.cause, verdict.hosts, verdict.fix) == ("ssh", ("b",), "check the name")
+
+
+@pytest.mark.parametrize("outcome", sorted(WORDS))
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_host_whose_cards_nobody_can_list_is_judged_whatever_became_of_the_calls_to_it(outcome, backend):
+    request = PreflightRequest(endpoint="10.0.0.1", backend=backend)
+    seen = answers(request, {"a": {"interfaces": {}}}, lambda s, t, k: outcome if t == "a" else "ok")
+    verdict = judge(seen)
+    assert any("a" in finding.hosts for finding in verdict.findings)
+    assert not any(empty in finding.fix for finding in verdict.findings for empty in (" -s  -j", " -d  -j"))
+
+
+def test_a_network_that_answers_late_is_still_the_one_that_works():
+    cards = {**facts(1)["interfaces"], "eth1": {**facts(1)["interfaces"]["eth0"], "addresses": [["192.168.7.2", 24]]}}
+    seen = answers(change={"b": {"interfaces": cards}}, outcome=lambda s, t, k: "dropped" if k == "data" else "ok")
+    off = {"a": {**seen.facts["a"], "interfaces": {"eth0": {**cards["eth0"], "addresses": [["10.9.0.1", 24]]}}}}
+    late = Link("a", "b", "192.168.7.2", 40000, ("other",), "late")
+    verdict = judge(dataclasses.replace(seen, facts={**seen.facts, **off}, links=(*seen.links, late)))
+    assert any("192.168.7.2 (eth1) works" in finding.text for finding in verdict.findings)
+
+
+def test_a_first_host_that_is_lost_while_it_is_asked_is_named():
+    seen = answers(faults={"a": ("probe-died", "a: gone")})
+    verdict = judge(dataclasses.replace(seen, facts={host: seen.facts[host] for host in "bc"}, links=()))
+    assert (verdict.cause, verdict.hosts) == ("probe-died", ("a",))
 
 
 def test_independent_causes_are_each_named():
