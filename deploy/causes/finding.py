@@ -33,7 +33,6 @@ class Finding:
     fix: str = ""
     level: str = FAULT
     link: tuple[str, str] | None = None
-    direction: str = ""
     follows: tuple[str, ...] = ()
     cells: tuple[tuple[str, str], ...] = ()
     odd: tuple[str, ...] = ()
@@ -50,7 +49,6 @@ class _About(TypedDict, total=False):
 
     group: str
     link: tuple[str, str] | None
-    direction: str
     cells: tuple[tuple[str, str], ...]
 
 
@@ -80,7 +78,6 @@ def find(
         fix or row.command.format(host=listed(several)),
         level,
         about.get("link"),
-        about.get("direction", ""),
         cells=about.get("cells", ()),
     )
 

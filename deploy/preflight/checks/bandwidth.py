@@ -84,7 +84,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         if not both or pair < pair[::-1]:
             ways = [pair, pair[::-1]] if both else [pair]
             text = f"the link between {pair[0]} and {pair[1]}" if both else f"the link from {pair[0]} to {pair[1]}"
-            yield _finding(known, ways, pair, f"{text} is slow", pair, "both" if both else "one-way")
+            yield _finding(known, ways, pair, f"{text} is slow", pair)
 
 
 def _usual(known: Mapping[Pair, float]) -> float:
@@ -112,7 +112,6 @@ def _finding(
     hosts: tuple[str, ...],
     what: str,
     link: Pair | None = None,
-    direction: str = "",
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
     shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
@@ -125,5 +124,4 @@ def _finding(
         evidence=shown,
         symptom="the slowest link sets the pace of every step",
         link=link,
-        direction=direction,
     )

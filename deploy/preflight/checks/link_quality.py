@@ -72,7 +72,6 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         "fault" if grave else WARNING,
         evidence=shown[:4],
         link=pair if single or len(answers.hosts_with_facts) == 2 else None,
-        direction="both",
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
 
@@ -106,7 +105,6 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
             evidence=shown,
             symptom="the rendezvous passes at times; then a rank waits until its timeout",
             link=ends,
-            direction="both",
             cells=(ends,),
         )
 
@@ -177,7 +175,6 @@ def _delay(answers: Answers) -> Iterator[Finding]:
         evidence=shown,
         symptom=symptom,
         link=pair,
-        direction="both",
         cells=cells,
     )
 
@@ -243,7 +240,6 @@ def _rate(answers: Answers) -> Iterator[Finding]:
         evidence=shown,
         symptom="steps many times slower",
         link=link_,
-        direction="both",
     )
 
 

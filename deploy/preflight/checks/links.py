@@ -187,7 +187,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
             )
             fix = f"give the endpoint as the IPv4 address: --rdzv-endpoint {four}:{answers.request.port}"
             fix += f"; or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
-            yield find("ipv6-blackhole", hosts, text, fix, evidence=_evidence(links), direction="one-way")
+            yield find("ipv6-blackhole", hosts, text, fix, evidence=_evidence(links))
             return
 
 
@@ -265,7 +265,6 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         + _good(answers, blame.cells),
         later if needed else None,
         link=blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
-        direction="one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
         cells=cells,
     )
 

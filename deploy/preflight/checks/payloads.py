@@ -49,7 +49,6 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
     fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
     fix += "   (or let ICMP `fragmentation needed` through)"
-    direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
     first = next(iter(stalled))
     link = first.ends if len(pairs) == 1 else None
     evidence = tuple(link_.describe() for link_ in stalled[:3])
@@ -65,7 +64,6 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         evidence=evidence,
         symptom=symptom,
         link=link,
-        direction=direction,
         cells=cells,
     )
 
@@ -138,6 +136,5 @@ def _mute(answers: Answers) -> Iterator[Finding]:
             f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset",
             evidence=evidence,
             link=hosts,
-            direction="both",
             cells=mine,
         )

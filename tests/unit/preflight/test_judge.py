@@ -59,7 +59,7 @@ def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_tha
     assert judge(closed(("b", "c"))).ok
     assert [finding.cause for finding in judge(closed(("b", "c"))).warnings] == ["one-way"]
     verdict = judge(closed(("c", "b")))
-    assert (verdict.cause, verdict.first.link, verdict.first.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
+    assert (verdict.cause, verdict.first.link, verdict.first.cells) == ("data-ports-dropped", ("c", "b"), (("c", "b"),))
 
 
 def test_nccl_needs_both_directions():
