@@ -10,7 +10,10 @@ from typing import Any
 from ..core import formats
 from . import prediction
 from .probe.probe import WAIT_S
-from .request import PreflightRequest
+from .request import Facts, PreflightRequest
+
+# A host, and one that it calls.
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Link:
     moved: int = 0
 
     @property
-    def ends(self) -> tuple[str, str]:
+    def ends(self) -> Pair:
         """Who called whom."""
         return self.source, self.target
 
@@ -119,14 +122,14 @@ class Answers:
 
     request: PreflightRequest
     hosts: tuple[str, ...]
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
-    listens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    facts: Mapping[str, Facts] = field(default_factory=dict, hash=False)
+    listens: Mapping[str, Facts] = field(default_factory=dict, hash=False)
     links: tuple[Link, ...] = ()
     clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     faults: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
-    control: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    control: Mapping[str, Facts] = field(default_factory=dict, hash=False)
     seconds: float = 0.0
-    networks: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    networks: tuple[Facts, ...] = field(default=(), hash=False)
     often: tuple[tuple[str, str, int, int], ...] = ()
 
     @property
@@ -150,14 +153,14 @@ class Answers:
         """By host, the interface and the address that its gloo or NCCL will choose."""
         return self.plan.data
 
-    def card(self, host: str) -> Mapping[str, Any]:
+    def card(self, host: str) -> Facts:
         """What a host says of the interface that will be chosen; nothing if it has no such one."""
-        entry: Mapping[str, Any] = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
+        entry: Facts = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
         return entry
 
     @cached_property
-    def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
-        by_pair: dict[tuple[str, str], list[Link]] = {}
+    def _by_pair(self) -> dict[Pair, list[Link]]:
+        by_pair: dict[Pair, list[Link]] = {}
         for link in self.links:
             by_pair.setdefault(link.ends, []).append(link)
         return by_pair
@@ -180,13 +183,13 @@ class Answers:
         """The links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
 
-    def both_ways(self, ends: tuple[str, str]) -> list[Link]:
+    def both_ways(self, ends: Pair) -> list[Link]:
         """The links between two hosts, those of the first one before the other's."""
         return self.between(*ends) + self.between(*ends[::-1])
 
-    def firewall(self, host: str) -> Mapping[str, Any]:
+    def firewall(self, host: str) -> Facts:
         """What a host's firewall has, as far as we may read it."""
-        rules: Mapping[str, Any] = self.control.get(host, {}).get("firewall", {})
+        rules: Facts = self.control.get(host, {}).get("firewall", {})
         return rules
 
     def grown(self, host: str) -> Sequence[str]:
@@ -206,7 +209,7 @@ class Answers:
         }
 
     @classmethod
-    def of(cls, value: Mapping[str, Any], what: str = "the recording") -> Answers:
+    def of(cls, value: Facts, what: str = "the recording") -> Answers:
         """Read a recording; one without a format is of the first. Raises UsageError, with `what`, for a newer one."""
         formats.refuse_newer(what, value.get("format"), formats.ANSWERS)
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
@@ -217,11 +220,11 @@ class Answers:
         return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 
-def ends_of(links: Iterable[Link]) -> tuple[tuple[str, str], ...]:
+def ends_of(links: Iterable[Link]) -> tuple[Pair, ...]:
     """Who called whom in these links, each pair once."""
     return tuple(dict.fromkeys(link.ends for link in links))
 
 
-def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
+def pairs(hosts: Sequence[str]) -> list[Pair]:
     """Every host with every other, both ways."""
     return [(source, target) for source in hosts for target in hosts if source != target]

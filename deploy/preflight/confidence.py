@@ -20,7 +20,7 @@ from ..causes.row import AIMLESS, LOST
 from ..causes.table import ROWS
 from ..core.text import binary, listed
 from . import reachability
-from .answers import Answers, Link
+from .answers import Answers, Link, Pair
 from .verdict import Verdict
 
 Observations = frozenset[Link]
@@ -193,11 +193,11 @@ def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int)
     )
 
 
-def _pairs(links: Iterable[Link]) -> set[tuple[str, str]]:
+def _pairs(links: Iterable[Link]) -> set[Pair]:
     return {link.ends for link in links}
 
 
-def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
+def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
     """Calls failed, and no rule knows why: what is odd, in order."""
     links = [link for link in answers.links if not link.ok and link.ends in unexplained]
     needed = [
@@ -246,7 +246,7 @@ _HOW = {
 _MOST_PORTS, _MOST_KINDS = 3, 2
 
 
-def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes: Collection[str] = ()) -> str:
+def seen_in_words(answers: Answers, cells: Collection[Pair], outcomes: Collection[str] = ()) -> str:
     """What the failed calls of these pairs have in common, and on which ports calls pass there; empty: none failed.
 
     `outcomes`: only calls that ended so, if there are any.

@@ -14,10 +14,10 @@ from typing import Any
 
 from ..core.text import listed
 from . import prediction
-from .answers import Answers, Link
-from .request import MUSTER
+from .answers import Answers, Link, Pair
+from .request import MUSTER, Facts
+from .targets import Call
 
-Pair = tuple[str, str]
 # What one call carries at first; if even that is fast, larger ones tell a fast network from a faster one: the best of
 # two, for a busy host holds a call up, and speeds none up.
 SIZES, WAIT_S, FAST_MBIT = (1 << 20, 8 << 20, 8 << 20), 1.5, 150.0
@@ -61,7 +61,7 @@ class Network:
         return asdict(self)
 
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Network:
+    def of(cls, value: Facts) -> Network:
         """Read a recording."""
         places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
         closed = tuple((first, other) for first, other in value["closed"])
@@ -135,7 +135,7 @@ def pairs_of(network: Network) -> list[Pair]:
     return list(zip(hosts, hosts[1:] + hosts[:1], strict=True))
 
 
-def call(answers: Answers, network: Network, target: str, size: int) -> dict[str, Any] | None:
+def call(answers: Answers, network: Network, target: str, size: int) -> Call | None:
     """The call that measures the way to a host; None if it listens on no port."""
     opened = answers.listened(target, "sampled")
     where = {"host": target, "address": network.places[target][1], "kinds": ["network"], "id": 0}

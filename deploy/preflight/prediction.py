@@ -9,12 +9,10 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from ..host.facts import INNER
-from .request import MPI, MUSTER, SLURM, PreflightRequest
+from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
 
-Facts = Mapping[str, Any]
 OVERLAY = ("tailscale", "wg", "tun", "zt", "utun")
 
 
@@ -40,7 +38,7 @@ class Plan:
     data: Mapping[str, Pick] = field(hash=False)
 
 
-def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
+def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Facts]) -> Plan:
     """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
     hosts = list(facts)
     endpoint, given = request.endpoint or _endpoint(request, facts), dict[str, dict[str, str]]()
@@ -248,7 +246,7 @@ def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
     return Pick(address, interface, how, problem)
 
 
-def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) -> dict[str, str]:
+def _muster_variables(facts: Facts, routes: Facts, endpoint: str) -> dict[str, str]:
     """What hosts/node/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""

@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import prediction
-from .answers import Answers, Link, pairs
+from .answers import Answers, Link, Pair, pairs
 from .request import TORCHRUN
 
-Pair = tuple[str, str]
 MOST_LINKS = 3
 ALL, MEET, DATA = "all", "meet", "data"
 # Calls that were answered: other checks say what happened to their payload.
@@ -167,7 +166,7 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
     return (tree and not each_step) or theirs == (mine - 1) % len(hosts)
 
 
-def sender(link: Link) -> tuple[str, str]:
+def sender(link: Link) -> Pair:
     """From whom to whom the bytes went that stopped: a call sends its payload, then the called host returns it."""
     back = link.outcome == "stall-receive" or bool(link.send_s)
     return (link.target, link.source) if back else link.ends

@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, find, unsure
@@ -21,6 +20,7 @@ from ..core.facts import ended_how
 from ..core.text import amount, in_seconds, listed, several
 from . import nccl_log, refusals
 from .networks import is_overlay
+from .request import Facts
 
 # Words of a rank that lost another one, or waited for it.
 VICTIM = re.compile(
@@ -50,15 +50,15 @@ class Outcome:
     `waits`: it was still waiting for another host when that one had failed.
     """
 
-    answer: Mapping[str, Any] = field(default_factory=dict)
+    answer: Facts = field(default_factory=dict)
     fault: str = ""
     kind: str = ""
     waits: bool = False
 
     @property
-    def ranks(self) -> Sequence[Mapping[str, Any]]:
+    def ranks(self) -> Sequence[Facts]:
         """What each rank of the host said."""
-        ranks: Sequence[Mapping[str, Any]] = self.answer.get("ranks", ())
+        ranks: Sequence[Facts] = self.answer.get("ranks", ())
         return ranks
 
     @property
@@ -194,7 +194,7 @@ def _own(outcome: Outcome) -> bool:
     return any(not VICTIM.search(words) for words in outcome.errors) or outcome.answer.get("phase") == "alone"
 
 
-def _died(rank: Mapping[str, Any]) -> str:
+def _died(rank: Facts) -> str:
     """How a rank, or a container, ended without words of its own."""
     how = ended_how(-rank["signal"] if rank.get("signal") else rank.get("code", -1))
     return f"{how}; its last words: {rank['words']}" if rank.get("words") else how
@@ -206,7 +206,7 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
         return _lost(host, outcome, scene)
     failed = [rank for rank in outcome.ranks if not rank.get("right")]
     own = [rank for rank in failed if not VICTIM.search(rank.get("error") or _died(rank))]
-    rank: Mapping[str, Any] = next(iter([*own, *failed]), {})
+    rank: Facts = next(iter([*own, *failed]), {})
     words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
     step = rank.get("step") or ("import torch" if not rank else "start")
     where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host

@@ -13,6 +13,9 @@ STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
 # (trainer/node/membership/all_nodes.py), and the ranks that Slurm or MPI start keep no such watch on each other.
 KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 1e9, SLURM: 1e9, MPI: 1e9}
 
+# What a host said, checked (probe_answers.py): a word, and what stands behind it.
+Facts = Mapping[str, Any]
+
 
 @dataclass(frozen=True)
 class PreflightRequest:
@@ -53,7 +56,7 @@ class PreflightRequest:
         """How many seconds a clock may be behind before torchrun takes a living node for dead."""
         return KEEP_ALIVE_S[self.style]
 
-    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> PreflightRequest:
+    def decided(self, facts: Mapping[str, Facts]) -> PreflightRequest:
         """The request with `auto` replaced: nccl if a host shows GPUs and no torch lacks CUDA, else gloo.
 
         A single host without GPUs does not change this: the others would use nccl, and that host is the fault.

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ...causes.finding import FAULT, WARNING, Finding, find
 from .. import targets
-from ..answers import Answers
+from ..answers import Answers, Pair
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
 # The share of what hosts usually get below which a link is slow. A host is slow if all its links are.
 SLOW = 0.4
-Pair = tuple[str, str]
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
@@ -31,7 +29,7 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
-def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
+def call(answers: Answers, pair: Pair) -> targets.Call | None:
     """The target of one measurement; None if the pair has no working connection."""
     for link in answers.between(*pair, "data"):
         if link.ok:

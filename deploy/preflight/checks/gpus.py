@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.text import gpu_memory, in_seconds, last_line, listed, subject
 from ...job.again import command_of
 from ..answers import Answers
 from ..probe.facts import GPU_FIELDS
+from ..request import Facts
 from ..verdict import odd_ones
 
 # A CUDA context and NCCL's buffers need about FREE_MIB.
@@ -37,18 +37,18 @@ MEMORY = (
 Gpu = Mapping[str, str]
 
 
-def read(facts: Mapping[str, Any]) -> list[Gpu]:
+def read(facts: Facts) -> list[Gpu]:
     """A host's GPUs, by the names of nvidia-smi's columns; unknown values are empty."""
     rows = (facts.get("gpus") or {}).get("rows") or []
     return [dict(zip(GPU_FIELDS, [*row, *[""] * len(GPU_FIELDS)], strict=False)) for row in rows]
 
 
-def without_cuda(facts: Mapping[str, Any]) -> bool:
+def without_cuda(facts: Facts) -> bool:
     """Whether the torch of the image is known and was built without GPU support."""
     return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
 
 
-def _rocm_version(facts: Mapping[str, Any]) -> str:
+def _rocm_version(facts: Facts) -> str:
     """The ROCm that the image's torch was built for; empty if it was not."""
     software = facts["software"]
     return str(software["hip"]) if software.get("hip", "None") != "None" and software.get("cuda") == "None" else ""
@@ -80,7 +80,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _alike({host: listed for host, listed in rows.items() if host not in unlike}, nccl)
 
 
-def _without_smi(facts: Mapping[str, Any]) -> bool:
+def _without_smi(facts: Facts) -> bool:
     """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
     lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
     return not lists and bool((facts.get("cuda") or {}).get("count"))
@@ -97,7 +97,7 @@ def _rocm(host: str, version: str, nccl: bool) -> Finding:
     )
 
 
-def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
+def _no_cuda(host: str, facts: Facts, nccl: bool) -> Finding:
     return find(
         "torch-without-cuda",
         host,
@@ -107,7 +107,7 @@ def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
     )
 
 
-def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     """Findings about faults that keep CUDA from starting, or make it slow."""
     message, driver = facts.get("gpus") or {}, facts.get("cuda")
     error, code = message.get("error", ""), (driver or {}).get("code")
@@ -141,7 +141,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
             )
 
 
-def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+def _cuda(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     """Check cuInit's answer, the driver's CUDA against the image's, and the image's against the GPUs."""
     code = (facts.get("cuda") or {}).get("code")
     seen = (f"cuInit: {code}",) if code else ()
@@ -324,13 +324,13 @@ NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10,
 DROPPED = ((13, 0), (7, 5))
 
 
-def cuda_wanted(facts: Mapping[str, Any]) -> str:
+def cuda_wanted(facts: Facts) -> str:
     """The CUDA version of the image's torch, empty if it is not known."""
     setting = str(facts["software"].get("cuda", ""))
     return setting if _pair(setting) else ""
 
 
-def driver_too_old(facts: Mapping[str, Any]) -> bool:
+def driver_too_old(facts: Facts) -> bool:
     """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
     need, has = _pair(cuda_wanted(facts)), _has(facts)
     if not need or not has:
@@ -338,19 +338,19 @@ def driver_too_old(facts: Mapping[str, Any]) -> bool:
     return has[0] < need[0] if need[0] >= MINOR_COMPATIBLE else has < need
 
 
-def least_driver(facts: Mapping[str, Any]) -> str:
+def least_driver(facts: Facts) -> str:
     """The oldest driver for the image's CUDA, in words."""
     need = _pair(cuda_wanted(facts))
     return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {cuda_wanted(facts)}")
 
 
-def cuda_of_driver(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def cuda_of_driver(facts: Facts) -> tuple[str, ...]:
     """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
 
 
-def _arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
+def _arch(host: str, facts: Facts, capabilities: Sequence[str]) -> Iterator[Finding]:
     """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
     cuda = _pair(cuda_wanted(facts))
     odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
@@ -370,7 +370,7 @@ def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
     return all(cuda >= need for since, need in NEEDS if capability >= since)
 
 
-def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
+def _has(facts: Facts) -> tuple[int, int] | None:
     """The CUDA version that a driver supports: 12040 means 12.4."""
     version = (facts.get("cuda") or {}).get("version") or 0
     return (version // 1000, version % 1000 // 10) if version else None

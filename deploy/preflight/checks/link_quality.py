@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...core.text import listed
 from .. import reachability, remedies, targets
-from ..answers import Answers, Link
+from ..answers import Answers, Link, Pair
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
@@ -109,9 +109,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         )
 
 
-def _bad_everywhere(
-    answers: Answers, pair: tuple[str, str], links: Mapping[tuple[str, str], Sequence[Link]]
-) -> tuple[str, ...]:
+def _bad_everywhere(answers: Answers, pair: Pair, links: Mapping[Pair, Sequence[Link]]) -> tuple[str, ...]:
     """The only end of a lossy pair that has no clean link to anybody, as far as enough was sent; if there is one."""
 
     def clean(host: str) -> bool:
@@ -127,7 +125,7 @@ def _bad_everywhere(
     return tuple(bad) if len(bad) == 1 else ()
 
 
-def _fast(answers: Answers, ends: tuple[str, str]) -> bool:
+def _fast(answers: Answers, ends: Pair) -> bool:
     """Whether a large payload between these hosts had a good rate, and all of them passed."""
     calls = [link for link in answers.both_ways(ends) if "rate" in link.kinds]
     return all(link.ok for link in calls) and max(map(mbit_of, calls), default=0.0) >= SLOWISH_MBIT
@@ -212,7 +210,7 @@ def mbit_of(link: Link) -> float:
 
 
 def _rate(answers: Answers) -> Iterator[Finding]:
-    rates = dict[tuple[str, str], float]()
+    rates = dict[Pair, float]()
     for link in answers.links:
         if "rate" in link.kinds:
             ends = link.ends
@@ -247,9 +245,9 @@ def _shown(mbit: float) -> str:
     return f"{mbit:.0f} Mbit/s" if mbit >= 1 else f"{1000 * mbit:.0f} kbit/s"
 
 
-def _slow_ways(answers: Answers, ends: tuple[str, str]) -> set[tuple[str, str]]:
+def _slow_ways(answers: Answers, ends: Pair) -> set[Pair]:
     """The ways that are slow between two hosts with a slow call: one of them if it took most of the time."""
-    ways = set[tuple[str, str]]()
+    ways = set[Pair]()
     for link in answers.between(*ends, "rate"):
         there_s, back_s = link.send_s, link.both_s - link.send_s
         ways |= {ends} if not there_s or back_s < ONE_WAY_TIMES * there_s else set()

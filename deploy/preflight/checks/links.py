@@ -10,8 +10,8 @@ from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
-from ..answers import Answers, Link, ends_of, pairs
-from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
+from ..answers import Answers, Link, Pair, ends_of, pairs
+from ..reachability import ALL, DATA, MEET, Blame, Cell
 
 HOW = {
     "dropped": ("dropped",),

@@ -14,6 +14,7 @@ from typing import Any
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed, subject
 from ..answers import Answers
+from ..request import Facts
 from ..verdict import odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
@@ -44,7 +45,7 @@ class Port:
         return f"{self.device}:{self.number}"
 
 
-def ports(facts: Mapping[str, Any]) -> list[Port]:
+def ports(facts: Facts) -> list[Port]:
     """A host's ports of the kinds that NCCL knows; a cloud's own kind needs its own plugin."""
     listed, rdma = [], facts.get("rdma") or {}
     for device, numbers in rdma.items() if isinstance(rdma, Mapping) else ():
@@ -108,7 +109,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _types(usable, answers)
 
 
-def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
+def _library(host: str, facts: Facts) -> Iterator[Finding]:
     """A finding if the image lacks what NCCL opens RDMA devices with: NCCL then uses sockets without a word."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
         lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
@@ -135,7 +136,7 @@ def _setting(answers: Answers, host: str, name: str) -> str:
     return str({**answers.facts[host]["environment"], **answers.request.environment}.get(name, ""))
 
 
-def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
+def _none(host: str, facts: Facts, every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
     """A finding: why NCCL cannot use the devices of a host."""
     shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
     if not mine:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from shlex import quote
-from typing import Any
 
 from ...causes.docker_faults import SECCOMP_FIX
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..request import MUSTER, PreflightRequest
+from ..request import MUSTER, Facts, PreflightRequest
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs almost none; NCCL and data loaders with workers need some.
@@ -53,7 +52,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 
-def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+def _temporary(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
     """Python and torchrun need a folder for temporary files: the first of these that can be written to."""
     tried = {path: room for path, room in rooms.items() if path not in ("/dev/shm", "/")}
     open_ones = [path for path, room in tried.items() if room.get("writable", True) and room["free"] >= TEMPORARY_LEAST]
@@ -66,7 +65,7 @@ def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]
         )
 
 
-def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[Finding]:
+def _shm(host: str, has: Facts, request: PreflightRequest) -> Iterator[Finding]:
     room = has["disk"].get("/dev/shm")
     if room is None:
         return
@@ -84,7 +83,7 @@ def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[
         yield find("shm-small", host, f"/dev/shm has {binary(free)} free{more}", fix, WARNING)
 
 
-def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
+def _disk(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
     symptom = "`No space left on device`, at the start or at the first checkpoint"
     for path, room in rooms.items():
         fix = f"on {host}: df -h {quote(path)}; sudo docker system df"
@@ -110,7 +109,7 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
         yield find("memory-low", host, f"{binary(free)} of memory free", fix, level)
 
 
-def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _pace(host: str, has: Facts) -> Iterator[Finding]:
     """A loop that computes and waits for nothing should have a core of its own."""
     seconds, used, load = has.get("pace", (1.0, 1.0, 0.0))
     share = used / seconds if seconds else 1.0
@@ -129,12 +128,12 @@ def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
     )
 
 
-def _soft(has: dict[str, Any], name: str) -> int:
+def _soft(has: Facts, name: str) -> int:
     """A limit as it is in force; -1: there is none, or nobody knows."""
     return int(has.get(name, [-1])[0])
 
 
-def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
+def _limits(host: str, has: Facts, files: int) -> Iterator[Finding]:
     soft = _soft(has, "nofile")
     if 0 <= soft < FILES_GOOD:
         level = WARNING if soft >= files else "fault"
@@ -153,7 +152,7 @@ def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
         )
 
 
-def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _threads(host: str, has: Facts) -> Iterator[Finding]:
     """Threads that do not start, and a limit of the stack with which they may not: it is each thread's own size."""
     stack, (started, wanted) = _soft(has, "stack"), has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
@@ -187,7 +186,7 @@ def stack_fix(host: str) -> str:
     return f"{look}; or docker run --ulimit stack={STACK_USUAL}"
 
 
-def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _quotas(host: str, has: Facts) -> Iterator[Finding]:
     """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
     size, seconds = _soft(has, "fsize"), _soft(has, "cpu")
     if 0 <= size < GIB:

@@ -12,9 +12,10 @@ from typing import Any
 
 from ...core.errors import DeployError
 from .. import networks, prediction, probe_answers, targets
-from ..answers import Answers, Link
+from ..answers import Answers, Link, Pair
 from ..checks import bandwidth, link_quality
 from ..request import MUSTER, PreflightRequest
+from ..targets import Call
 from .probe import LIFE_S
 from .text import ProbeStream
 
@@ -24,6 +25,8 @@ FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 OTHERS_S = 30.0
 # So much longer a probe lives unasked for each host: in half of the rounds it only answers calls.
 ROUND_S = 2 * bandwidth.WAIT_S
+# By host, its answer to a question.
+Said = dict[str, dict[str, Any]]
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -69,7 +72,7 @@ def examine(
     return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
 
 
-def _listens(talk: _Talk, answers: Answers) -> dict[str, dict[str, Any]]:
+def _listens(talk: _Talk, answers: Answers) -> Said:
     """What each probe listens on, once other preflights have let the ports go.
 
     Two preflights that hold a port on one host each would wait for good: who waits lets its own ports go.
@@ -108,7 +111,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
     for size in networks.SIZES:
 
-        def call(pair: tuple[str, str], size: int = size) -> dict[str, Any] | None:
+        def call(pair: Pair, size: int = size) -> Call | None:
             return networks.call(answers, network, pair[1], size) if pair in wanted else None
 
         links += _in_rounds(talk, list(network.places), call)
@@ -118,7 +121,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     return seen
 
 
-def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]], Collection[Link]]:
+def _firewalls(talk: _Talk, answers: Answers) -> tuple[Said, Collection[Link]]:
     """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile.
 
     It reads the rules, calls again, and reads them again: a rule whose count grows has dropped our packets.
@@ -145,7 +148,7 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]]
     return control, links
 
 
-def _listen(answers: Answers, host: str) -> dict[str, Any]:
+def _listen(answers: Answers, host: str) -> Call:
     plan, facts = answers.plan, answers.facts
     toward = {plan.endpoint} if prediction.is_address(plan.endpoint) else set()
     if host == answers.hosts_with_facts[0]:
@@ -184,11 +187,11 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     return targets.with_ports(links.values(), [link for called in alone for link in called.values()])
 
 
-def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
+def _key(source: str, target: Call) -> tuple[str, str, str, int]:
     return source, target["host"], target["address"], target["port"]
 
 
-def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
+def _called(talk: _Talk, wanted: Mapping[str, list[Call]]) -> dict[tuple[str, str, str, int], Link]:
     """The link of each call, in the order of the callers and of their targets."""
     return {
         _key(host, target): targets.link_of(host, target, result)
@@ -197,9 +200,7 @@ def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tup
     }
 
 
-def _tried(
-    talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]
-) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+def _tried(talk: _Talk, wanted: Mapping[str, list[Call]]) -> Iterator[tuple[str, Call, Call]]:
     """The caller, the target and the result of each call of the hosts that answer; of some calls they say nothing."""
     hosts = [host for host in wanted if wanted[host]]
     if not hosts:
@@ -212,7 +213,7 @@ def _tried(
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
     """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
-    counts: dict[tuple[str, str], tuple[int, int]] = {}
+    counts: dict[Pair, tuple[int, int]] = {}
     for host, call, result in _tried(talk, targets.often(answers)):
         answered, calls = counts.get((host, call["host"]), (0, 0))
         counts[host, call["host"]] = (answered + (result.get("outcome") == "ok"), calls + 1)
@@ -240,7 +241,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
     """The rates of all pairs; those of slow ones once more, one by one."""
 
-    def call(pair: tuple[str, str]) -> dict[str, Any] | None:
+    def call(pair: Pair) -> Call | None:
         return bandwidth.call(answers, pair)
 
     rates = _in_rounds(talk, answers.hosts_with_facts, call)
@@ -248,9 +249,7 @@ def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
     return rates + [link for pair in slow for link in _in_rounds(talk, pair, call)]
 
 
-def _in_rounds(
-    talk: _Talk, hosts: Sequence[str], call: Callable[[tuple[str, str]], dict[str, Any] | None]
-) -> list[Link]:
+def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | None]) -> list[Link]:
     """A call for each pair that has one, in rounds in which no host has two."""
     links: list[Link] = []
     for pairs in bandwidth.rounds(hosts):
@@ -282,13 +281,11 @@ class _Talk:
         self.lost: dict[str, tuple[str, str]] = {}
         self.times: dict[str, tuple[float, float]] = {}
 
-    def ask(
-        self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
-    ) -> dict[str, dict[str, Any]]:
+    def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Said:
         """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
-        by_host: dict[str, dict[str, Any]] = {}
+        by_host: Said = {}
 
-        def tell(what: dict[str, Any]) -> None:
+        def tell(what: Call) -> None:
             if wait_s:
                 self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
 
