@@ -113,7 +113,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all hosts. `faults`: the hosts that gave no facts, each with the cause and its words.
+    """The answers of all hosts. `facts`: in the order of the hosts. `faults`: those without, each with cause and words.
 
     clocks: the seconds that each host is ahead of this machine, and the possible error. networks: where the hosts have
     several, what each carries (networks.py), the one that the routes lead to first. often: a caller, whom
@@ -140,13 +140,13 @@ class Answers:
     @cached_property
     def hosts_with_facts(self) -> tuple[str, ...]:
         """Hosts that gave facts, in order."""
-        return tuple(host for host in self.hosts if host in self.facts)
+        return tuple(self.facts)
 
     @cached_property
     def plan(self) -> prediction.Plan:
         """What torch will do on these hosts."""
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
-        return prediction.plan(self.request, {host: self.facts[host] for host in self.hosts_with_facts}, routes)
+        return prediction.plan(self.request, self.facts, routes)
 
     @property
     def picks(self) -> Mapping[str, prediction.Pick]:

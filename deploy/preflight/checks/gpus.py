@@ -56,10 +56,9 @@ def _rocm_version(facts: Facts) -> str:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host's GPUs, then compare the hosts."""
-    rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
+    rows = {host: read(facts) for host, facts in answers.facts.items()}
     nccl = answers.request.by_nccl
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         if version := _rocm_version(facts):
             yield _rocm(host, version, nccl)
             continue
@@ -393,11 +392,9 @@ XID_GRAVE[154] = "a reset or a reboot is due"
 
 def check_xids(answers: Answers) -> Iterator[Finding]:
     """Findings about messages since the driver was loaded, of kinds that no application causes by itself."""
-    for host in answers.hosts_with_facts:
+    for host, facts in answers.facts.items():
         lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
-        errors = {
-            pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)
-        }
+        errors = {pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in read(facts)}
         for where, number in dict.fromkeys(
             (pci_bus(row[1]), int(row[2])) for line in lines if (row := XID.search(line))
         ):
@@ -418,10 +415,6 @@ def pci_bus(text: str) -> str:
     """A PCI address without the part that differs: nvidia-smi (`00000000:3B:00.0`), the log (`0000:3b:00`)."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
-
-
-def _gpus(answers: Answers, host: str) -> list[Gpu]:
-    return read(answers.facts[host])
 
 
 def _xid(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:

@@ -199,8 +199,7 @@ def _writable(source: str) -> str:
 
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         tried, number = facts.get("mounts", {}), facts.get("user")
         for mount in mounts.get(host, ()):
             may, source = tried.get(mount.target, "rw"), quote(mount.source)
@@ -235,8 +234,8 @@ def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
 def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts only."""
     seen = dict[str, dict[str, str]]()
-    for host in answers.hosts_with_facts:
-        tried = answers.facts[host].get("mounts", {})
+    for host, facts in answers.facts.items():
+        tried = facts.get("mounts", {})
         for mount in mounts.get(host, ()):
             may = tried.get(mount.target, "")
             if "r" in may and not mount.create:

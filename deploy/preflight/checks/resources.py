@@ -39,8 +39,7 @@ _NO_THREAD = "`can't start new thread`"
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host."""
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         has = facts["resources"]
         yield from _shm(host, has, answers.request)
         yield from _temporary(host, has["disk"])
@@ -140,7 +139,7 @@ def _limits(host: str, has: Facts, files: int) -> Iterator[Finding]:
         yield find("open-files", host, f"only {soft} open files allowed", level=level)
     yield from _quotas(host, has)
     yield from _threads(host, has)
-    count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
+    count, most = (*has.get("conntrack", ()), 0, 0)[:2]
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING
         yield find(
