@@ -122,14 +122,14 @@ class Answers:
 
     request: PreflightRequest
     hosts: tuple[str, ...]
-    facts: Mapping[str, Facts] = field(default_factory=dict, hash=False)
-    listens: Mapping[str, Facts] = field(default_factory=dict, hash=False)
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    listens: Mapping[str, Facts] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
-    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
-    control: Mapping[str, Facts] = field(default_factory=dict, hash=False)
+    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    control: Mapping[str, Facts] = field(default_factory=dict)
     seconds: float = 0.0
-    networks: tuple[Facts, ...] = field(default=(), hash=False)
+    networks: tuple[Facts, ...] = ()
     often: tuple[tuple[str, str, int, int], ...] = ()
 
     @property

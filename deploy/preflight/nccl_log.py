@@ -56,9 +56,9 @@ class NcclLog:
     library: str = ""
     version: str = ""
     network: str = ""
-    devices: Mapping[int, str] = field(default_factory=dict, hash=False)
+    devices: Mapping[int, str] = field(default_factory=dict)
     interfaces: tuple[str, ...] = ()
-    ways: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False)
+    ways: Mapping[tuple[int, int], str] = field(default_factory=dict)
     reason: str = ""
     provider: str = ""
     no_direct: bool = False

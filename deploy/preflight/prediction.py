@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..host.facts import INNER
 from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
@@ -35,7 +35,7 @@ class Plan:
     owners: tuple[str, ...]
     first: str
     store_name: str
-    data: Mapping[str, Pick] = field(hash=False)
+    data: Mapping[str, Pick]
 
 
 def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Facts]) -> Plan:

@@ -176,7 +176,7 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
         return
     why = log.reason or "its log does not say why"
     by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""
-    shown = tuple(sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()}))[:4]
+    shown = sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()})[:4]
     yield find(
         "fabric-unused",
         hosts,
@@ -210,7 +210,7 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
     words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
     step = rank.get("step") or ("import torch" if not rank else "start")
     where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host
-    evidence = tuple(f"{host}: {text}" for text in outcome.errors[:4] if text != words)
+    evidence = [f"{host}: {text}" for text in outcome.errors[:4] if text != words]
     return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
 
 
@@ -254,7 +254,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             seen,
             f"on {host}: these are its last words; `muster preflight --hosts {host}` tries that host alone",
             UNKNOWN,
-            evidence=tuple(evidence),
+            evidence=evidence,
             symptom="training fails there the same way",
         )
     memory = scene.memory.get(host, "")
@@ -269,7 +269,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     """The finding where every host only lost others: a host that did not come, a pair, or no host."""
     outcomes = {host: outcome for host, outcome in bad.items() if not outcome.waits}
-    evidence = tuple(f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1])[:5]
+    evidence = [f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1]][:5]
     steps = {rank["step"] for outcome in outcomes.values() for rank in outcome.ranks if rank.get("step")}
     step = next(iter(steps)) if len(steps) == 1 else "the collectives"
     first = scene.hosts[0]

@@ -35,10 +35,10 @@ class PreflightRequest:
     port: int = 29500
     backend: Literal["auto", "gloo", "nccl"] = "gloo"
     rendezvous: Literal["c10d", "static"] = "c10d"
-    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    environment: Mapping[str, str] = field(default_factory=dict)
     processes: int = 1
     where: str = "on the hosts themselves"
-    interfaces: Mapping[str, str] = field(default_factory=dict, hash=False)
+    interfaces: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[int, ...] = ()
 
     @property

@@ -112,7 +112,7 @@ def _finding(
     link: Pair | None = None,
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
-    shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
+    shown = [f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4]]
     level = FAULT if rate < SLOW_MBIT else WARNING
     return find(
         "link-slow",

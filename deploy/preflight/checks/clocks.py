@@ -31,11 +31,11 @@ def check(answers: Answers) -> Iterator[Finding]:
     # This machine's own clock, at 0, counts too: if two hosts differ, it shows which one is wrong.
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
     odd = tuple(host for host, (clock, error) in answers.clocks.items() if abs(clock - middle) - error >= WARN_S)
-    shown = tuple(
+    shown = [
         f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
         for host, s in ahead.items()
         if host in far
-    )
+    ]
     fatal = bool(late) and answers.request.rendezvous == "c10d"
     symptom = (
         "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "

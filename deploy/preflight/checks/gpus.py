@@ -299,7 +299,7 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     if len(set(kinds.values())) < 2:
         return
     none = tuple(host for host, kind in kinds.items() if not kind)
-    shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
+    shown = [f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items()]
     if none:
         level = FAULT if nccl else WARNING
         yield find(

@@ -249,7 +249,7 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
         other = next(host for host in kinds if host not in odd)
         theirs = listed(f"{host} has {kinds[host]}" for host in odd)
         grave = FAULT if "a file" in kinds.values() else WARNING
-        shown = tuple(f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items())
+        shown = [f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items()]
         look = {host: f"ls -ld {quote(sources[host, target])}" for host in odd}
         yield find(
             "mount-differs",

@@ -102,7 +102,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
         return
     odd = 6 if counts[6] <= counts[4] else 4
     hosts = tuple(host for host, version in versions.items() if version == odd)
-    shown = tuple(f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions)
+    shown = [f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions]
     fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
     yield find(
         "family-mixed", hosts, f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}", fix, evidence=shown
@@ -266,7 +266,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
                 f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
                 f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
                 FAULT if grave else WARNING,
-                evidence=tuple(link.describe() for link in silent),
+                evidence=[link.describe() for link in silent],
             )
     yield from _cards_of_one_address(answers)
 

@@ -60,7 +60,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = grave and (not again or stops or any(_grave_ways(short[ends]) for ends in bad))
     # What large payloads bear at a good rate, training bears too.
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
-    shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
+    shown = [f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN]
     fix = remedies.with_interface(
         answers, pair if single else hosts, "ip -s link; ethtool -S IF | grep -i err; then cable and switch"
     )
@@ -160,7 +160,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
         return
     worst = max(late.values())
     hosts = reachability.shared_hosts(answers, late)
-    shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
+    shown = [f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items()][:4]
     grave = FAULT if worst >= FARTHER_MS else WARNING
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
     cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
@@ -221,7 +221,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
     hosts = reachability.shared_hosts(answers, bad)
-    shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
+    shown = [f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items()]
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(

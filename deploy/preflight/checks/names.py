@@ -294,7 +294,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
             tuple(wrong),
             f"on {listed(wrong)} the name of rank 0's host, {name}, does not resolve to {first}",
             fix,
-            evidence=tuple(wrong.values()),
+            evidence=list(wrong.values()),
         )
 
 

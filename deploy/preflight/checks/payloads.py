@@ -29,7 +29,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
-        shown = tuple(f"{host}: {size}" for host, size in sizes.items())
+        shown = [f"{host}: {size}" for host, size in sizes.items()]
         yield find("mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown)
 
 
@@ -51,7 +51,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     fix += "   (or let ICMP `fragmentation needed` through)"
     first = next(iter(stalled))
     link = first.ends if len(pairs) == 1 else None
-    evidence = tuple(link_.describe() for link_ in stalled[:3])
+    evidence = [link_.describe() for link_ in stalled[:3]]
     cells = ends_of(stalled)
     needed = any(reachability.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
@@ -105,7 +105,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     )
     needed = any(reachability.carries(answers, *reachability.sender(link)) for link in cut)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
-    shown = tuple(link.describe() for link in cut[:3])
+    shown = [link.describe() for link in cut[:3]]
     link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
     cells = ends_of(cut)
     yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
@@ -127,7 +127,7 @@ def _mute(answers: Answers) -> Iterator[Finding]:
             f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
             "after the handshake (an inspecting firewall, a queue whose program has ended)"
         )
-        evidence = tuple(link.describe() for link in links if link.ends in mine)[:4]
+        evidence = [link.describe() for link in links if link.ends in mine][:4]
         hosts = (ends[0], ends[-1])
         yield find(
             "connection-cut",

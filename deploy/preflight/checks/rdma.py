@@ -138,7 +138,7 @@ def _setting(answers: Answers, host: str, name: str) -> str:
 
 def _none(host: str, facts: Facts, every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
     """A finding: why NCCL cannot use the devices of a host."""
-    shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
+    shown = [f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4]]
     if not mine:
         return find(
             "rdma-device",
@@ -172,9 +172,9 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     """Findings about link layers that cannot talk to each other, and fewer or slower ports than the peers have."""
     layers = {host: "/".join(sorted({port.layer for port in host_ports})) for host, host_ports in usable.items()}
     power = {host: round(sum(port.rate for port in host_ports)) for host, host_ports in usable.items()}
-    shown = tuple(
+    shown = [
         f"{host}: {layers[host]}, {len(host_ports)} ports, {power[host]} Gbit/s" for host, host_ports in usable.items()
-    )
+    ]
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
         yield find(
@@ -207,7 +207,7 @@ def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Findin
             text = f"{port.name} (RoCE) has no IP address"
         else:
             continue
-        shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
+        shown = [f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4]]
         yield find("rdma-gid", host, text, evidence=shown)
 
 

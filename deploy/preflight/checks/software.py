@@ -114,7 +114,7 @@ def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> F
     having = tuple(host for host, value in seen.items() if value)
     if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch works without it
         odd, common = having, ""
-    shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
+    shown = [f"{host}: {value or 'none'}" for host, value in seen.items()]
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
     fix = _alike(what.partition(" ")[0], odd, common) if cause == "settings-differ" else ""
