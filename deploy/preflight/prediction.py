@@ -7,8 +7,8 @@ ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7 (misc
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from ..host.facts import INNER
 from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
@@ -86,28 +86,26 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     """NCCL's bootstrap: the first interface that NCCL_SOCKET_IFNAME lets through; else ib*, else what is not docker,
     lo or virbr, else docker, lo, virbr."""
     rule = variables.get("NCCL_SOCKET_IFNAME", "")
-    usable = [(name, entry) for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
+    usable = [name for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
     family = variables.get("NCCL_SOCKET_FAMILY", "")
     if rule:
-        names = [name for name, _ in usable if rule_allows(rule, name)]
+        names = [name for name in usable if rule_allows(rule, name)]
         how = f"NCCL_SOCKET_IFNAME={rule}"
         if not names:
             return Pick("", "", how, "interface-missing")
         return _first_of(facts, names[0], how, family)
-    groups: Sequence[list[str]] = (
-        [name for name, _ in usable if name.startswith("ib")],
-        [name for name, _ in usable if not name.startswith(("docker", "lo", "virbr"))],
-        [name for name, _ in usable if name.startswith("docker")],
-        [name for name, _ in usable if name.startswith("lo")],
-    )
-    for group in groups:
-        for name in group:
-            picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
-            if picked.address:
-                return Pick(
-                    picked.address, name, picked.how, "container-bridge" if inner(facts, name) else picked.problem
-                )
+    for name in sorted(usable, key=_nccl_place):
+        picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
+        if picked.address:
+            return replace(picked, problem="container-bridge" if inner(facts, name) else picked.problem)
     return Pick("", "", "NCCL finds no interface", "interface-missing")
+
+
+def _nccl_place(name: str) -> int:
+    """Where NCCL looks for an interface of such a name, if no variable names one: at first, as any other, or last."""
+    if name.startswith("ib"):
+        return 0
+    return 1 + next((place for place, begin in enumerate(("docker", "lo", "virbr"), 1) if name.startswith(begin)), 0)
 
 
 def rule_allows(rule: str, name: str) -> bool:

@@ -11,7 +11,7 @@ STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
 # torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default.
 # Measured: a node 14 s behind trains, 16 s behind not. Muster's rendezvous compares no clocks
 # (trainer/node/membership/all_nodes.py), and the ranks that Slurm or MPI start keep no such watch on each other.
-KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 1e9, SLURM: 1e9, MPI: 1e9}
+KEEP_ALIVE_S = 14.5
 
 # What a host said, checked (probe_answers.py): a word, and what stands behind it.
 Facts = Mapping[str, Any]
@@ -50,11 +50,6 @@ class PreflightRequest:
     def by_nccl(self) -> bool:
         """Whether NCCL sums gradients, which has each rank reach each other one."""
         return self.backend == "nccl"
-
-    @property
-    def keep_alive_s(self) -> float:
-        """How many seconds a clock may be behind before torchrun takes a living node for dead."""
-        return KEEP_ALIVE_S[self.style]
 
     def decided(self, facts: Mapping[str, Facts]) -> PreflightRequest:
         """The request with `auto` replaced: nccl if a host shows GPUs and no torch lacks CUDA, else gloo.

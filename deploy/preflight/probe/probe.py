@@ -63,13 +63,12 @@ def packets(connection):
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 220)
     if len(info) < 168:
         return {}
-    again, (sent, trip, rate) = struct.unpack("=I", info[100:104])[0], struct.unpack("=I8xI8xQ", info[136:168])
+    idle, other, again, acked, received, sent, trip, rate = struct.unpack("=52x2I40xI16x2QI8xI8xQ", info[:168])
     # A segment that arrived twice was not lost.
-    twice = struct.unpack("=I", info[216:220])[0] if len(info) >= 220 else 0
+    (twice,) = struct.unpack("=I", info[216:220] or bytes(4))
     # Without a sample, all bits are set.
     trip_ms = trip / 1000 if trip < 0xFFFFFFFF else 0.0
-    acked, received = struct.unpack("=QQ", info[120:136])
-    more = {"acked": acked, "received": received, "idle_ms": min(struct.unpack("=II", info[52:60]))}
+    more = {"acked": acked, "received": received, "idle_ms": min(idle, other)}
     return dict(more, again=again, twice=min(again, twice), sent=sent, rate=rate, trip_ms=trip_ms)
 
 
