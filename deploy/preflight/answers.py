@@ -53,9 +53,9 @@ class Link:
         return self.source, self.target
 
     @property
-    def call(self) -> tuple[str, str, int]:
-        """Who called where: what two links of one call have in common."""
-        return self.source, self.address, self.port
+    def call(self) -> tuple[str, str, str, int]:
+        """Who called whom, and where: what two links of one call have in common."""
+        return *self.ends, self.address, self.port
 
     @property
     def pair(self) -> frozenset[str]:

@@ -6,7 +6,8 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -130,7 +131,7 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[Said, Collection[Link]]:
     if not failed:
         return {}, ()
     before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
-    links = _called(talk, targets.once_more(answers)).values()
+    links = _called(talk, targets.once_more(answers))
     after = (
         talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
         if any(rules["rules"] for rules in before.values())
@@ -174,50 +175,36 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     host had no local port are made again one at a time: a run makes fewer at once. With many hosts, each pair first
     makes one call, and all its calls only if a call failed.
     """
-    if len(answers.hosts_with_facts) > targets.MANY:
-        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.hosts_with_facts})
-        again = targets.doubtful(answers, first.values())
+    if len(answers.facts) > targets.MANY:
+        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.facts})
+        again = targets.doubtful(answers, first)
     else:
-        wanted = {host: targets.targets(answers, host) for host in answers.hosts_with_facts}
-        first = _called(talk, wanted)
-        still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
-        again = {host: [target for target in wanted[host] if _key(host, target) in still] for host in wanted}
-    links = {**first, **_called(talk, again)}
-    alone = [_called(talk, call) for call in targets.without_a_port(answers, links.values())]
-    return targets.with_ports(links.values(), [link for called in alone for link in called.values()])
+        again = {host: targets.targets(answers, host) for host in answers.facts}
+        first = _called(talk, again)
+        still = {link.call for link in first if link.outcome in STANDS_STILL}
+        for host, calls in again.items():
+            again[host] = [call for call in calls if (host, call["host"], call["address"], call["port"]) in still]
+    links = {link.call: link for link in (*first, *_called(talk, again))}.values()
+    alone = [_called(talk, call) for call in targets.without_a_port(answers, links)]
+    return targets.with_ports(links, [link for called in alone for link in called])
 
 
-def _key(source: str, target: Call) -> tuple[str, str, str, int]:
-    return source, target["host"], target["address"], target["port"]
-
-
-def _called(talk: _Talk, wanted: Mapping[str, list[Call]]) -> dict[tuple[str, str, str, int], Link]:
-    """The link of each call, in the order of the callers and of their targets."""
-    return {
-        _key(host, target): targets.link_of(host, target, result)
-        for host, target, result in _tried(talk, wanted)
-        if result
-    }
-
-
-def _tried(talk: _Talk, wanted: Mapping[str, list[Call]]) -> Iterator[tuple[str, Call, Call]]:
-    """The caller, the target and the result of each call of the hosts that answer; of some calls they say nothing."""
+def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
+    """The link of each call, in the order of the callers and of their targets; of some calls they say nothing."""
     hosts = [host for host in wanted if wanted[host]]
-    if not hosts:
-        return
-    for host, answer in talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts).items():
+    asked = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts) if hosts else {}
+    links = []
+    for host, answer in asked.items():
         by_id = {result["id"]: result for result in answer["results"]}
-        for target in wanted[host]:
-            yield host, target, by_id.get(target["id"], {})
+        links += [targets.link_of(host, call, by_id[call["id"]]) for call in wanted[host] if call["id"] in by_id]
+    return links
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
     """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
-    counts: dict[Pair, tuple[int, int]] = {}
-    for host, call, result in _tried(talk, targets.often(answers)):
-        answered, calls = counts.get((host, call["host"]), (0, 0))
-        counts[host, call["host"]] = (answered + (result.get("outcome") == "ok"), calls + 1)
-    return tuple((*ends, *count) for ends, count in counts.items())
+    links = _called(talk, targets.often(answers))
+    answered = Counter(link.ends for link in links if link.outcome == "ok")
+    return tuple((*ends, answered[ends], calls) for ends, calls in Counter(link.ends for link in links).items())
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
@@ -227,12 +214,12 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
     rounds in which no host has two.
     """
     links: list[Link] = []
-    for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
-        for _ in range(2):
-            tried = list(_called(talk, {host: [call]}).values())
+    for host, calls in targets.suspects(answers).items():
+        for call in calls:
+            tried = _called(talk, {host: [call]})
+            if any(link_quality.mbit_of(link) < link_quality.SLOWISH_MBIT for link in tried):
+                tried += _called(talk, {host: [call]})
             links += tried
-            if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
-                break
     if not links:
         links += _in_rounds(talk, answers.hosts_with_facts, lambda pair: targets.long_call(answers, pair))
     return links
@@ -254,7 +241,7 @@ def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | 
     links: list[Link] = []
     for pairs in bandwidth.rounds(hosts):
         calls = {pair[0]: made for pair in pairs if (made := call(pair))}
-        links += _called(talk, {host: [made] for host, made in calls.items()}).values()
+        links += _called(talk, {host: [made] for host, made in calls.items()})
     return links
 
 
