@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -201,11 +201,9 @@ class Answers:
         """Everything, for a recording; `Answers.of` reads it back."""
         return {
             "format": formats.ANSWERS,
-            **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
-            **{
-                "request": self.request.json(),
-                "links": [asdict(link) for link in self.links],
-            },
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            "request": self.request.json(),
+            "links": [asdict(link) for link in self.links],
         }
 
     @classmethod

@@ -45,7 +45,8 @@ def explained(finding: Finding, seen: Observations) -> Observations:
 
 def claimed(finding: Finding, seen: Observations) -> Observations:
     """The observations between the hosts that a finding is about."""
-    return frozenset(link for link in seen if link.ends in finding.cells)
+    cells = set(finding.cells)  # many hosts have thousands
+    return frozenset(link for link in seen if link.ends in cells)
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
@@ -81,18 +82,19 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
     mine = explained(finding, seen) or claimed(finding, seen)
-    seen_here = seen_in_words(answers, finding.cells, {link.outcome for link in mine})
+    seen_here = seen_in_words(answers, set(finding.cells), {link.outcome for link in mine})
     return unsure(finding, seen_here)
 
 
 def singled_out(finding: Finding, answers: Answers) -> bool:
     """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
-    about = [link for link in answers.links if link.ends in finding.cells and not link.ok]
-    tried = [link for link in answers.links if link.ends in finding.cells]
+    cells = set(finding.cells)
+    tried = [link for link in answers.links if link.ends in cells]
+    about = [link for link in tried if not link.ok]
     settled = SETTLES.get(ROWS[finding.cause].settled_by)
     if settled and (sure := settled(finding, answers, about, tried)) is not None:
         return sure
-    if any(_closed_to_itself(answers, host, link) for host in finding.hosts for link in about):
+    if any(_closed_to_itself(answers, link) for link in about if link.target in finding.hosts):
         return True
     rules = [rule for host in finding.hosts for rule in answers.grown(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
@@ -127,10 +129,9 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
 }
 
 
-def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
+def _closed_to_itself(answers: Answers, link: Link) -> bool:
     """Whether the called host does not reach these ports itself either."""
-    kind = "self" if "data" in link.kinds else "rendezvous"
-    return host == link.target and reachability.closed_to_itself(answers, host, kind)
+    return reachability.closed_to_itself(answers, link.target, "self" if "data" in link.kinds else "rendezvous")
 
 
 def _may_drop(rule: str, port: int) -> bool:

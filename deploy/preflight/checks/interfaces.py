@@ -256,7 +256,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
                 symptom="`The client socket has timed out` on the host of the rendezvous itself",
             )
         # Where its peers do not reach its ports either, a firewall closes them to everybody.
-        reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
+        reached = any(link.ok for peer in answers.facts if peer != host for link in answers.between(peer, host, "data"))
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
             grave = _calls_itself(answers, host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -403,10 +404,8 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def _evidence(links: Sequence[Link]) -> tuple[str, ...]:
-    shown, most = list[str](), 3
-    for link in links:
-        same = [other for other in links if (other.source, other.target) == link.ends]
-        if same[0] is link:
-            more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
-            shown.append(link.describe() + more)
-    return (*shown[:most], *([f"and {len(shown) - most} more"] if len(shown) > most else ()))
+    most, ends = 3, ends_of(links)
+    calls = Counter(link.ends for link in links)
+    firsts = {link.ends: link.describe() for link in reversed(links)}
+    shown = (f"{firsts[pair]}{f' ({calls[pair]} ports tried)' * (calls[pair] > 1)}" for pair in ends[:most])
+    return (*shown, *([f"and {len(ends) - most} more"] if len(ends) > most else ()))

@@ -117,8 +117,9 @@ def _between(answers: Answers) -> Iterator[Finding]:
             )
         links = [
             link
-            for link in answers.links
-            if "between" in link.kinds and link.target == host and not link.ok and link.port not in busy
+            for peer in answers.facts
+            for link in answers.between(peer, host, "between")
+            if not link.ok and link.port not in busy
             # Where nothing passes between two hosts, other checks say why.
             if any(data.ok for data in answers.between(*link.ends, "data"))
         ]
@@ -174,7 +175,7 @@ def _free_ports(facts: Facts) -> int:
 def _used_up(answers: Answers) -> Iterator[Finding]:
     """The kernel had no local port for a call, also when it was the only call: other connections hold all of them."""
     for host, facts in answers.facts.items():
-        links = [link for link in answers.links if link.source == host and link.outcome == NO_PORT]
+        links = [link for peer in answers.facts for link in answers.between(host, peer) if link.outcome == NO_PORT]
         if not links:
             continue
         low, high = facts["port_range"]

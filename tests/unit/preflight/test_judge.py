@@ -1,13 +1,14 @@
 """From recorded or made-up answers to the cause: each test says what was seen and what must be said first."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
 from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
-from deploy.preflight.answers import WORDS, Link
+from deploy.preflight.answers import WORDS, Link, pairs
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
 
@@ -159,6 +160,20 @@ def test_a_network_that_answers_late_is_still_the_one_that_works():
     late = Link("a", "b", "192.168.7.2", 40000, ("other",), "late")
     verdict = judge(dataclasses.replace(seen, facts={**seen.facts, **off}, links=(*seen.links, late)))
     assert any("192.168.7.2 (eth1) works" in finding.text for finding in verdict.findings)
+
+
+def test_a_verdict_on_many_hosts_that_all_drop_takes_no_minutes():
+    many = tuple(f"h{number}" for number in range(40))
+    known = {host: facts(0, hostname=host, fqdn=host) for host in many}
+    for number, host in enumerate(many, 1):
+        known[host]["interfaces"]["eth0"]["addresses"] = [[f"10.0.0.{number}", 24]]
+    where = {host: f"10.0.0.{number}" for number, host in enumerate(many, 1)}
+    calls = [(("rendezvous",), 29500), *((("data",), port) for port in range(40000, 40006))]
+    links = [Link(*ends, where[ends[1]], port, kinds, "dropped") for ends in pairs(many) for kinds, port in calls]
+    began = time.process_time()
+    verdict = judge(Answers(PreflightRequest(), many, known, links=tuple(links)))
+    assert len(verdict.hosts) == len(many)
+    assert time.process_time() - began < 15
 
 
 def test_a_first_host_that_is_lost_while_it_is_asked_is_named():
