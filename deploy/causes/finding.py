@@ -68,18 +68,17 @@ def find(
     """
     row = row_of(cause)
     several = (hosts,) if isinstance(hosts, str) else tuple(hosts)
-    return Finding(
+    finding = Finding(
         cause,
-        about.get("group") or row.group,
+        row.group,
         several,
         f"{hosts}: {seen}" if isinstance(hosts, str) else seen,
         tuple(evidence),
         row.symptom if symptom is None else symptom,
         fix or row.command.format(host=listed(several)),
         level,
-        about.get("link"),
-        cells=about.get("cells", ()),
     )
+    return replace(finding, **about)
 
 
 def unsure(finding: Finding, observed: str = "") -> Finding:

@@ -202,7 +202,7 @@ class Answers:
         return {
             "format": formats.ANSWERS,
             **{each.name: getattr(self, each.name) for each in fields(self)},
-            "request": self.request.json(),
+            "request": asdict(self.request),
             "links": [asdict(link) for link in self.links],
         }
 

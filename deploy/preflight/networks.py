@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ..core.text import listed
 from . import prediction
@@ -56,13 +55,9 @@ class Network:
         """`eth1 (10.0.0.0/24, 9.4 Gbit/s)`."""
         return f"{self.interfaces} ({self.name}{f', {rate_words(self.mbit)}' if self.mbit else ''})"
 
-    def json(self) -> dict[str, Any]:
-        """For a recording; `Network.of` reads it back."""
-        return asdict(self)
-
     @classmethod
     def of(cls, value: Facts) -> Network:
-        """Read a recording."""
+        """Read a recording, which has it as `asdict` makes it."""
         places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
         closed = tuple((first, other) for first, other in value["closed"])
         return cls(value["name"], places, closed, value["mbit"])

@@ -49,8 +49,9 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
     elif request.by_c10d:
         owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
         # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
-        first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
-        name = str(facts[first].get("fqdn") or "") if first else ""
+        names = {host: str(facts[host].get("fqdn") or "") for host in hosts}
+        first = min(names, key=names.__getitem__, default="")
+        name = names.get(first, "")
     data = {}
     for host in hosts:
         variables = {**given.get(host, {}), **facts[host].get("environment", {}), **request.environment}

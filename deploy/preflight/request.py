@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 MUSTER, TORCHRUN, SLURM, MPI = "muster", "torchrun", "slurm", "mpi"
@@ -62,7 +62,3 @@ class PreflightRequest:
         gpus = [bool(entry.get("rows") or entry.get("count")) for entry in gpu_facts]
         without = [entry.get("software", {}).get("cuda") == "None" for entry in facts.values()]
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
-
-    def json(self) -> dict[str, Any]:
-        """The request as a value from which `PreflightRequest(**value)` makes it again."""
-        return asdict(self)

@@ -208,7 +208,7 @@ def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
 
 
 def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
-    used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
+    used, total = _number(gpu["memory.used"]), _number(gpu["memory.total"])
     alone = gpu["compute_mode"].startswith("Exclusive")
     if gpu["compute_mode"] == "Prohibited":
         yield find(
@@ -236,8 +236,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     """Findings about memory errors. GPUs that remap rows (Ampere, later) survive most; others need a reset first."""
-    count, failed = gpu["ecc.errors.uncorrected.volatile.total"], gpu["remapped_rows.failure"] == "Yes"
-    errors = int(count) if count.isdigit() else 0
+    errors, failed = _number(gpu["ecc.errors.uncorrected.volatile.total"]), gpu["remapped_rows.failure"] == "Yes"
     remaps = gpu["remapped_rows.failure"] in ("Yes", "No")
     pending = "Yes" in (gpu["remapped_rows.pending"], gpu["retired_pages.pending"])
     if not (errors or failed or pending):
@@ -290,8 +289,12 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
 
 
 def _lanes(gpu: Gpu) -> int:
-    width = gpu["pcie.link.width.current"]
-    return int(width) if width.isdigit() else 0
+    return _number(gpu["pcie.link.width.current"])
+
+
+def _number(cell: str) -> int:
+    """The number in a cell; 0 if nvidia-smi knows none."""
+    return int(cell) if cell.isdigit() else 0
 
 
 def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:

@@ -49,10 +49,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
     fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
     fix += "   (or let ICMP `fragmentation needed` through)"
-    first = next(iter(stalled))
-    link = first.ends if len(pairs) == 1 else None
-    evidence = [link_.describe() for link_ in stalled[:3]]
-    cells = ends_of(stalled)
+    evidence = [link.describe() for link in stalled[:3]]
     needed = any(reachability.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     return find(
@@ -63,8 +60,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         level,
         evidence=evidence,
         symptom=symptom,
-        link=link,
-        cells=cells,
+        link=stalled[0].ends if len(pairs) == 1 else None,
+        cells=ends_of(stalled),
     )
 
 
@@ -93,11 +90,11 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     if not cut:
         return
     pairs = {link.pair for link in cut}
-    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    common = reachability.shared_hosts(answers, pairs)
     every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
     hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
-    between = listed(every) if len(pairs) == 1 or len(common) != 1 else f"{common[0]} and its peers"
-    reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
+    between = f"{common[0]} and its peers" if len(common) == 1 else listed(every)
+    reset = any(link.outcome in ("reset", "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
     text = f"between {between} a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
     fix = remedies.with_interface(
@@ -106,9 +103,8 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     needed = any(reachability.carries(answers, *reachability.sender(link)) for link in cut)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     shown = [link.describe() for link in cut[:3]]
-    link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
-    cells = ends_of(cut)
-    yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
+    link = cut[0].ends if len(pairs) == 1 else None
+    yield find("connection-cut", hosts, text, fix, level, shown, symptom, link=link, cells=ends_of(cut))
 
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ...core.errors import DeployError
@@ -94,7 +94,7 @@ def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
     choices = [_measured(talk, answers, network) for network in networks.candidates(answers)]
     if not choices:
         return answers
-    answers = replace(answers, networks=tuple(network.json() for network in choices))
+    answers = replace(answers, networks=tuple(map(asdict, choices)))
     best = networks.best(choices, answers.hosts_with_facts)
     if best is None or best is choices[0]:
         return answers

@@ -285,16 +285,22 @@ def resources():
     answer["threads"] = [threads(), THREADS]
     answer["denied"] = answer["threads"][0] < THREADS and denied()
     most = [text(path).strip() for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")]
-    answer["pids"] = min([int(limit) for limit in most if limit.isdigit()] or [-1])
+    answer["pids"] = min(numbers(most) or [-1])
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
     # Of the control groups above ours as well, where the kernel tells it (version 1).
     limits += re.findall(r"^hierarchical_memory_limit (\d+)", text("/sys/fs/cgroup/memory/memory.stat"), re.M)
-    answer["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
-    counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
-    answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
+    answer["memory"]["limit"] = min(numbers(limits) or [0])
+    answer["conntrack"] = numbers(
+        text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")
+    )
     return answer
+
+
+def numbers(texts):
+    """Those of the texts that are numbers."""
+    return [int(each) for each in texts if each.isdigit()]
 
 
 def denied():
