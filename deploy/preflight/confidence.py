@@ -107,7 +107,7 @@ def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], trie
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
     """True if the interfaces of these hosts take packets of different sizes; else the firewalls may tell."""
-    hosts = {host for cell in finding.cells for host in cell if host in answers.hosts_with_facts}
+    hosts = {host for cell in finding.cells for host in cell if host in answers.facts}
     sizes = {answers.card(host).get("mtu", 0) for host in hosts}
     return len(sizes - {0}) > 1 or None
 

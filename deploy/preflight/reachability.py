@@ -158,7 +158,7 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
     """
     request, hosts = answers.request, answers.hosts
     ordered = request.style != TORCHRUN or request.rendezvous == "static"
-    if request.by_nccl or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
+    if request.by_nccl or not ordered or request.processes > 1 or len(answers.facts) < len(hosts):
         return True
     mine, theirs = hosts.index(source), hosts.index(target)
     ahead = theirs - mine
@@ -174,7 +174,7 @@ def sender(link: Link) -> Pair:
 
 def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[str, ...]:
     """The one host that all these pairs have in common; else every host of theirs."""
-    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    common = tuple(host for host in answers.facts if all(host in pair for pair in pairs))
     return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
 
 

@@ -25,7 +25,7 @@ _IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
 
 def interface_of(answers: Answers, host: str) -> str:
     """The interface of a host that the run would use, as far as it is known."""
-    if host not in answers.hosts_with_facts:
+    if host not in answers.facts:
         return ""
     pick = answers.picks[host]
     return pick.interface if pick.address and not prediction.is_loopback(pick.address) else ""
@@ -89,7 +89,7 @@ def name_is(name: str, address: str) -> str:
 
 def past_rules(finding: Finding, answers: Answers) -> Finding:
     """The finding; where rules have just lost packets of its hosts, its fix lets the cluster's network past them."""
-    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.hosts_with_facts}
+    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
@@ -108,7 +108,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
-    hosts = [host for host in finding.hosts if host in answers.hosts_with_facts and _tunnel(answers, host)]
+    hosts = [host for host in finding.hosts if host in answers.facts and _tunnel(answers, host)]
     if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
         return finding
     again = on(hosts, lambda host: _made_again(interface_of(answers, host)))

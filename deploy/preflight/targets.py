@@ -194,7 +194,7 @@ def suspects(answers: Answers) -> Calls:
 
 def long_call(answers: Answers, pair: Pair) -> Call | None:
     """The call with a large payload, among few hosts between two that had no trouble with a small one."""
-    if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
+    if len(answers.facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
         for link in answers.between(*pair, "data")[:1]:
             return call_like(link, "long", LONG_SIZE, LONG_WAIT_S)
     return None

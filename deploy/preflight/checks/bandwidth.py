@@ -58,7 +58,7 @@ def again(answers: Answers) -> list[Pair]:
     """
     known = rates(answers)
     left = _slow(known)
-    for host in answers.hosts_with_facts:
+    for host in answers.facts:
         for way in (0, 1):
             left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
     return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
@@ -70,7 +70,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     if len(known) < 3 * 2:
         return
     left = _slow(known)
-    for host in answers.hosts_with_facts:
+    for host in answers.facts:
         sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
         slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
         if slow:

@@ -389,8 +389,14 @@ XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*
 LOADED = re.compile(r"NVRM: loading")
 # By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
 XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
-XID_GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
-XID_GRAVE[154] = "a reset or a reboot is due"
+XID_GRAVE = {
+    62: "internal halt",
+    74: "NVLink error",
+    79: "fallen off the bus",
+    119: "GSP timeout",
+    120: "GSP error",
+    154: "a reset or a reboot is due",
+}
 
 
 def check_xids(answers: Answers) -> Iterator[Finding]:

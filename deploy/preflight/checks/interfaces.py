@@ -23,7 +23,7 @@ _LEASE_LEAST_S = 120
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each chosen interface, then compare them."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _unlisted(answers)
     yield from _overlap(answers)
@@ -42,7 +42,7 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
     """
     for host, facts in every.items():
         used = {facts.reached_at}
-        if host in answers.hosts_with_facts:
+        if host in answers.facts:
             used.add(answers.picks[host].address)
         for entry in facts.addresses:
             if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
@@ -159,8 +159,8 @@ def _twice(answers: Answers) -> Iterator[Finding]:
             }
             inner = len(cards) == 1 and str(next(iter(cards)) or "").startswith("02:42:")
             cause = "bridge-network" if inner else "duplicate-address"
-            cells = tuple(itertools.permutations(hosts, 2))
-            yield find(cause, hosts, f"{listed(hosts)} all have the address {address}", cells=cells)
+            text = f"{listed(hosts)} all have the address {address}"
+            yield find(cause, hosts, text, cells=tuple(itertools.permutations(hosts, 2)))
 
 
 def _machine(answers: Answers, host: str) -> str:
@@ -184,14 +184,13 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
             own = next((f"{address}/{bits}" for address, bits in card["addresses"]), "no address")
             what = "a tunnel" if card.get("tunnel") else "a network of containers or virtual machines"
             address = answers.picks[peers[0]].address
-            shown = (f"on {host}: the route to {address} has the source {ways[address]}, of {name}",)
             cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
             yield find(
                 "address-overlap",
                 (host,),
                 f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}",
                 f"on {host}: ip route get {address}; give {name} another network, or remove its route",
-                evidence=shown,
+                evidence=(f"on {host}: the route to {address} has the source {ways[address]}, of {name}",),
                 cells=cells,
             )
 

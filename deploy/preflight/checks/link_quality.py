@@ -28,7 +28,7 @@ FIRST_WINDOW = 14_600  # bytes that TCP sends before the first answer
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Loss between the hosts, then the rates, which the probes measure if a payload took long."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _delay(answers)
     yield from _loss(answers)
@@ -50,9 +50,9 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         return
     bad = {ends for ends, lost in pairs.items() if lost >= max(LOSS_WARN, 0.25 * worst)}
     # The host whose every link is bad, if there is one.
-    hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
+    hosts = tuple(host for host in answers.facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = reachability.with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    culprit = reachability.with_rules(answers, pair) if single or len(answers.facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -71,7 +71,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         fix,
         "fault" if grave else WARNING,
         evidence=shown[:4],
-        link=pair if single or len(answers.hosts_with_facts) == 2 else None,
+        link=pair if single or len(answers.facts) == 2 else None,
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
 
@@ -121,7 +121,7 @@ def _bad_everywhere(answers: Answers, pair: Pair, links: Mapping[Pair, Sequence[
             for ends in own
         )
 
-    bad = [host for host in pair if not clean(host)] if len(answers.hosts_with_facts) > 2 else []
+    bad = [host for host in pair if not clean(host)] if len(answers.facts) > 2 else []
     return tuple(bad) if len(bad) == 1 else ()
 
 
@@ -143,9 +143,8 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.outward:
-            ends = link.pair
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
-            best[ends] = min(taken, best.get(ends, taken))
+            best[link.pair] = min(taken, best.get(link.pair, taken))
     return best
 
 
@@ -161,17 +160,16 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     worst = max(late.values())
     hosts = reachability.shared_hosts(answers, late)
     shown = [f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items()][:4]
-    grave = FAULT if worst >= FARTHER_MS else WARNING
+    far = worst >= FARTHER_MS
     pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
-    cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
-    symptom = "steps many times slower, or a timeout" if worst >= FARTHER_MS else "short steps several times slower"
+    cells = tuple(cell for ends in late for cell in itertools.permutations(sorted(ends), 2))
     yield find(
         "link-delay",
         hosts,
         f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered",
-        level=grave,
+        level=FAULT if far else WARNING,
         evidence=shown,
-        symptom=symptom,
+        symptom="steps many times slower, or a timeout" if far else "short steps several times slower",
         link=pair,
         cells=cells,
     )
@@ -213,8 +211,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     rates = dict[Pair, float]()
     for link in answers.links:
         if "rate" in link.kinds:
-            ends = link.ends
-            rates[ends] = max(mbit_of(link), rates.get(ends, 0.0))
+            rates[link.ends] = max(mbit_of(link), rates.get(link.ends, 0.0))
     slow = {ends: rate for ends, rate in rates.items() if rate < SLOWISH_MBIT}
     if not slow:
         return
@@ -227,17 +224,15 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     waits = any(
         reachability.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends)
     )
-    grave = FAULT if waits and worst < SLOW_MBIT else WARNING
-    link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield find(
         "link-slow",
         hosts,
         f"{listed(hosts)}: a payload passes at {_shown(worst)}",
         fix,
-        grave,
+        FAULT if waits and worst < SLOW_MBIT else WARNING,
         evidence=shown,
         symptom="steps many times slower",
-        link=link_,
+        link=bad[0] if len(bad) == 1 or len(answers.facts) == 2 else None,
     )
 
 

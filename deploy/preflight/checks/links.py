@@ -33,12 +33,12 @@ NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
 def check(answers: Answers) -> Iterator[Finding]:
     """At most one finding for each kind of trouble and each set of hosts."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    lost = [host for host in answers.hosts_with_facts if all(cell.dead for pair, cell in table.items() if host in pair)]
+    lost = [host for host in answers.facts if all(cell.dead for pair, cell in table.items() if host in pair)]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
@@ -73,14 +73,14 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
     closing = tuple(host for host in lost if answers.grown(host))
-    if cause == "host-unreachable" and closing and len(lost) == len(answers.hosts_with_facts):
+    if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
         text = f"{subject(bare, 'has', 'have')} no active interface with an address"
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
-    elif len(lost) == len(answers.hosts_with_facts):
+    elif len(lost) == len(answers.facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
         hosts = closing or reachability.with_rules(answers, hosts) or hosts
     elif mute:
@@ -180,7 +180,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
                 addresses.setdefault(target, []).append(source)
                 links += six
         for target, sources in addresses.items():
-            everyone = len(sources) == len(answers.hosts_with_facts) - 1
+            everyone = len(sources) == len(answers.facts) - 1
             hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
             name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
             text = (
@@ -290,7 +290,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
         text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by either of them or between them"
     elif blame.outgoing or how == "no-route":
         text = f"{subject(blame.hosts, *VERBS[how])} {ports} to {targets}"
-    elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.hosts_with_facts):
+    elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.facts):
         text = f"{ports} is {how} between {'all of ' if len(blame.hosts) > 2 else ''}{listed(blame.hosts)}"
     else:
         text = f"{subject(blame.hosts, *VERBS[how])} {ports} from {sources}"

@@ -18,7 +18,7 @@ MOST_LABEL = 63
 
 def check(answers: Answers) -> Iterator[Finding]:
     """The hosts' own names (gloo listens there), the endpoint's name, and rank 0's name as its peers see it."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _own(answers)
     # Without an endpoint the first host has no address that its peers reach, which is another finding.
@@ -166,7 +166,7 @@ def _renamed(answers: Answers, host: str) -> str:
 def _endpoint(answers: Answers) -> Iterator[Finding]:
     """The rendezvous endpoint as each host resolves it."""
     name, master = answers.plan.endpoint, answers.master
-    seen = {host: answers.resolved(host, name) for host in answers.hosts_with_facts}
+    seen = {host: answers.resolved(host, name) for host in answers.facts}
     blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
     if blind:
         answer = answers.facts[blind[0]]["names"].get(name)

@@ -26,7 +26,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     stalled = [link for link in stalled if not far_apart(answers, *link.ends)]
     if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
-    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
+    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
         shown = [f"{host}: {size}" for host, size in sizes.items()]
@@ -39,7 +39,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     pairs = {link.pair for link in stalled}
     # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
     hosts = reachability.shared_hosts(answers, pairs)
-    if len(answers.hosts_with_facts) <= 2 or len(hosts) > 1:
+    if len(answers.facts) <= 2 or len(hosts) > 1:
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts

@@ -69,7 +69,7 @@ def named(port: Port, asked: str) -> bool:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Findings only if the run uses NCCL and some host may use RDMA."""
-    hosts = [host for host in answers.hosts_with_facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
+    hosts = [host for host in answers.facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
     if answers.request.backend != "nccl" or not hosts:
         return
     every = {host: ports(answers.facts[host]) for host in hosts}
@@ -84,7 +84,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
         elif not every[host] and not some and level == FAULT:
             yield find("rdma-device", host, "NCCL_NET=IB, but it has no RDMA device", "unset NCCL_NET there")
-    off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
+    off = tuple(host for host in answers.facts if host not in hosts)
     if off and some:
         yield find(
             "rdma-differs",

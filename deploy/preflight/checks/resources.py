@@ -17,12 +17,15 @@ TEMPORARY_LEAST = 64 << 10
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
 # Measured with torch 2.13 on CPU: with one rank, it fails below and trains above the first of two sizes.
-OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
+OF_MEMORY = (
+    ("as", "v", "address space", 1100 * MIB, 4 * GIB),
+    ("data", "d", "data", 300 * MIB, 2 * GIB),
+    ("stack", "s", "stack", 64 << 10, MIB),
+)
 # Each thread gets a stack of that size: the system refuses one that is larger than its memory.
 STACK_MOST, STACK_USUAL = GIB, 8 * MIB
 # Python itself crashes with less than 128 KiB.
 STACK_LEAST = 256 << 10
-WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
 # A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
 PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
@@ -208,7 +211,7 @@ def _quotas(host: str, has: Facts) -> Iterator[Finding]:
             level,
             symptom="exit code -24 (SIGXCPU)",
         )
-    for name, letter, least, good in OF_MEMORY:
+    for name, letter, words, least, good in OF_MEMORY:
         soft = _soft(has, name)
         if 0 <= soft < good:
             fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
@@ -216,7 +219,7 @@ def _quotas(host: str, has: Facts) -> Iterator[Finding]:
             yield find(
                 "process-limits",
                 host,
-                f"a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})",
+                f"a process may have {binary(soft)} of {words} (ulimit -{letter})",
                 fix,
                 level,
                 symptom="MemoryError, or a crash (139)",

@@ -139,12 +139,9 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[Said, Collection[Link]]:
     )
     control = {}
     for host, rules in after.items():
-        counts = dict(zip(before[host]["rules"], before[host].get("hits", ()), strict=False)) if host in before else {}
-        grown = [
-            rule
-            for rule, count in zip(rules["rules"], rules.get("hits", ()), strict=False)
-            if count > counts.get(rule, count)
-        ]
+        counts = dict(zip(before[host]["rules"], before[host]["hits"], strict=False))
+        now = zip(rules["rules"], rules["hits"], strict=False)
+        grown = [rule for rule, count in now if count > counts.get(rule, count)]
         control[host] = {"firewall": {**rules, "grown": grown}}
     return control, links
 
