@@ -75,26 +75,22 @@ def interfaces():
     while at:
         row = at.contents
         name = row.name.decode(errors="replace")
-        entry = by_name.setdefault(name, dict(link(name), flags=row.flags, addresses=[]))
+        if name not in by_name:
+            by_name[name] = link(name, row.flags)
         if row.address:
             family = struct.unpack("=H", ctypes.string_at(row.address, 2))[0]
             start, size = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}.get(family, (0, 0))
             if size:
                 address = socket.inet_ntop(family, ctypes.string_at(row.address + start, size))
                 mask = ctypes.string_at(row.mask + start, size) if row.mask else b""
-                entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
+                by_name[name]["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
         at = row.next
     libc.freeifaddrs(head)
-    for name, entry in by_name.items():
-        flags = entry.pop("flags")
-        entry["index"] = number_of(name)
-        entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
-        entry["point_to_point"] = bool(flags & POINT_TO_POINT)
     return by_name
 
 
-def link(name):
-    """What the kernel says about an interface, except its addresses."""
+def link(name, flags):
+    """What the kernel says about an interface; its addresses follow."""
     folder = "/sys/class/net/" + name
     speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -110,6 +106,12 @@ def link(name):
         "bridge": os.path.isdir(folder + "/bridge"),
         "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
         "tunnel": os.path.exists(folder + "/tun_flags"),
+        "index": number_of(name),
+        "up": bool(flags & UP),
+        "running": bool(flags & RUNNING),
+        "loopback": bool(flags & LOOPBACK),
+        "point_to_point": bool(flags & POINT_TO_POINT),
+        "addresses": [],
     }
 
 
