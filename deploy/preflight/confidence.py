@@ -209,13 +209,12 @@ def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
     ]
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
-        shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
         yield find(
             "not-known",
             hosts,
             f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd",
             level=UNKNOWN,
-            evidence=shown,
+            evidence=tuple(dict.fromkeys(link.describe() for link in needed))[:4],
             cells=tuple(sorted(unexplained)),
         )
 

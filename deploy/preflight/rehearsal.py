@@ -281,7 +281,6 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
             f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
         )
         port = scene.endpoint.rpartition(":")[2]
-        link = (absent[0], first) if len(absent) == 1 else None
         return find(
             "proof-failed",
             absent,
@@ -290,7 +289,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
             UNKNOWN,
             evidence=evidence,
             symptom="all nodes hang, then `timed out while trying to connect`",
-            link=link,
+            link=(absent[0], first) if len(absent) == 1 else None,
         )
     pairs = {frozenset((host, peer)) for host, outcome in outcomes.items() for peer in _named(host, outcome, scene)}
     if len(pairs) == 1:

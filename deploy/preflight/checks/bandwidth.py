@@ -113,12 +113,11 @@ def _finding(
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
     shown = [f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4]]
-    level = FAULT if rate < SLOW_MBIT else WARNING
     return find(
         "link-slow",
         hosts,
         f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}",
-        level=level,
+        level=FAULT if rate < SLOW_MBIT else WARNING,
         evidence=shown,
         symptom="the slowest link sets the pace of every step",
         link=link,

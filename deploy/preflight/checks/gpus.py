@@ -86,13 +86,12 @@ def _without_smi(facts: Facts) -> bool:
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
-    level = FAULT if nccl else WARNING
     return find(
         "torch-without-cuda",
         host,
         f"torch is built for ROCm {version}, and Muster plans no GPU of AMD",
         "hosts with NVIDIA GPUs, and an image whose torch has CUDA",
-        level,
+        FAULT if nccl else WARNING,
     )
 
 
@@ -223,13 +222,12 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
         why = "belongs to one other process (Exclusive_Process)" if alone else why
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
-        level = FAULT if full else WARNING
         yield find(
             "gpu-busy",
             host,
             f"GPU {gpu['index']} {why}",
             f"{command_of('gpus', hosts=host)} shows by whom",
-            level,
+            FAULT if full else WARNING,
             symptom=symptom,
         )
 
@@ -245,13 +243,12 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     what = "could not replace bad memory" if failed else f"has {errors} uncorrected memory errors"
     what = what if failed or errors else "waits for a reset to replace bad memory"
     fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
-    level = FAULT if failed or not remaps else WARNING
     yield find(
         "gpu-faulty",
         host,
         f"GPU {gpu['index']} {what}",
         fix,
-        level,
+        FAULT if failed or not remaps else WARNING,
         evidence=seen,
         symptom="`uncorrectable ECC error encountered`",
     )
@@ -304,12 +301,11 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     none = tuple(host for host, kind in kinds.items() if not kind)
     shown = [f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items()]
     if none:
-        level = FAULT if nccl else WARNING
         yield find(
             "gpu-missing",
             none,
             f"{subject(none, 'shows', 'show')} no GPU, but the others do",
-            level=level,
+            level=FAULT if nccl else WARNING,
             evidence=shown,
         )
     else:

@@ -103,9 +103,12 @@ def _families(answers: Answers) -> Iterator[Finding]:
     odd = 6 if counts[6] <= counts[4] else 4
     hosts = tuple(host for host, version in versions.items() if version == odd)
     shown = [f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions]
-    fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
     yield find(
-        "family-mixed", hosts, f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}", fix, evidence=shown
+        "family-mixed",
+        hosts,
+        f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}",
+        "; ".join(_of_family(answers, host, 10 - odd) for host in hosts),
+        evidence=shown,
     )
 
 
@@ -184,14 +187,13 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
             own = next((f"{address}/{bits}" for address, bits in card["addresses"]), "no address")
             what = "a tunnel" if card.get("tunnel") else "a network of containers or virtual machines"
             address = answers.picks[peers[0]].address
-            cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
             yield find(
                 "address-overlap",
                 (host,),
                 f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}",
                 f"on {host}: ip route get {address}; give {name} another network, or remove its route",
                 evidence=(f"on {host}: the route to {address} has the source {ways[address]}, of {name}",),
-                cells=cells,
+                cells=tuple(cell for peer in peers for cell in ((host, peer), (peer, host))),
             )
 
 
@@ -205,9 +207,13 @@ def _slow(answers: Answers) -> Iterator[Finding]:
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):
                 speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
-                fix = remedies.use_interface(answers, host, name)
                 yield find(
-                    "interface-slow", (host,), f"{host} would use its slow interface", fix, WARNING, evidence=(speeds,)
+                    "interface-slow",
+                    (host,),
+                    f"{host} would use its slow interface",
+                    remedies.use_interface(answers, host, name),
+                    WARNING,
+                    evidence=(speeds,),
                 )
 
 
@@ -245,13 +251,12 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
     for host, facts in answers.facts.items():
         off = [name for name, entry in facts["interfaces"].items() if entry["loopback"] and not entry["up"]]
         if off:
-            level = FAULT if _calls_itself(answers, host) else WARNING
             yield find(
                 "interface-down",
                 (host,),
                 f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself",
                 f"on {host}: sudo ip link set {off[0]} up",
-                level,
+                FAULT if _calls_itself(answers, host) else WARNING,
                 symptom="`The client socket has timed out` on the host of the rendezvous itself",
             )
         # Where its peers do not reach its ports either, a firewall closes them to everybody.

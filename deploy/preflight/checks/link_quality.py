@@ -161,8 +161,6 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     hosts = reachability.shared_hosts(answers, late)
     shown = [f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items()][:4]
     far = worst >= FARTHER_MS
-    pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
-    cells = tuple(cell for ends in late for cell in itertools.permutations(sorted(ends), 2))
     yield find(
         "link-delay",
         hosts,
@@ -170,8 +168,8 @@ def _delay(answers: Answers) -> Iterator[Finding]:
         level=FAULT if far else WARNING,
         evidence=shown,
         symptom="steps many times slower, or a timeout" if far else "short steps several times slower",
-        link=pair,
-        cells=cells,
+        link=(hosts[0], hosts[1]) if len(hosts) == 2 else None,
+        cells=tuple(cell for ends in late for cell in itertools.permutations(sorted(ends), 2)),
     )
 
 

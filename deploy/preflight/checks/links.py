@@ -154,13 +154,12 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
             needed = needed or any(reachability.opens(answers, *cell) for cell in cells)
-            level = FAULT if needed else WARNING
             yield find(
                 "wrong-machine",
                 hosts,
                 f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it",
                 f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?",
-                level,
+                FAULT if needed else WARNING,
                 evidence=_evidence(wrong),
                 cells=cells,
             )
@@ -206,16 +205,14 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         ways = reachability.tried(answers, *networks[0], "other")
         good = next(link.address for link in ways if reachability.is_open(link))
         name = prediction.interface_of(answers.facts[host], good)
-        fix = remedies.use_interface(answers, host, name)
-        cells = tuple(networks)
         yield find(
             "other-network",
             (host,),
             f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works",
-            fix,
+            remedies.use_interface(answers, host, name),
             level,
             evidence=_evidence(links),
-            cells=cells,
+            cells=tuple(networks),
         )
 
 

@@ -206,10 +206,9 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
     owners, master = answers.plan.owners, answers.master
     if len(owners) > 1:
-        wrong = tuple(host for host in owners if host != master)
         yield find(
             "endpoint-twice",
-            wrong,
+            tuple(host for host in owners if host != master),
             f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own",
         )
     if owners:
@@ -246,12 +245,11 @@ def _twins(answers: Answers) -> Iterator[Finding]:
         by_name.setdefault(facts["hostname"], []).append(host)
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
-            fix = remedies.on(hosts[1:], lambda host: _renamed(answers, host))
             yield find(
                 "same-hostname",
                 tuple(hosts),
                 f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves",
-                fix,
+                remedies.on(hosts[1:], lambda host: _renamed(answers, host)),
             )
 
 

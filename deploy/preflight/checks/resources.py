@@ -124,9 +124,13 @@ def _pace(host: str, has: Facts) -> Iterator[Finding]:
         fix = f"on {host}: top   (other programs have its cores)"
     else:
         fix = f"on {host}: systemd-cgtop; a CPU quota of a control group above the containers' holds them back"
-    level = FAULT if share < PACE_LEAST and not busy else WARNING
     yield find(
-        "cpu-low", host, f"its processes get {max(1, round(100 * share))} % of a core", fix, level, evidence=(seen,)
+        "cpu-low",
+        host,
+        f"its processes get {max(1, round(100 * share))} % of a core",
+        fix,
+        FAULT if share < PACE_LEAST and not busy else WARNING,
+        evidence=(seen,),
     )
 
 

@@ -79,13 +79,12 @@ def _refused(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[
         seen = {host: own.get(name, "") for host, own in settings.items()}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
         if bad:
-            grave = WARNING if "GLOO" in name and nccl else FAULT
             yield find(
                 "settings-differ",
                 bad,
                 f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}",
                 f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's",
-                grave,
+                WARNING if "GLOO" in name and nccl else FAULT,
                 symptom=f"`{printed}`",
             )
 
