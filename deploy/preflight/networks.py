@@ -68,7 +68,9 @@ NONE = "no network connects all hosts"
 
 
 def rate_words(mbit: float) -> str:
-    """`9.4 Gbit/s`, `87 Mbit/s`."""
+    """`9.4 Gbit/s`, `87 Mbit/s`, `300 kbit/s`."""
+    if mbit < 1:
+        return f"{1000 * mbit:.0f} kbit/s"
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from ..host.facts import INNER
 from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
 
-OVERLAY = ("tailscale", "wg", "tun", "zt", "utun")
-
 
 @dataclass(frozen=True)
 class Pick:

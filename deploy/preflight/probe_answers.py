@@ -253,8 +253,6 @@ _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "rehearsal": _REHEARSAL,
 }
 
-QUESTIONS = frozenset(_SHAPES)
-
 
 def read(question: str, answer: object) -> dict[str, Any]:
     """The answer to a question, whole and checked. Raises BadAnswer with the field."""

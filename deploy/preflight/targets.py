@@ -9,7 +9,6 @@ from typing import Any
 from . import prediction
 from .answers import Answers, Link, Pair, pairs
 from .probe.probe import WAIT_S
-from .request import Facts
 
 # One call that a probe is asked to make; and by caller, those that it makes.
 Call = dict[str, Any]
@@ -37,11 +36,6 @@ OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
 # A kernel that finds no local port, or none of its addresses, for a call.
 NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
-
-
-def held_by_probes(listen: Facts) -> list[str]:
-    """The ports that a probe did not get, since that of another preflight has them."""
-    return [port for port, failed in listen.get("failed", {}).items() if failed.get("probe")]
 
 
 def targets(answers: Answers, source: str) -> list[Call]:

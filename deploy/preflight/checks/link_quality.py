@@ -10,6 +10,7 @@ from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...core.text import listed
 from .. import reachability, remedies, targets
 from ..answers import Answers, Link, Pair
+from ..networks import rate_words
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
@@ -216,7 +217,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
     hosts = reachability.shared_hosts(answers, bad)
-    shown = [f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items()]
+    shown = [f"{first} and {other}: {rate_words(rate)} both ways" for (first, other), rate in slow.items()]
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(
@@ -225,17 +226,13 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     yield find(
         "link-slow",
         hosts,
-        f"{listed(hosts)}: a payload passes at {_shown(worst)}",
+        f"{listed(hosts)}: a payload passes at {rate_words(worst)}",
         fix,
         FAULT if waits and worst < SLOW_MBIT else WARNING,
         evidence=shown,
         symptom="steps many times slower",
         link=bad[0] if len(bad) == 1 or len(answers.facts) == 2 else None,
     )
-
-
-def _shown(mbit: float) -> str:
-    return f"{mbit:.0f} Mbit/s" if mbit >= 1 else f"{1000 * mbit:.0f} kbit/s"
 
 
 def _slow_ways(answers: Answers, ends: Pair) -> set[Pair]:

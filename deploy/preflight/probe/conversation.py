@@ -81,7 +81,8 @@ def _listens(talk: _Talk, answers: Answers) -> Said:
     end = time.monotonic() + OTHERS_S
     while True:
         listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
-        held = [(host, port) for host, listen in listens.items() for port in targets.held_by_probes(listen)]
+        failed = [(host, *each) for host, listen in listens.items() for each in listen.get("failed", {}).items()]
+        held = [(host, port) for host, port, fault in failed if fault.get("probe")]
         if not held or time.monotonic() > end:
             return listens
         talk.say(f"waiting: another preflight has port {held[0][1]} on {held[0][0]}")
