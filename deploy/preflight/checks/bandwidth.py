@@ -67,7 +67,7 @@ def again(answers: Answers) -> list[Pair]:
 def check(answers: Answers) -> Iterator[Finding]:
     """The slow host, or the slow link, of a matrix."""
     known = rates(answers)
-    if len(known) < 3 * 2:
+    if len(known) < 6:  # of three hosts, both ways
         return
     left = _slow(known)
     for host in answers.facts:

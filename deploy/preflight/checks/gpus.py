@@ -81,8 +81,8 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 def _without_smi(facts: Facts) -> bool:
     """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
-    lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
-    return not lists and bool((facts.get("cuda") or {}).get("count"))
+    lacks = (facts.get("gpus") or {}).get("error") == NOT_FOUND
+    return lacks and bool((facts.get("cuda") or {}).get("count"))
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
@@ -266,11 +266,10 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
         widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
     for host, slow in rows.items():
         for gpu in (gpu for gpu in slow if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
-            most = widest[gpu["name"]]
             yield find(
                 "gpu-slow",
                 host,
-                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}",
+                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {widest[gpu['name']]}",
                 f"on {host}: lspci -vv; reseat it",
                 WARNING,
             )

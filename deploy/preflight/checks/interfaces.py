@@ -263,13 +263,12 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
         reached = any(link.ok for peer in answers.facts if peer != host for link in answers.between(peer, host, "data"))
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
-            grave = _calls_itself(answers, host)
             yield find(
                 "loopback-silent",
                 (host,),
                 f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
                 f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
-                FAULT if grave else WARNING,
+                FAULT if _calls_itself(answers, host) else WARNING,
                 evidence=[link.describe() for link in silent],
             )
     yield from _cards_of_one_address(answers)

@@ -96,10 +96,9 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         )
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
         # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
-        hosts = reachability.with_rules(answers, ends) or ends
         yield find(
             "link-loss",
-            hosts,
+            reachability.with_rules(answers, ends) or ends,
             text,
             fix,
             UNKNOWN,

@@ -94,10 +94,16 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"muster deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
-    cells = ends_of(links)
-    symptom = ROWS["host-unreachable"].symptom
-    evidence = reachability.no_way(answers, links) + _evidence(links)
-    return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
+    return find(
+        cause,
+        hosts,
+        text,
+        fix,
+        evidence=reachability.no_way(answers, links) + _evidence(links),
+        symptom=ROWS["host-unreachable"].symptom,
+        group="links",
+        cells=ends_of(links),
+    )
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:

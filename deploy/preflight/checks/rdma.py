@@ -59,11 +59,11 @@ def ports(facts: Facts) -> list[Port]:
 def named(port: Port, asked: str) -> bool:
     """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) allows NCCL to use a port."""
     without, exact = asked.startswith("^"), asked.lstrip("^").startswith("=")
-    hit = False
-    for word in filter(None, asked.lstrip("^=").split(",")):
-        device, _, number = word.partition(":")
-        same = port.device == device if exact else port.device.startswith(device)
-        hit = hit or (same and number in ("", port.number))
+    words = (word.partition(":") for word in asked.lstrip("^=").split(",") if word)
+    hit = any(
+        (port.device == device if exact else port.device.startswith(device)) and number in ("", port.number)
+        for device, _, number in words
+    )
     return hit != without
 
 
