@@ -27,7 +27,7 @@ OTHERS_S = 30.0
 # So much longer a probe lives unasked for each host: in half of the rounds it only answers calls.
 ROUND_S = 2 * bandwidth.WAIT_S
 # By host, its answer to a question.
-Said = dict[str, dict[str, Any]]
+Answered = dict[str, dict[str, Any]]
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -73,7 +73,7 @@ def examine(
     return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
 
 
-def _listens(talk: _Talk, answers: Answers) -> Said:
+def _listens(talk: _Talk, answers: Answers) -> Answered:
     """What each probe listens on, once other preflights have let the ports go.
 
     Two preflights that hold a port on one host each would wait for good: who waits lets its own ports go.
@@ -123,7 +123,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     return seen
 
 
-def _firewalls(talk: _Talk, answers: Answers) -> tuple[Said, Collection[Link]]:
+def _firewalls(talk: _Talk, answers: Answers) -> tuple[Answered, Collection[Link]]:
     """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile.
 
     It reads the rules, calls again, and reads them again: a rule whose count grows has dropped our packets.
@@ -266,9 +266,9 @@ class _Talk:
         self.lost: dict[str, tuple[str, str]] = {}
         self.times: dict[str, tuple[float, float]] = {}
 
-    def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Said:
+    def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Answered:
         """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
-        by_host: Said = {}
+        by_host: Answered = {}
 
         def tell(what: Call) -> None:
             if wait_s:
