@@ -221,7 +221,7 @@ _RESULT = record(
         "source": _from_stranger(address),
     },
 )
-_FIREWALL = record({"read": flag, "rules": array(words(500), 100), "hits": array(whole(), 100)})
+_FIREWALL = record({"read": flag, "rules": array(words(500), 100)}, {"hits": array(whole(), 100)})
 _RANK = record(
     {"local": whole(0, 1024), "step": words(300)},
     {

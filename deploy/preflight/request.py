@@ -35,10 +35,10 @@ class PreflightRequest:
     port: int = 29500
     backend: Literal["auto", "gloo", "nccl"] = "gloo"
     rendezvous: Literal["c10d", "static"] = "c10d"
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     processes: int = 1
     where: str = "on the hosts themselves"
-    interfaces: Mapping[str, str] = field(default_factory=dict)
+    interfaces: Mapping[str, str] = field(default_factory=dict, hash=False)
     ports: tuple[int, ...] = ()
 
     @property

@@ -140,8 +140,8 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[Answered, Collection[Link
     )
     control = {}
     for host, rules in after.items():
-        counts = dict(zip(before[host]["rules"], before[host]["hits"], strict=False))
-        now = zip(rules["rules"], rules["hits"], strict=False)
+        counts = dict(zip(before[host]["rules"], before[host].get("hits", ()), strict=False))
+        now = zip(rules["rules"], rules.get("hits", ()), strict=False)
         grown = [rule for rule, count in now if count > counts.get(rule, count)]
         control[host] = {"firewall": {**rules, "grown": grown}}
     return control, links
