@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, of_system
 from ..job import consent
 from ..job import options as table
 from ..job.options import FLAG, Options
@@ -221,11 +221,16 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
     try:
         code = work()
         if console.lost:
-            raise console.lost
+            raise OSError(console.lost.errno, console.lost.strerror, "standard output")
         return code
     except DeployError as fault:
         console.error(fault)
         return fault.code
+    except OSError as fault:
+        if (refused := of_system(fault)) is None:
+            raise
+        console.error(refused)
+        return refused.code
     except KeyboardInterrupt as stop:
         message = str(stop) or "stopped"
         console.warn(message)

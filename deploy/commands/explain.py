@@ -239,7 +239,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     """Files to read, of which None is standard input, and what is left out."""
     if what == _STDIN:
         return [None], ""
-    path = Path(what).expanduser()
+    path = Path(os.path.expanduser(what))
     if path.is_dir():
         return _in_folder(path, what)
     if path.exists():

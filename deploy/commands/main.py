@@ -17,7 +17,7 @@ from typing import Any, TextIO
 
 import click
 
-from ..core.errors import FULL, STOPPED, DeployError, UsageError
+from ..core.errors import STOPPED, UsageError, of_system
 from ..job.again import command_of
 from . import typos
 from .command import Command, Context
@@ -141,11 +141,10 @@ def end_quietly_when_nobody_reads() -> None:
     atexit.register(_drop_unread)
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(value, OSError) and value.errno in FULL:
+        if isinstance(value, OSError) and (refused := of_system(value, "standard output")):
             from ..report.console import Console
 
-            what = f"{value.filename or 'standard output'}: {value.strerror}"
-            Console().error(DeployError(what, "free some space: df -h"))
+            Console().error(refused)
         elif not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return

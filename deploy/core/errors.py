@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from .text import shortened
+
 # The exit codes of our commands and of a run's nodes: contract.md. muster/errors.py has those of a node.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 # Ctrl-C ended the command, and the run continues.
@@ -20,6 +22,14 @@ SIGNALLED = 128
 TAKEN, NOBODY_WAITS = 0, 3
 # What the system says where a file can grow no more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# What it says where no program of this user gets further, and what a user can do.
+_OF_SYSTEM = {
+    **dict.fromkeys(FULL, "free some space: df -h"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "see whose it is, and the folders above it: ls -ld"),
+    **dict.fromkeys((errno.EMFILE, errno.ENFILE), "let programs open more files: ulimit -n 4096"),
+    **dict.fromkeys((errno.EIO, errno.ESTALE), "look at the disk, or at its file server: dmesg | tail"),
+    **dict.fromkeys((errno.ENAMETOOLONG, errno.ELOOP), ""),
+}
 
 
 class DeployError(Exception):
@@ -54,6 +64,16 @@ class Refused(DeployError):
 
 class EngineLost(DeployError):
     """The Docker engine stopped answering during a run."""
+
+
+def of_system(fault: OSError, place: str = "this machine") -> DeployError | None:
+    """What a machine refuses to any program, as a fault for its user; None for what may be a bug.
+
+    `place`: where it was, if the fault names no file.
+    """
+    hint = _OF_SYSTEM.get(fault.errno or 0)
+    name = shortened(str(fault.filename or place), 200)
+    return None if hint is None else DeployError(f"{name}: {fault.strerror}", hint)
 
 
 class BadAnswer(DeployError):

@@ -7,6 +7,7 @@ trainer's half.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -388,8 +389,13 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     for position, argument in enumerate(arguments):
         option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
         names_recipe = option == "--recipe" or (not option and position > 0 and arguments[position - 1] == "--recipe")
-        path = here / Path(value).expanduser()
-        if value and not value.startswith("--") and path.exists() and (not names_recipe or value.endswith(".py")):
+        path = here / os.path.expanduser(value)
+        if (
+            value
+            and not value.startswith("--")
+            and os.path.exists(path)
+            and (not names_recipe or value.endswith(".py"))
+        ):
             paths.append(path.resolve())
             words.append(f"{option}{equals}{path.resolve()}")
         else:

@@ -68,7 +68,7 @@ def ask_link(runs: Path) -> None:
 
 def runs_of(folder: str) -> Path:
     """The folder of the runs of a project, or of runs itself. Raises UsageError if there is no such folder."""
-    path = Path(folder).expanduser()
+    path = Path(os.path.expanduser(folder))
     if not path.is_dir():
         raise UsageError(f"{folder}: there is no such folder", "muster board")
     return path.absolute() if path.name == "runs" else path.absolute() / "runs"

@@ -294,7 +294,7 @@ def find(name: str) -> Path:
 
     Raises UsageError if there is no such run.
     """
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))
     known = path.is_dir()
     if name and "/" not in name and (name == "latest" or not known):
         path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))

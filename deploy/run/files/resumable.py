@@ -165,7 +165,7 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
     script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
     if not resume:
         return Choice(None, script or arguments, script=bool(script), bare=bare)
-    path = _newest_here(wanted) if resume == "latest" else Path(resume).expanduser().resolve()
+    path = _newest_here(wanted) if resume == "latest" else Path(os.path.expanduser(resume)).resolve()
     if not path.is_dir() and "/" not in resume:
         refuse_unknown(resume)
     if not path.is_dir():

@@ -206,7 +206,7 @@ def _certificates(environment: Mapping[str, str], pip: Mapping[str, str]) -> byt
     named = [environment.get("PIP_CERT"), pip.get("cert"), environment.get("SSL_CERT_FILE"), *_CERTIFICATES]
     for path in filter(None, named):
         try:
-            if content := Path(path).expanduser().read_bytes():
+            if content := Path(os.path.expanduser(path)).read_bytes():
                 return content
         except OSError:
             continue

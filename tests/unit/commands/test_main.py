@@ -1,5 +1,6 @@
 """Words of the `muster` command, as a user types them."""
 
+import errno
 import importlib
 import os
 import re
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import main, typos
+from deploy.commands.command import code_of
+from deploy.core.errors import FAILED, USAGE
+from deploy.report.console import Console
 from deploy.run.files import folders
 
 REPO = Path(main.__file__).parents[2]
@@ -194,6 +198,41 @@ def test_a_folder_that_was_removed_is_named(words, tmp_path):
     line = [sys.executable, "-P", "-c", program, *words]
     done = subprocess.run(line, cwd=tmp_path / "gone", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[:46]) == (2, "error: the folder that you are in was removed\n")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/secret/a.log"),
+            "error: /secret/a.log: Permission denied",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "error: this machine: Too many open files"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "record.json"),
+            "error: record.json: No space left on device",
+        ),
+    ],
+)
+def test_what_the_machine_refuses_is_an_error_and_no_traceback(fault, words, capsys):
+    def work():
+        raise fault
+
+    assert code_of(Console(), work) == FAILED
+    assert capsys.readouterr().err.splitlines()[0] == words
+
+
+def test_a_fault_that_may_be_a_bug_shows_its_traceback():
+    with pytest.raises(FileNotFoundError):
+        code_of(Console(), lambda: open("/nowhere/of/ours").fileno())
+
+
+@pytest.mark.parametrize("words", [["explain"], ["report"], ["board", "--no-open"], ["up", "--resume"]])
+@pytest.mark.parametrize("name", ["~nobody-here/x", "x" * 300])
+def test_a_path_that_no_system_has_is_refused_in_words(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.run([*words, name]) in (FAILED, USAGE)
+    assert name[:80] in capsys.readouterr().err
 
 
 def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, capsys):
