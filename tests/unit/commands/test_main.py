@@ -224,7 +224,7 @@ def test_what_the_machine_refuses_is_an_error_and_no_traceback(fault, words, cap
 
 def test_a_fault_that_may_be_a_bug_shows_its_traceback():
     with pytest.raises(FileNotFoundError):
-        code_of(Console(), lambda: open("/nowhere/of/ours").fileno())
+        code_of(Console(), lambda: os.open("/nowhere/of/ours", os.O_RDONLY))
 
 
 @pytest.mark.parametrize("words", [["explain"], ["report"], ["board", "--no-open"], ["up", "--resume"]])
