@@ -108,3 +108,5 @@ def _show(console: Console, host: str, line: str) -> None:
         console.data({"kind": "line", "host": host, "line": line})
     else:
         console.line(console_line(f"{host}  {line}" if host else line))
+    if console.gone:  # as `| head` leaves
+        raise KeyboardInterrupt

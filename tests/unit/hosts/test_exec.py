@@ -1,0 +1,30 @@
+"""`muster exec` on hosts, as far as this machine decides about it."""
+
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from deploy.core.errors import STOPPED
+from deploy.hosts.act import within
+from deploy.job.options import Options
+from deploy.report.console import Console
+
+
+def test_a_command_ends_where_nobody_reads_what_it_prints(monkeypatch):
+    """As behind `| head`: a command that prints for ever would hold the hosts, and this terminal."""
+    console, printed = Console(), 0
+
+    def endless(place, words, tell):
+        nonlocal printed
+        for printed in range(1000):
+            tell("y")
+            console.gone = printed == 2
+        return 0
+
+    @contextmanager
+    def places(*asked):
+        yield [within.Place(SimpleNamespace(name="a"), "muster-r1")]
+
+    monkeypatch.setattr(within, "places", places)
+    monkeypatch.setattr(within, "run_beside", endless)
+    assert within.exec_on_hosts(Options(hosts="a"), ["yes"], console) == STOPPED
+    assert printed == 3
