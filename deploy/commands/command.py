@@ -255,12 +255,13 @@ def read_options(given: Mapping[str, Any]) -> Options:
 def _option(each: Field[Any], takes: str) -> click.Option:
     row, switch = table.row_of(each), each.default is False
     several = each.default == () and row.single != takes
-    start = () if several else False if switch else ""
+    joined = row.commas and not several
     return click.Option(
         [table.flag_of(each.name), *[f"-{row.letter}"] * bool(row.letter)],
         is_flag=switch,
-        multiple=several,
-        default=start,
+        multiple=several or joined,
+        default=() if several or joined else False if switch else "",
+        callback=(lambda ctx, param, texts: ",".join(texts)) if joined else None,
         help=row.helps[takes],
     )
 

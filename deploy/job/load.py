@@ -176,8 +176,12 @@ def _cluster_of(options: Options) -> Cluster:
     """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
     if not options.spare and not options.arbiter:
         return find_cluster(options.hosts, options.cluster)
-    asked = [part.strip() for part in f"{options.spare},{options.arbiter}".split(",") if part.strip()]
-    others = [part for part in options.hosts.split(",") if part.strip() and part.strip() not in asked]
+    listed = [part.strip() for part in options.hosts.split(",") if part.strip()]
+    # `--hosts a,me@b --spare b`: that is one host, as --hosts has it.
+    by_address = {destination.host: part for part in listed if (destination := values.destination(part))}
+    typed = (part.strip() for part in f"{options.spare},{options.arbiter}".split(","))
+    asked = [by_address.get(part, part) for part in typed if part]
+    others = [part for part in listed if part not in asked]
     named = [host.name for host in hosts_of_flag(",".join(asked))]
     spares, arbiters = (named[:-1], named[-1:]) if options.arbiter else (named, [])
     if "," in options.arbiter:

@@ -235,6 +235,12 @@ def test_a_path_that_no_system_has_is_refused_in_words(words, name, tmp_path, mo
     assert name[:80] in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", ["-H a -H me@b:22,c", "--hosts=a,me@b:22 -Hc", "--hosts a,me@b:22,c"])
+def test_hosts_that_are_named_one_by_one_are_all_meant(words, monkeypatch):
+    """Half of the hosts would train, and nobody would know."""
+    assert given(["deploy", *words.split(), "train.py"], monkeypatch)["hosts"] == "a,me@b:22,c"
+
+
 def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hosts.txt").write_text("gpu-a\ngpu-b\n")
