@@ -84,7 +84,7 @@ def fetch(run_dir: Path, console: Console) -> Path:
 
 
 def stop_all(console: Console, run: str = "") -> int:
-    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
+    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns the exit code.
 
     Raises UsageError if nothing here knows a run of that name.
     """
@@ -95,9 +95,9 @@ def stop_all(console: Console, run: str = "") -> int:
             count += 1
     if run and not count and not record.path_of(RunId(run)).exists():
         resumable.refuse_unknown(run, flag=FLAG.run)
-    left = f"down: nothing of {run or 'the runs of this folder'} is left running"
-    console.note(left if count else "nothing was running")
-    return count
+    left = f"down: nothing of {run or 'the runs of this folder'} is left on this machine"
+    console.note(left if count else "nothing was running on this machine")
+    return DONE
 
 
 def list_all(console: Console, named: str = "*") -> None:
