@@ -35,6 +35,8 @@ MEANINGS = {
 _WIDEST, _NO_BREAK = 120, "\u2011"
 # Commands that look at hosts or at runs, and leave the terminal alone meanwhile.
 _ASKING = frozenset(["status", "gpus", "logs", "why", "runs", "fetch", "clean", "unlock", "leave", "join", "down"])
+# With --json, it writes one object: what the folder asks for stands on standard error alone.
+_ONE_OBJECT = "preflight"
 # More options than these do not all stand on the first screen of a help.
 _MANY = 14
 
@@ -143,13 +145,15 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Do its work."""
+        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
+
         given, typed = dict(ctx.params), list(ctx.find_root().obj or ())
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
         how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
-        console = Command.asker(self, options.json)
-        with consent.asking(consent.Door(lambda: self.asker(options.json), allow, how)):
+        console = Console(options.json)
+        with consent.asking(consent.Door(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)):
             return code_of(console, lambda: self._do(options, console, given))
 
     def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
@@ -159,12 +163,6 @@ class Command(click.Command):
         refuse_pairs(self.name or "", options, whole=not self._runs_script)
         with console.opening(lambda: "looking") if self.name in _ASKING else nullcontext():
             return self.work(options, console, **given)
-
-    def asker(self, as_json: bool) -> Console:
-        """Where the door shows and asks."""
-        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
-
-        return Console(as_json)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its arguments and options; where these are many, also --help-all, which shows them all."""
@@ -195,7 +193,6 @@ def command(
     example: str | Sequence[str],
     codes: Mapping[int, str],
     words: Mapping[str, str] | None = None,
-    klass: type[Command] = Command,
     name: str = "",
     takes_more: bool = False,
     place: str = "",
@@ -211,7 +208,7 @@ def command(
 
     def made(work: Callable[..., int]) -> Command:
         doc = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
-        return klass(name or work.__name__, work, doc, words or {}, takes_more, place)
+        return Command(name or work.__name__, work, doc, words or {}, takes_more, place)
 
     return made
 

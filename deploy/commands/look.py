@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
 from ..job.load import value_of
 from ..job.options import FLAG, Options
-from .command import Command, command
+from .command import command
 
 if TYPE_CHECKING:
     from ..report.console import Console
@@ -124,19 +124,10 @@ def runs(options: Options, console: Console) -> int:
     return DONE
 
 
-class _Optional(Command):
-    """Its own word may be left out."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.params[0].required = False
-
-
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
     codes={DONE: "you ended it by Ctrl-C"},
     words={"folder": "a project, or its folder of runs (default: this folder)"},
-    klass=_Optional,
 )
 def board(options: Options, console: Console, folder: str | None) -> int:
     """Show all runs in the browser, live, with curves to compare.
@@ -154,7 +145,7 @@ def board(options: Options, console: Console, folder: str | None) -> int:
         if folder:
             raise UsageError(f"{folder}: with hosts, the board shows this folder's runs", "leave one of them out")
         return hosts_board.serve(options, console)
-    port = int(value_of(options, "port") or 0)
+    port = value_of(options, "port") or 0
     return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
 
 
@@ -196,7 +187,6 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     example=("muster docs", "muster docs resume", "muster docs it-hangs"),
     codes={},
     words={"page...": "the name of a page (default: list them)"},
-    klass=_Optional,
 )
 def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
     """Print a page of the tutorial or the how-to guides, offline.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
@@ -68,12 +68,6 @@ class Tree(click.Group):
         formatter.write("`muster --version` shows the version.\n")
 
 
-def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    if asked:
-        click.echo(ctx.get_help())
-        ctx.exit()
-
-
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked:
         from importlib.metadata import PackageNotFoundError, version
@@ -85,14 +79,11 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
         ctx.exit()
 
 
-_FIRST: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+_VERSION = click.Option(["--version", "-V"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version)
 TREE = Tree(
     "muster",
-    params=[
-        click.Option(["--list", "-l"], callback=_show_list, **_FIRST),
-        click.Option(["--version", "-V"], callback=_show_version, **_FIRST),
-    ],
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    params=[_VERSION],
+    context_settings={"help_option_names": ["-h", "--help", "-l", "--list"], "max_content_width": 120},
 )
 
 

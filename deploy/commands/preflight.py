@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
+
 from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from ..core.near import near
 from ..hosts.start import preflight as preflight_launch
@@ -24,9 +26,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 
-COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
-_LOADED = time.monotonic()
 
 
 def preflight(options: Options, console: Console) -> int:
@@ -37,7 +37,7 @@ def preflight(options: Options, console: Console) -> int:
     size, workers = value_of(options, "size") or LONG, value_of(options, "workers")
     for name, path in files.items():
         _refuse_unwritable(flag_of(name), path)
-    if options.backend in COLLECTIVES[1:]:  # torch's word for them
+    if options.backend in ("gloo", "nccl"):  # torch's word for them
         words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
         raise UsageError(words, f"{FLAG.collectives} {options.backend}")
     cluster = None if here else known_cluster(options)
@@ -53,20 +53,12 @@ def preflight(options: Options, console: Console) -> int:
             )
             answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
     left_out = verdict.not_rehearsed or f"{FLAG.quick} leaves the rehearsal out" * options.quick
-    verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
+    # The user has waited for the start of this process, too.
+    verdict = replace(verdict, seconds=round(time.time() - psutil.Process().create_time(), 1), not_rehearsed=left_out)
     _show(answers, verdict, options, files, console)
     if not verdict.ok:
         return REFUSED
     return FAILED if options.strict and verdict.warnings else DONE
-
-
-def _waited() -> float:
-    """Seconds since this process began: the user has waited for its start, too."""
-    try:
-        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    except (OSError, ValueError, AttributeError, IndexError):
-        return time.monotonic() - _LOADED
 
 
 def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[str, str], console: Console) -> None:
@@ -89,14 +81,12 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
 
 def _request(options: Options) -> PreflightRequest:
     """The request that the options make. Raises UsageError for an unknown value."""
-    style, collectives = options.style or MUSTER, options.collectives or COLLECTIVES[0]
-    for name, value, known in (("style", style, STYLES), ("collectives", collectives, COLLECTIVES)):
-        if value not in known:
-            flag = flag_of(name)
-            words = f"{flag} {value}: not one of {', '.join(known)}"
-            raise UsageError(words, f"{flag} {near(value, known) or known[0]}")
-    port = value_of(options, "port") or PreflightRequest.port
-    return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=collectives)  # type: ignore[arg-type]
+    style = options.style or MUSTER
+    if style not in STYLES:
+        words = f"{FLAG.style} {style}: not one of {', '.join(STYLES)}"
+        raise UsageError(words, f"{FLAG.style} {near(style, STYLES) or STYLES[0]}")
+    port, backend = value_of(options, "port") or PreflightRequest.port, value_of(options, "collectives") or "auto"
+    return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=backend)  # type: ignore[arg-type]
 
 
 def _refuse_unwritable(flag: str, name: str) -> None:

@@ -121,8 +121,6 @@ def refusal(
     """
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
     name = word.partition("=")[0]
-    if (task, name) == ("up", FLAG.env):
-        return UsageError(f"up has no option {FLAG.env}", f"the script has this shell's variables: {_in_front(typed)}")
     if not name.startswith("-"):
         takes = f"a script is for {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
         return UsageError(f"{task} {word}: {takes}", f"muster {task} --help")
@@ -221,15 +219,6 @@ def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[st
     if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
         meant = "deploy"
     return [meant, *rest] if meant else []
-
-
-def _in_front(typed: Sequence[str]) -> str:
-    """`up --env NAME=VALUE` as a shell has it. The value may be a secret, and is not repeated."""
-    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == FLAG.env)
-    own = typed[at].partition("=")[2]
-    name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
-    rest = [*typed[:at], *typed[at + (1 if own else 2) :]]
-    return f"{name or 'NAME'}=... {shlex.join(['muster', *rest])}"
 
 
 def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:

@@ -14,14 +14,13 @@ from typing import NoReturn
 
 from ..core.errors import UsageError
 from ..core.names import RunId
+from ..core.text import listed
 from ..job.load import read_run
 from ..job.options import FLAG, Options
 from ..report.console import Console
 from ..run.files import folders, record, resumable
 from ..slurm import known
 from ..slurm.known import Known
-
-_MOST_NAMES = 5
 
 
 def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
@@ -59,8 +58,8 @@ def to_stop(options: Options, console: Console, going_on: Callable[[], Collectio
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
         names = [*sorted(going_on()), *elsewhere]
         if len(names) > 1:
-            shown = ", ".join(names[:_MOST_NAMES]) + (" and others" if len(names) > _MOST_NAMES else "")
-            raise UsageError(f"which run? of {shown} no end is known here", f"name the run: {FLAG.run} {names[0]}")
+            words = f"which run? of {listed(names)} no end is known here"
+            raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
         options = replace(options, run="".join(names))
     return run_of(options, console)
 
@@ -104,11 +103,13 @@ def filled(options: Options, console: Console, file_first: bool = True) -> Optio
             )
         options = replace(options, run=newest.name)
     run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
-    own = record.own(run_dir) if run_dir else {}
-    if run_dir and not run_dir.is_dir() and not names_hosts(options):
-        resumable.refuse_unknown(options.run, flag=FLAG.run)
     named = names_hosts(options) if file_first else options.hosts or options.cluster
-    if named or run_dir is None or own.get("backend") != record.HOSTS or not own.get("hosts"):
+    if named or run_dir is None:
+        return options
+    if not run_dir.is_dir():
+        resumable.refuse_unknown(options.run, flag=FLAG.run)
+    own = record.own(run_dir)
+    if own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
     console.note(f"{run_dir.name} on {hosts}")

@@ -51,8 +51,6 @@ def _key(make: bool) -> bytes:
             aside = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(_BYTES))
-                file.flush()
-                os.fsync(file.fileno())
             # If two commands begin at once, one of them makes the key, and both read it.
             with suppress(FileExistsError):
                 os.link(aside, path)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.names import asked_run
-from ..core.near import near, near_path
+from ..core.near import near, refuse_no_path
 from ..core.program import COMMAND
 from . import script, script_file, secrets
 from . import values as values
@@ -157,7 +157,8 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
     if folder and not os.path.isdir(folder):
-        script_file.refuse_no_folder(options.folder or folder)
+        instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
+        refuse_no_path(FLAG.folder, options.folder or str(folder), instead, folder=True)
     if folder and folder.resolve() == Path("/"):
         where = os.path.dirname(first or "") or "PATH"
         raise UsageError("/: the whole machine would be sent", f"go to your project first: cd {shlex.quote(where)}")
@@ -200,7 +201,9 @@ def _cluster_of(options: Options) -> Cluster:
 def job_of(options: Options, job: Job) -> Job:
     """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
-        _refuse_no_dockerfile(options.dockerfile)
+        if not os.path.isfile(options.dockerfile):
+            instead = f"leave out {FLAG.dockerfile}: Muster has an image"
+            refuse_no_path(FLAG.dockerfile, options.dockerfile, instead, ("Dockerfile",))
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
@@ -214,16 +217,6 @@ def job_of(options: Options, job: Job) -> Job:
             value = tuple(dict.fromkeys((*before, *value)))
         typed[key.name] = not value if key.negates else value
     return replace(job, **typed, secrets=hidden)
-
-
-def _refuse_no_dockerfile(text: str) -> None:
-    """Raise UsageError for a --dockerfile that is no file."""
-    if not os.path.isfile(text):
-        meant = near_path(text, ("Dockerfile",))
-        hint = (
-            f"{FLAG.dockerfile} {shlex.quote(meant)}" if meant else f"leave out {FLAG.dockerfile}: Muster has an image"
-        )
-        raise UsageError(f"{FLAG.dockerfile} {text}: {'a folder' if os.path.isdir(text) else 'no such file'}", hint)
 
 
 def value_of(options: Options, name: str) -> Any:

@@ -874,6 +874,9 @@ class Options:
         "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
         "preflight",
         again=False,
+        read=values.one_of("auto", "gloo", "nccl"),
+        refusal="neither auto, gloo nor nccl",
+        hint="--collectives nccl",
     )
     nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
     bandwidth: bool = option(

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from ..core.errors import UsageError
-from ..core.near import near_file, near_path
+from ..core.near import near_file
 from ..core.program import COMMAND, SCRIPT
 from .options import FLAG
 from .script import PER_NODE, retyped
@@ -34,17 +34,6 @@ def file_of(words: Sequence[str]) -> str:
         first = words[2] if is_shell else words[1]
         return first if first.endswith((".sh", ".sbatch", ".slurm", ".py")) else ""
     return words[0] if words and not words[0].startswith("-") else ""
-
-
-def refuse_no_folder(asked: str | Path) -> NoReturn:
-    """Raise UsageError for a --folder that is none."""
-    meant = near_path(str(asked), folder=True)
-    hint = (
-        f"{FLAG.folder} {shlex.quote(meant)}"
-        if meant
-        else f"leave out {FLAG.folder}: the folder that you are in is sent"
-    )
-    raise UsageError(f"{FLAG.folder} {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
 
 
 def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative to {FLAG.folder}") -> NoReturn:

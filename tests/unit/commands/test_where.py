@@ -131,24 +131,24 @@ def to_stop(going_on=()):
 
 def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):
     first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
-    with pytest.raises(UsageError, match=r"which run\? of r2, r1 no end is known here") as fault:
+    with pytest.raises(UsageError, match=r"which run\? of r2 and r1 no end is known here") as fault:
         to_stop()
     assert "--run r2" in fault.value.hint
     (second / "outcome.json").write_text("{}")
     assert to_stop() == "r1"
     assert where.to_stop(Options(run="latest"), Console(), list).run == "r2"
     started(runs, "r3", "processes", 3.0)
-    with pytest.raises(UsageError, match=r"which run\? of r3, r1 no end"):
+    with pytest.raises(UsageError, match=r"which run\? of r3 and r1 no end"):
         to_stop(["r3"])
     (first / "outcome.json").write_text("{}")
     assert to_stop(["r3"]) == "r3"
     assert to_stop() == "r3", "it says that the latest has ended"
     started(runs, "r4", record.SLURM, 4.0, hosts=["login"], shared="/home/me")
     assert to_stop() == "r4"
-    with pytest.raises(UsageError, match=r"which run\? of r3, r4 no end"):
+    with pytest.raises(UsageError, match=r"which run\? of r3 and r4 no end"):
         to_stop(["r3"])
     started(runs, "r5", record.SLURM, 5.0, hosts=["login"], shared="/home/me")
-    with pytest.raises(UsageError, match=r"which run\? of r5, r4 no end"):
+    with pytest.raises(UsageError, match=r"which run\? of r5 and r4 no end"):
         to_stop()
 
 
