@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -53,8 +52,6 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
-# What may stand in front of a program's file.
-_IN_FRONT = re.compile(rf"{values.VARIABLE.pattern}=|{_PYTHON.pattern}$|-[OWX]")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
@@ -283,30 +280,21 @@ def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
 
 
 def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
-    """What gives the ranks these `NAME=VALUE`: options of a deploy; in front of other commands, which have the shell's.
+    """What gives the ranks these `NAME=VALUE`: options; in front of `muster agent`, whose ranks have the shell's.
 
     It repeats no value that may be a secret.
     """
     pairs = [word.partition("=")[::2] for word in given]
     hidden = [name for name, value in pairs if is_likely(name, value)]
-    shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
-    again = retyped(words, option)
-    if COMMAND in ("up", "agent"):
-        return " ".join([*shown, "muster", shlex.join(_typed_before(words)), again])
-    options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
-    typed = " ".join([*options, *(f"{FLAG.secret} {name}" for name in hidden), again])
-    return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
-
-
-def _typed_before(words: Sequence[str]) -> list[str]:
-    """The command and its options on this command line, where `words` are the end of the program behind them."""
-    typed = sys.argv[1:]
-    if "--" in typed:
-        return typed[: typed.index("--")]
-    at = len(typed) - len(words) if [*words] == typed[len(typed) - len(words) :] else 1
-    while at > 1 and (typed[at - 1] in ("env", "-W", "-X") or _IN_FRONT.match(typed[at - 1])):
-        at -= 1
-    return typed[:at] or [COMMAND]
+    plain = [f"{name}={shlex.quote(value)}" for name, value in pairs if name not in hidden]
+    exported, again = [f"{name}=..." for name in hidden], retyped(words, option)
+    if COMMAND == "agent":
+        exported += plain
+    else:
+        again = " ".join(
+            [*(f"{FLAG.env} {word}" for word in plain), *(f"{FLAG.secret} {name}" for name in hidden), again]
+        )
+    return f"export {' '.join(exported)}; then: {again}" if exported else again
 
 
 def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
