@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
 from ..job.again import command_of
-from ..job.load import read_run
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -128,7 +127,7 @@ def down(options: Options, console: Console) -> int:
     asked = where.beside(options, console) if options.run or named else None
     if isinstance(asked, Options):
         return hosts_attach.down(asked, console)
-    return local_attach.stop_all(console, read_run(options.run))
+    return local_attach.stop_all(console, asked.name if asked else "")
 
 
 @command(

@@ -67,7 +67,7 @@ def options_of(words: Sequence[str], takes: Sequence[str], given: Container[str]
     Several hosts are one text. A word that stands for nothing has no name: "".
     """
     texts = dict[str, str]()
-    for word in words:
+    for word in map(_without_folder, words):
         name = _option_of(
             word, [each for each in takes if each not in given and (each == "hosts" or each not in texts)]
         )
@@ -92,6 +92,14 @@ def _option_of(word: str, free: Sequence[str]) -> str:
 def is_place(word: str) -> bool:
     """Whether a word is a run, or a host of this folder's cluster.toml, and no program."""
     return _is_run(word) or word in hosts_here()
+
+
+def _without_folder(word: str) -> str:
+    """A run as Tab completes it, `runs/NAME/`, by its name; other words as they are."""
+    from ..run.files import folders
+
+    path = Path(word)
+    return path.name if os.path.isdir(path) and path.parent.resolve() == folders.RUNS.resolve() else word
 
 
 def _is_run(word: str) -> bool:

@@ -280,7 +280,7 @@ def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
 
 
 def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
-    """What gives the ranks these `NAME=VALUE`: options; in front of `muster agent`, whose ranks have the shell's.
+    """What gives the ranks these `NAME=VALUE`: options; of `muster agent`, whose ranks have the shell's, exports.
 
     It repeats no value that may be a secret.
     """

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.commands import where
 from deploy.commands.main import run
-from deploy.core.errors import FAILED, USAGE, UsageError
+from deploy.core.errors import DONE, FAILED, USAGE, UsageError
 from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
@@ -165,3 +165,13 @@ def test_a_run_that_nobody_knows_is_named_where_the_newest_is_on_slurm(runs, cap
     started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me")
     assert run(["resume", "mispelt"]) == USAGE
     assert "error: mispelt: no run of that name is here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["down --run r1", "down --run latest", "down r1", "down runs/r1/"])
+def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, runs, monkeypatch, capsys):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
+    started(runs, "r1", "processes", 1.0)
+    assert run(words.split()) == DONE
+    assert "nothing was running on this machine" in capsys.readouterr().err
+    assert run(["down", "--run", "r2"]) == USAGE
+    assert "error: --run r2: no such run" in capsys.readouterr().err
