@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
-
 from ..core.errors import DONE, FAILED, REFUSED, DeployError, UsageError
 from ..core.near import near
 from ..hosts.start import preflight as preflight_launch
@@ -27,6 +25,7 @@ from ..report.console import Console
 from ..report.interrupts import Interrupts
 
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
+_LOADED = time.monotonic()
 
 
 def preflight(options: Options, console: Console) -> int:
@@ -53,12 +52,20 @@ def preflight(options: Options, console: Console) -> int:
             )
             answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
     left_out = verdict.not_rehearsed or f"{FLAG.quick} leaves the rehearsal out" * options.quick
-    # The user has waited for the start of this process, too.
-    verdict = replace(verdict, seconds=round(time.time() - psutil.Process().create_time(), 1), not_rehearsed=left_out)
+    verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
     _show(answers, verdict, options, files, console)
     if not verdict.ok:
         return REFUSED
     return FAILED if options.strict and verdict.warnings else DONE
+
+
+def _waited() -> float:
+    """Seconds since this process began: the user has waited for its start, too."""
+    try:
+        began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    except (OSError, ValueError, AttributeError, IndexError):
+        return time.monotonic() - _LOADED
 
 
 def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[str, str], console: Console) -> None:

@@ -128,8 +128,8 @@ def begin(master: Master, where: Where, line: str) -> mux.Channel:
         words = f"it did not begin a command within {in_seconds(framing.BEGIN_S)}"
         raise fault("slow", where, words) from late
     except (OSError, EOFError) as gone:
-        if isinstance(gone, OSError) and (refused := of_system(gone)):
-            raise refused from gone
+        if isinstance(gone, OSError) and (ours := of_system(gone)):
+            raise ours from gone
         raise fault("lost", where, f" ({master.why_gone()})") from gone
 
 

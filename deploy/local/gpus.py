@@ -106,13 +106,12 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     own = OwnGpus(choice.gpus, path, descriptor)
     try:
         os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
-    except OSError:  # a full disk
+        os.fchmod(descriptor, 0o644)
+        if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
+            raise DeployError(f"this machine: {taken}", "try again")
+    except BaseException:
         own.release()
         raise
-    os.fchmod(descriptor, 0o644)
-    if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
-        own.release()
-        raise DeployError(f"this machine: {taken}", "try again")
     return own
 
 

@@ -38,6 +38,6 @@ def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
         for line in child.stdout:
             say(line.decode(errors="replace").rstrip())
     if child.returncode < 0:
-        words = f"{FLAG.state} {file}: not written: what joins it {ended_how(child.returncode)}"
-        raise DeployError(words, "it needs memory for the whole file: free -g; what the system did: dmesg | tail")
+        hint = "it needs memory for the whole file: free -g; what the system did: dmesg | tail"
+        raise DeployError(f"{FLAG.state} {file}: not written: what joins it {ended_how(child.returncode)}", hint)
     return child.returncode

@@ -59,8 +59,7 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
         raise DeployError(f"this machine: {fault.strerror}") from fault
     with child:
         try:
-            assert child.stdout
-            while line := child.stdout.readline(_PIECE):
+            while line := child.stdout.readline(_PIECE):  # type: ignore[union-attr]
                 text = line.decode(errors="replace").rstrip("\n")
                 if console.as_json:
                     console.data({"kind": "line", "line": text})

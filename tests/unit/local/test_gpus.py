@@ -44,9 +44,10 @@ def test_a_disk_that_takes_no_claim_keeps_no_gpu_and_no_file(monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = {*Path("/var/tmp").rglob("*claim-*")}
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patched:
         patched.setattr(gpus.os, "write", full)
-        gpus.take("auto", "one.py")
+        with pytest.raises(OSError, match="No space"):
+            gpus.take("auto", "one.py")
     assert {*Path("/var/tmp").rglob("*claim-*")} <= before
     gpus.take("auto", "two.py").release()
 
