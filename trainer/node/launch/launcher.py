@@ -16,14 +16,17 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
-# With one of these options, Accelerate knows which devices to use.
+# With one of these options, Accelerate knows which devices to use. Behind its script, or one of _MODULE, they are the
+# script's.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
+_MODULE = ("-m", "--module")
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in command):
+    theirs = takewhile(lambda word: not word.endswith(".py") and word not in _MODULE, command)
+    if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
         # Without GPUs it forms no group unless an option names the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]
