@@ -198,6 +198,7 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
              "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
     variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
     inside = folder / work.WORK
+    (folder / "logs").mkdir(exist_ok=True)  # no rank has begun where the run ended before
     with (folder / "logs" / "on-end.log").open("ab", buffering=0) as log:
         child = subprocess.Popen(
             ["/bin/sh", "-c", command],

@@ -78,7 +78,6 @@ def plan(folder, command, **more):
 
 
 def witness(folder, command, **more):
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(HOME), on_end.PLAN: json.dumps(plan(folder, command, **more))}
     return subprocess.Popen([sys.executable, "-P", "-m", "muster.trainer.node", "on_end"], env=environment)
 
@@ -111,7 +110,6 @@ def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
 
 
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
-    (tmp_path / "logs").mkdir()
     monkeypatch.setattr(on_end, "COMMAND_S", 0.3)
     about = {**on_end.describe([said("done")], []), "run": "r1", "seconds": 1.0}
     on_end.act(plan(tmp_path, f"echo began; sleep 4711 & echo $! >{tmp_path}/pid; wait"), about, {"A": "1"})
@@ -122,7 +120,6 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monke
 
 @pytest.mark.parametrize("odd", [{"message": "ValueError: \ud800"}, {"message": "a\0b"}, {"node": [1]}, {"step": {}}])
 def test_the_command_runs_whatever_a_host_says_about_the_end(tmp_path, odd):
-    (tmp_path / "logs").mkdir()
     about = {**on_end.describe([said("failed", **odd)], []), "run": "r1", "seconds": 1.0}
     on_end.act(plan(tmp_path, "echo told"), about, {})
     assert ((tmp_path / "logs/on-end.log").read_text(), notes(tmp_path)[0]["error"]) == ("told\n", "")
@@ -137,7 +134,6 @@ def test_on_a_full_disk_the_command_does_all_that_it_is_to(tmp_path):
 
 @pytest.mark.holds("secrets-masked")
 def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
-    (tmp_path / "logs").mkdir()
     monkeypatch.setenv("PRESENT", "sesame-4712-present")
     monkeypatch.setenv("MUSTER_SECRETS_PRESENT", "PRESENT")
     on_end.act(plan(tmp_path, 'echo "a $HOOK b $PRESENT"'), {"end": "done"}, {"HOOK": "sesame-4711-handed"})
