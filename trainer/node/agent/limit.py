@@ -24,6 +24,8 @@ class Limit:
         self._hours, self._start = environment.get(HOURS, ""), environment.get("PET_RDZV_ID", "-")
         self._path = _path(folder, name) if folder and self._hours else None
         self._deadline = self._read_deadline() if self._hours else float("inf")
+        # A clock that is set meanwhile neither ends the run nor lets it go on.
+        self._ends = time.monotonic() + self._deadline - time.time()
         self.reached = False
 
     @property
@@ -33,7 +35,7 @@ class Limit:
 
     def look(self) -> bool:
         """Whether the limit has just been reached; true once."""
-        if self.reached or time.time() < self._deadline:
+        if self.reached or time.monotonic() < self._ends:
             return False
         self.reached = True
         self._keep(self.words)
