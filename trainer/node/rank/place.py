@@ -153,11 +153,15 @@ def _backend(torch: Any) -> str:
 def append(path: str, line: dict[str, Any]) -> int:
     """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
 
-    Opened each time: a file that somebody moved or that a host was too full for is tried again.
+    Opened each time: a file that somebody moved or that a host was too full for is tried again, apart from what was cut.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(descriptor, (json.dumps(line) + "\n").encode())
+        size = os.fstat(descriptor).st_size
+        is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        data = ("\n" * is_cut + json.dumps(line) + "\n").encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(f"{path} takes no whole line")
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
