@@ -27,7 +27,7 @@ from ..rank.mask import Mask
 from . import event_file, line_file
 
 # What one node's script may have: more files and names than these are not read.
-_MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000
+_MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 200_000
 _MOST_TAG, _MOST_PATH, _MOST_STEP = 100, 300, 10**15
 _MOST_TEXT, _MOST_BYTES = 4 << 20, 64 << 20
 _MOST_RECORDS, _POINTS_A_LINE = 20_000, 500
@@ -217,9 +217,10 @@ def _metric_files(folder: Path) -> Iterator[str]:
             if entries > _MOST_ENTRIES:
                 return
             for name in sorted(names):
-                path = os.path.relpath(os.path.join(place, name), folder)
-                if (name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES)) and len(path) <= _MOST_PATH:
-                    yield path
+                if name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES):
+                    path = os.path.relpath(os.path.join(place, name), folder)
+                    if len(path) <= _MOST_PATH:
+                        yield path
 
 
 @contextmanager

@@ -281,6 +281,15 @@ def test_of_endless_files_the_first_are_looked_at(work, monkeypatch):
     assert list(read(work.parent)) == ["work/a/metrics.csv"]
 
 
+def test_a_data_set_that_the_project_has_hides_no_file_of_numbers(work):
+    (work / "images").mkdir()
+    for index in range(25_000):
+        (work / "images" / str(index)).touch()
+    (work / "runs").mkdir()
+    shutil.copy(GOLDEN / "metrics.csv", work / "runs")
+    assert list(read(work.parent)) == ["work/runs/metrics.csv"]
+
+
 def test_the_last_numbers_are_read_when_the_run_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     (tmp_path / "work").mkdir()
