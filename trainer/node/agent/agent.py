@@ -353,6 +353,8 @@ def torchrun_environment(
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made
     host, _, port = endpoint.rpartition(":")
+    if not port.isdecimal():
+        raise Refused(f"no port in PET_RDZV_ENDPOINT={endpoint}", f"name one: {endpoint}:29500")
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = meeting.endpoint(address, port)
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]

@@ -153,7 +153,8 @@ def _backend(torch: Any) -> str:
 def append(path: str, line: dict[str, Any]) -> int:
     """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
 
-    Opened each time: a file that somebody moved or that a host was too full for is tried again, apart from what was cut.
+    Opened each time: a file that somebody moved or that a host was too full for is tried again. A new line stands apart
+    from one that was cut.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     try:

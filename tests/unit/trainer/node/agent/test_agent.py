@@ -165,6 +165,13 @@ def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
 
 
+@pytest.mark.parametrize(("given", "named"), [("gpu-a", "gpu-a:29500"), ("[fd00::1]", "[fd00::1]:29500")])
+def test_a_place_to_meet_without_a_port_is_refused_at_once(given, named):
+    with pytest.raises(TrainError, match="no port in PET_RDZV_ENDPOINT") as refused:
+        torchrun_environment({"PET_RDZV_ENDPOINT": given, "PET_NNODES": "2"}, "worker-1")
+    assert refused.value.hint == f"name one: {named}"
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, monkeypatch, asked):
     monkeypatch.setattr(node.signal, "signal", lambda *_: None)
