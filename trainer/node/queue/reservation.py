@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ class Reservation:
         self._lock, self._heard = threading.RLock(), time.monotonic()
         self._gpus: dict[str, int] = dict(plan["gpus"])
         self._listening: socket.socket | None = None
-        self._proof: subprocess.Popen[str] | None = None
+        self._proof: subprocess.Popen[bytes] | None = None
         claims.write(state=RESTS, gpus=[], why="")
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,12 +121,13 @@ class Reservation:
         self._end_proof()
         point = meeting.endpoint(self._address(0), question["port"])
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
+        # A pipe would not take the words of eight GPUs, which nobody reads before the end.
+        self._words = tempfile.TemporaryFile()
         self._proof = subprocess.Popen(
             [sys.executable, "-P", "-m", NODE, "rehearsal"],
             env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
+            stdout=self._words,
         )
         _later(self._proof.kill)
 
@@ -137,7 +139,8 @@ class Reservation:
             return {"over": False}
         if not self._proof.returncode:
             return {"over": True, "error": ""}
-        return {"over": True, "error": _error_of(self._proof.stdout.read() if self._proof.stdout else "")}
+        self._words.seek(0)
+        return {"over": True, "error": _error_of(self._words.read())}
 
     def _on_commit(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what we have for the run, from now on. A run that has waited longer may have got it meanwhile."""
@@ -209,7 +212,7 @@ def in_use() -> dict[str, tuple[int, int]]:
     return {}
 
 
-def _error_of(text: str) -> str:
+def _error_of(text: bytes) -> str:
     """What trainer/node/probe/rehearsal.py says went wrong."""
     with suppress(ValueError, AttributeError, TypeError):
         last = json.loads(text.strip().splitlines()[-1])
