@@ -145,6 +145,21 @@ def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
     assert "refused" in notes(tmp_path)[0]["error"]
 
 
+def test_the_command_runs_once_where_many_hosts_have_lost_their_power(tmp_path, monkeypatch):
+    """The first witness tells for a few seconds that it has acted; each host that is gone takes a while to ask."""
+    began, hosts = time.monotonic(), [str(place) for place in range(20)]
+
+    def ask(host, *_):
+        if host != "0":
+            time.sleep(0.2)
+            return None
+        seconds = time.monotonic() - began
+        return {"ended": True, "acted": seconds > 0.5, "end": {}} if seconds < 2.5 else {}
+
+    monkeypatch.setattr(on_end.peers, "ask", ask)
+    assert on_end._another_acts(plan(tmp_path, "true", hosts=hosts, place=19))
+
+
 @pytest.mark.holds("on-end-stays")
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_a_server_that_sends_us_elsewhere_gets_nothing_posted_there(tmp_path, code):
