@@ -195,18 +195,24 @@ def variables(plan: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, indices))}
 
 
+_hanging = list[subprocess.Popen[str]]()
+
+
 def in_use() -> dict[str, tuple[int, int]]:
     """The index and the used bytes of each GPU, by its UUID, as its driver says; empty if it cannot be asked.
 
-    In a process of its own: where a GPU is broken, the driver's library may hang or die.
+    In a process of its own: where a GPU is broken, the driver's library may hang or die. One that hangs is enough.
     """
     command = [sys.executable, "-P", "-m", NODE, "nvml"]
     try:
+        if any(each.poll() is None for each in _hanging):
+            return {}
         asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with suppress(subprocess.TimeoutExpired):
             answer, _ = asked.communicate(timeout=_NVML_S)
             return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(answer).items()}
         asked.kill()  # its end is not waited for: a driver that hangs keeps it
+        _hanging[:] = [asked]
     except (OSError, ValueError):
         pass
     return {}
