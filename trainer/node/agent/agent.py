@@ -137,7 +137,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if conflicts:
             diary.tell_conflicts(variables.first_rank(), conflicts)
         if own_library:
-            diary.tell_own_library(variables.first_rank(), own_library)
+            diary.event("own_library", variables.first_rank(), path=own_library)
         limit = Limit(folder, name, os.environ)
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:

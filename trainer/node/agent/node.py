@@ -24,7 +24,7 @@ from ...verdict import Verdict, failed, publish, verdict_of
 from .. import processes, variables
 from ..ending import training_alone
 from ..ending.rank_lives import Life
-from ..files import earlier, work
+from ..files import earlier
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
@@ -148,12 +148,13 @@ class Node:
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
-        folder = self.diary.run_folder
-        stuck, links = StuckRanks(self.outcome, folder / work.WORK if folder else None), Links()
+        stuck, links = StuckRanks(self.outcome, self.diary.work_folder), Links()
         # Muster's own trainer has joined its ranks.
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
-        before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
+        before = earlier.Earlier(
+            self.outcome, self.diary.run_folder if self._relay else None, self.diary.tell_put_aside
+        )
         while torchrun.poll() is None:
             if input_is_closed():
                 self._ask(signal.SIGINT)
@@ -161,7 +162,7 @@ class Node:
             self.diary.keep(words)
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
-                self.diary.tell_stuck(rank, about)
+                self.diary.event("stuck" if about else "moves", rank, **(about or {}))
             self._mend(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ class Sharing:
         self._first_rank = place * self._ranks
         self.stale = self.stale or not epoch["stayed"]
         self._lost |= {*epoch["lost"]}
-        alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
-        with door, alone, _Ending(over) as self._ending:
+        alone, opened = work.alone(self._folder), closing(Door(address, self._key, self._folder))
+        with opened as door, alone, _Ending(over) as self._ending:
             where = meet(door.where)
             try:
                 if place == 0:
@@ -237,12 +237,6 @@ class Door:
         self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
         accept = partial(meeting.accept, self._listening, _MOST_AT_ONCE, self._answer)
         threading.Thread(target=accept, daemon=True, name="muster-share").start()
-
-    def __enter__(self) -> Door:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening."""

@@ -122,7 +122,7 @@ class Reservation:
         point = meeting.endpoint(self._address(0), question["port"])
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
         # A pipe would not take the words of eight GPUs, which nobody reads before the end.
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 # as long as the rehearsal
         self._proof = subprocess.Popen(
             [sys.executable, "-P", "-m", NODE, "rehearsal"],
             env={**os.environ, **own},

@@ -58,7 +58,6 @@ class Place:
         self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or slot({"RANK": "0", **env})["attempt"])
         self.life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
-        self.pid = os.getpid()
 
     def world(self) -> tuple[int, str]:
         """How many ranks train together and by what backend, as torch says; takes this rank's number from there."""
