@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
-from muster.files import read_object, replace
+from muster.files import replace
 from muster.reserve import note, write_surely
 
 from .node.rank.place import in_run
@@ -63,13 +63,8 @@ def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 
-def read_verdict(path: Path) -> Verdict | None:
-    """The verdict that a rank has written there; None for anything else."""
-    return verdict_of(read_object(path))
-
-
 def verdict_of(value: object) -> Verdict | None:
-    """The verdict that `row` has made; None for anything else, which a script may write."""
+    """The verdict whose `row` this is; None for anything else, which a script may write."""
     if not isinstance(value, dict):
         return None
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "str": str, "float": (int, float)}

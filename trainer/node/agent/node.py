@@ -162,7 +162,7 @@ class Node:
             self.diary.keep(words)
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
-                self.diary.event("stuck" if about else "moves", rank, **(about or {}))
+                self.diary.event("stuck", rank, **about) if about else self.diary.event("moves", rank)
             self._mend(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):

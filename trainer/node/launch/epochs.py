@@ -112,9 +112,9 @@ class Epochs:
         end, attempts = time.monotonic() + self._join_s, 0
         while True:
             epoch = self._epoch()
-            if epoch.get("over") and failed:
-                return None
             if epoch.get("over"):
+                if failed:
+                    return None
                 raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]

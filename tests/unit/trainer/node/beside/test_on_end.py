@@ -63,12 +63,15 @@ def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code)
         [],
         {"verdicts": 7, "codes": {}},
         {"verdicts": [7, {"verdict": []}], "codes": ["x", 1e9]},
+        said("refused", code=2, since="x"),
+        said("refused", code=2, message=["no", "text"]),
+        said("odd", code=2),
         {"limit": "yes"},
     ],
 )
 def test_what_a_hostile_host_says_about_its_end_stops_nobody(end):
     odd = on_end._checked(end)
-    told = on_end.describe([said("failed", since="x", message=["no", "text"]), odd], [])
+    told = on_end.describe([said("failed"), odd], [])
     assert (told["end"], odd["limit"]) == ("failed", False)
 
 
