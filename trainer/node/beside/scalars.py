@@ -102,8 +102,7 @@ class Scalars:
                 more = line_file.is_ours(file) and self._read_on(path, file, status.st_size, line_file.read)
             else:
                 more = False
-                if status.st_size <= _MOST_TEXT:
-                    self._read_text(path, file.read(_MOST_TEXT).decode(errors="replace"))
+                self._read_text(path, _text(file, status.st_size).decode(errors="replace"))
             self._stamps[path] = (-1, 0) if more else stamp
             return more
 
@@ -166,6 +165,15 @@ class Scalars:
         if len(self._tags) < _MOST_TAGS:
             self._tags.add(point.tag)
         return point.tag in self._tags
+
+
+def _text(file: BinaryIO, size: int) -> bytes:
+    """A file that is written again as a whole; of a long one the names of its columns, and the last lines."""
+    names = file.readline(_MOST_TEXT)
+    if size > _MOST_TEXT:
+        file.seek(size - _MOST_TEXT)
+        file.readline(_MOST_TEXT)
+    return names + file.read(_MOST_TEXT)
 
 
 def of_csv(text: str) -> Values:
