@@ -69,8 +69,9 @@ def main() -> int:
             os.environ.pop(pods.KEY, None)
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
-        print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
-        return fault.code if isinstance(fault, TrainError) else REFUSED
+        known = fault if isinstance(fault, TrainError) else Refused(str(fault))
+        print(known.report(), file=sys.stderr)
+        return known.code
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     os.environ |= roles.variables(os.environ, name)
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None

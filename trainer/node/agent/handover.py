@@ -61,15 +61,15 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     due = _listed(environment, NAMES)
     if not due:
         return {}
-    tell_at, waits = time.monotonic() + _QUIET_SECONDS, False
+    tell_at = time.monotonic() + _QUIET_SECONDS
     with _reading(pipe) as reading:
         while (secrets := _read(reading, due)) is None:
-            if not waits and time.monotonic() > tell_at:
-                run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
+            if time.monotonic() > tell_at:
+                run, tell_at = environment.get("MUSTER_RUN_ID", "ID"), float("inf")
                 words = f"muster attach --hosts ... --run {run} gives them"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
-    if waits:
+    if tell_at == float("inf"):
         print("has its secrets", flush=True)
     return secrets
 

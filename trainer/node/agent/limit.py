@@ -26,6 +26,7 @@ class Limit:
         self._deadline = self._read_deadline() if self._hours else float("inf")
         # A clock that is set meanwhile neither ends the run nor lets it go on.
         self._ends = time.monotonic() + self._deadline - time.time()
+        self._keep()
         self.reached = False
 
     @property
@@ -47,8 +48,6 @@ class Limit:
             if self._path:
                 start, deadline, *_ = self._path.read_text().split()
                 own = float(deadline) if start == self._start else own
-        self._deadline = own
-        self._keep()
         return own
 
     def _keep(self, words: str = "") -> None:

@@ -118,7 +118,8 @@ class Node:
         )
         if output:
             output.follow(torchrun)
-        words = output.words if output else _no_words
+        # Ranks of the trainer say in their verdicts why they failed.
+        words = output.words if output else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
         if torchrun.returncode and not (self._asked or self._killed or self._verdicts()):
@@ -184,7 +185,9 @@ class Node:
                     self.diary.tell_asked(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
-            if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
+            # Where the nodes have agreed that the run has failed, our ranks may wait for some that are gone.
+            has_failed = self._group and self._group.epoch.over == FAILED
+            if kill_at == float("inf") and (self._verdicts() or has_failed):
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
@@ -240,10 +243,6 @@ class Node:
             self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
         for name, others in self._group.apart() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
-
-    def _has_failed(self) -> bool:
-        """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""
-        return bool(self._group and self._group.epoch.over == FAILED)
 
     def _is_out(self) -> bool:
         """Whether the other nodes go on, or have ended, without this one."""
@@ -353,11 +352,6 @@ class Node:
         if obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
-
-
-def _no_words(local_rank: int) -> str:
-    """Ranks of the trainer say in their verdicts why they failed."""
-    return ""
 
 
 def _send(process: int, number: int) -> None:
