@@ -25,6 +25,8 @@ from .run_dir import RankFolder
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
+# The command that continues a run, where a control side has started it; that side says how it ended, too.
+RESUME = "MUSTER_RESUME_COMMAND"
 _KEY = "muster/verdict"
 _SEEN = "muster/verdict-seen"
 
@@ -59,7 +61,7 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
     """The verdict of a run that somebody asked to stop, and that wrote a checkpoint."""
-    command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
+    command = os.environ.get(RESUME, "make up RESUME=latest")
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 

@@ -37,7 +37,7 @@ from muster.files import replace
 from muster.reserve import JOURNAL, reserve_room
 
 from ... import NAME, config
-from ...verdict import Verdict, done, failed, publish
+from ...verdict import RESUME, Verdict, done, failed, publish
 from .. import notes, torch_names, variables
 from ..beside import telemetry, tie
 from ..ending import judge_below, outside, reached, script_verdict, training_alone
@@ -157,8 +157,12 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
         if part and not node.leaves:
             verdict = part.settle(verdict, code, node.released)
-        if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
-            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
+        is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
+        for each in (verdict,) if verdict else node.verdicts() if is_script else ():
+            if each.code and not (is_kept and RESUME in os.environ):  # nobody else says it below `srun muster agent`
+                print(f"{each.verdict}: {each.message}" + f"\nhint: {each.hint}" * bool(each.hint), file=sys.stderr)
+        if not is_kept:
+            print(f"error: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)

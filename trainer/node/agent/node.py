@@ -122,7 +122,7 @@ class Node:
         words = output.words if output else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
-        if torchrun.returncode and not (self._asked or self._killed or self._verdicts()):
+        if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
             self.diary.tell_torchrun(torchrun.returncode, words)
         if output:
             output.finish()
@@ -172,7 +172,7 @@ class Node:
                 self.diary.event("throttled", rank, **held)
             for rank, why in alone.look(self.diary.lives):
                 self.diary.event("alone", rank, **why)
-            if alone.final and not self._asked and not self._verdicts():
+            if alone.final and not self._asked and not self.verdicts():
                 self._give_up(alone.final)
             now = time.monotonic()
             if self.limit.look():
@@ -187,7 +187,7 @@ class Node:
             self._judge_leavers()
             # Where the nodes have agreed that the run has failed, our ranks may wait for some that are gone.
             has_failed = self._group and self._group.epoch.over == FAILED
-            if kill_at == float("inf") and (self._verdicts() or has_failed):
+            if kill_at == float("inf") and (self.verdicts() or has_failed):
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
@@ -212,10 +212,10 @@ class Node:
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
-        if (why := part.look(self.diary.lives, self.diary.died)) and not self._verdicts():
+        if (why := part.look(self.diary.lives, self.diary.died)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
-        if not (self.released or self._asked or self._verdicts()) and part.over and part.may_stop():
+        if not (self.released or self._asked or self.verdicts()) and part.over and part.may_stop():
             self.released = self.diary.released = True
             self._release_ends = now + part.role.grace
         if self.released:
@@ -231,7 +231,7 @@ class Node:
 
     def _mend(self, stuck: StuckRanks) -> None:
         """End the ranks that are stuck for good: torchrun then starts all ranks again."""
-        if self._asked or self._verdicts():
+        if self._asked or self.verdicts():
             return
         for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
@@ -273,7 +273,7 @@ class Node:
         peer to begin again) there is nothing to save, and torchrun would wait in vain.
         """
         living = self._living()
-        if self._verdicts() or self._given_up:
+        if self.verdicts() or self._given_up:
             return
         self._interrupted |= bool(living)
         (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
@@ -329,7 +329,8 @@ class Node:
                 for number in heard:
                     _send(process, number)
 
-    def _verdicts(self) -> Collection[Verdict]:
+    def verdicts(self) -> Collection[Verdict]:
+        """Those that this node and its ranks have left."""
         self._read_journal()
         return self._verdicts_by.values()
 
@@ -338,7 +339,7 @@ class Node:
             return DONE
         if self._group and self._group.has_left:
             return DONE
-        codes = [verdict.code for verdict in self._verdicts()]
+        codes = [verdict.code for verdict in self.verdicts()]
         self.judged = bool(codes)
         if self.leaves and not codes:
             return SIGNALLED + signal.SIGTERM
