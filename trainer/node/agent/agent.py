@@ -112,10 +112,11 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     part = None
     try:
         is_script = arguments[:1] == ["--script"]
+        of_script = folder if is_script else None
         began, ticks = time.time(), time.monotonic()
-        conflicts = _enter_work(folder if is_script else None)
+        conflicts = _enter_work(of_script)
         part = roles.join(os.environ, name, folder, variables.first_rank())
-        command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
+        command = torchrun_command([*arguments, *_restart_words(of_script)])
         own_library = script_verdict.own_library(arguments[1:]) if is_script and variables.place() == 0 else ""
         if folder:
             _tell_up(folder, name)
@@ -148,7 +149,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         began = min(began, time.time() - time.monotonic() + ticks)  # files have times of a clock that was set back
-        _tell_kept(folder if is_script else None, diary, began)
+        _tell_kept(of_script, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)

@@ -335,9 +335,7 @@ class Node:
         return self._verdicts_by.values()
 
     def _code(self, torchrun_code: int) -> int:
-        if self.released:
-            return DONE
-        if self._group and self._group.has_left:
+        if self.released or (self._group and self._group.has_left):
             return DONE
         codes = [verdict.code for verdict in self.verdicts()]
         self.judged = bool(codes)

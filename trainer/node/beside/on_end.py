@@ -18,7 +18,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,7 @@ COMMAND_S, _POST_S = 60.0, 15.0
 _POLL_S, _UNSEEN_S, _LINGER_S = 0.2, 2.0, 6.0
 # A node that its host starts again is away for moments; one that never began does not come any more.
 _AWAY_S, _BEGIN_S = 6.0, 300.0
-_AT_ONCE, _MOST_LOG, _MOST_TEXT = 32, 1 << 20, 8000
+_MOST_LOG, _MOST_TEXT = 1 << 20, 8000
 _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED, "max-hours": STOPPED,
           "killed": SIGNALLED + signal.SIGKILL}  # fmt: skip
 # An error outranks the ends of ranks that only followed it.
@@ -105,19 +104,12 @@ def main() -> int:
     return 0
 
 
-def _ask_all(plan: Mapping[str, Any], places: Sequence[int]) -> dict[int, dict[str, Any] | None]:
-    """What the witnesses there answer (peers.py), asked at once: a look at many hosts that are gone takes no longer."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        answers = pool.map(lambda place: peers.ask(plan["hosts"][place], plan["port"], plan["token"]), places)
-        return dict(zip(places, answers, strict=True))
-
-
 def _another_acts(plan: Mapping[str, Any]) -> bool:
     """Wait while a witness before this one lives; return whether one has acted."""
     unseen = 0.0
     while plan["place"]:
         began = time.monotonic()
-        answers = [*filter(None, _ask_all(plan, range(plan["place"])).values())]
+        answers = [*filter(None, peers.ask_all(plan["hosts"][: plan["place"]], plan["port"], plan["token"]))]
         if any(answer.get("acted") for answer in answers):
             return True
         time.sleep(_POLL_S)
@@ -134,8 +126,9 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
     lost: list[int] = []
     silent = set[int]()
     while waits := [place for place in others if place not in ends and place not in lost]:
-        for place, answer in _ask_all(plan, waits).items():
-            now = time.monotonic()
+        answers = peers.ask_all([plan["hosts"][place] for place in waits], plan["port"], plan["token"])
+        now = time.monotonic()
+        for place, answer in zip(waits, answers, strict=True):
             if not answer:
                 silent |= {place} if answer is None else set()
                 if now - seen.setdefault(place, now) > _UNSEEN_S:

@@ -23,10 +23,8 @@ from typing import NoReturn
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
-# With one of these options, Accelerate knows which devices to use. Behind its script, or one of _MODULE, they are the
-# script's.
+# With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
-_MODULE = ("-m", "--module")
 
 
 @dataclass(frozen=True)
@@ -146,7 +144,8 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    theirs = takewhile(lambda word: not word.endswith(".py") and word not in _MODULE, command)
+    # What follows its script, or a module, is the script's.
+    theirs = takewhile(lambda word: not word.endswith(".py") and word not in ("-m", "--module"), command)
     if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
         # Without GPUs it forms no group unless an option names the CPU.
