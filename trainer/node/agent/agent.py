@@ -258,7 +258,7 @@ def after_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # Whoever fails after another may only have lost it; and where other nodes train, one of these may be first.
-    first = min((failure.life.ended for failure in node.diary.failures), default=0.0)
+    first = node.diary.first_failure
     whole = all(life.world == len(lives) for life in lives)
     for failure in node.diary.failures if whole else ():
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:

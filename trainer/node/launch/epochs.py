@@ -89,8 +89,7 @@ class Epochs:
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
-        own = self._alone or not config.local_addr
-        self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
+        self._address = meeting.resolve(host if self._alone else config.local_addr or host, _RESOLVE_S)
         # A launcher has a store of its own: it gets the port, which is held until it starts.
         self._of_launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         # One node that was told a port, and nowhere to meet, has its ranks meet there.

@@ -155,16 +155,13 @@ def append(path: str, line: dict[str, Any]) -> int:
     Opened each time: a file that somebody moved or that a host was too full for is tried again. A new line stands apart
     from one that was cut.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        size = os.fstat(descriptor).st_size
-        is_cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+    with open(path, "a+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        is_cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
         data = ("\n" * is_cut + json.dumps(line) + "\n").encode()
-        if os.write(descriptor, data) < len(data):
+        if file.write(data) < len(data):
             raise OSError(f"{path} takes no whole line")
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+        return file.tell()
 
 
 def note(outcome: str, **row: Any) -> None:

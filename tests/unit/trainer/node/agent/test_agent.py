@@ -197,6 +197,7 @@ def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_p
     failed = Failure(Life(0, 0, 0, 2, 10, began=1.0, ended=10.2, code=1), LastWords((), "OSError: no room"), "")
     failures = [failed, *([Failure(peer, LastWords((), "", victim=True), "")] if first else [])]
     diary = SimpleNamespace(run_folder=None, lives=[failed.life, peer], failures=failures, cut=None, shown=str)
+    diary.first_failure = 10.0 if first else 10.2
     assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
 
 
