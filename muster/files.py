@@ -80,7 +80,8 @@ def read(path: Path, most: int = MOST_BYTES) -> str:
 
     What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it may wait for ever.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+    # As its opener: of a folder, which is opened too, a descriptor of one's own would stay open.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no file")
         data = file.read(most + 1)

@@ -1,0 +1,27 @@
+"""What others may put in the place of a file, and how a process is told from a later one, whatever its name."""
+
+import ctypes
+import os
+
+import pytest
+
+from muster import files, stop
+
+
+def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_again_nothing(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        with pytest.raises(OSError, match=r"."):
+            files.read(tmp_path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_has_a_beginning():
+    libc, own = ctypes.CDLL(None), ctypes.create_string_buffer(16)
+    began = stop.began(os.getpid())
+    libc.prctl(16, own)
+    libc.prctl(15, "обучение_модели".encode()[:15])
+    try:
+        assert stop.began(os.getpid()) == began != ""
+    finally:
+        libc.prctl(15, own)
