@@ -110,7 +110,8 @@ class Stop:
 def began(process: int) -> str:
     """When a process began, as the kernel counts: a later one may have its number. Empty if that is not known."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        # Its name is cut after 15 bytes, perhaps in the middle of a letter.
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     return ""
 
 
