@@ -75,7 +75,7 @@ def _file(environment: Mapping[str, str]) -> int | None:
 
 def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
     nodes = environment.get("PET_NNODES", "")
-    if not nodes.isdigit():  # unset, or an elastic range: no fixed plan
+    if not nodes.isdecimal():  # unset, or an elastic range: no fixed plan
         return
     joined = _whole(environment, "GROUP_WORLD_SIZE", nodes)
     if joined != int(nodes):
@@ -83,7 +83,7 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
             f"{joined} of {nodes} planned nodes joined: Muster does not train with fewer", "start the missing nodes"
         )
     ranks = environment.get("PET_NPROC_PER_NODE", "")
-    if ranks.isdigit() and int(nodes) * int(ranks) != place.world:
+    if ranks.isdecimal() and int(nodes) * int(ranks) != place.world:
         raise Refused(  # `muster explain` recognises this sentence
             f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}",
             "start every node with the same PET_NPROC_PER_NODE",
@@ -92,7 +92,7 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
 
 def _whole(environment: Mapping[str, str], name: str, default: str = "") -> int:
     text = environment.get(name, default)
-    if not text.isdigit():
+    if not text.isdecimal():
         raise Refused(
             f"{name} must be a whole number, got {text!r}", "torchrun sets it; does something else set it too?"
         )
