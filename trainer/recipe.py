@@ -64,11 +64,11 @@ def defaults(name_or_path: str) -> dict[str, Any]:
     """The recipe's DEFAULTS, read without executing it; empty if it has none. Raises Refused if not a plain dict."""
     path = find(name_or_path)
     values: dict[str, Any] = {}
-    for node in _top_level(_parse(path).body):
-        if "DEFAULTS" not in _binds(node):
-            continue
+    for number, node in enumerate(node for node in _top_level(_parse(path).body) if "DEFAULTS" in _binds(node)):
         where = f"{_display(path)}:{node.lineno}: DEFAULTS"
         hint = 'write it as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
+        if number:
+            raise Refused(f"{where}: set a second time, and it is read without running the recipe", hint)
         try:
             values = ast.literal_eval(getattr(node, "value", None) or node)
         except (ValueError, TypeError):
@@ -267,6 +267,8 @@ def _binds(node: ast.stmt) -> set[str]:
             return {alias.asname or alias.name for alias in aliases}
         case ast.Assign(targets=targets):
             return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return {name}
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
             return {name}
     return set()

@@ -139,6 +139,14 @@ def test_defaults_that_are_no_plain_dict_are_refused(write, value):
     assert "plain dict" in caught.value.hint
 
 
+@pytest.mark.parametrize(
+    "more", ["if False:\n    DEFAULTS = {'steps': 9}", "DEFAULTS |= {'steps': 9}", "DEFAULTS['steps'] = 9"]
+)
+def test_defaults_that_are_set_twice_are_refused_for_only_the_run_would_know_which_count(write, more):
+    with pytest.raises(Refused, match=r"my\.py:[23]: DEFAULTS: set a second time"):
+        recipes.defaults(write(f"DEFAULTS = {{'steps': 7}}\n{more}\n"))
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["digits", "text"])
 def test_a_built_in_recipe_is_the_module_of_its_name(name):
