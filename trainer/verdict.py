@@ -57,9 +57,10 @@ def done(rank: int, node: str, step: int) -> Verdict:
     return Verdict("done", DONE, rank, node, step)
 
 
-def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
-    """The verdict of a run that somebody asked to stop, and that wrote a checkpoint."""
-    command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
+def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verdict:
+    """The verdict of a run that somebody asked to stop, and that wrote a checkpoint into its `folder`."""
+    plain = "make up RESUME=latest" if "MUSTER_RUN_DIR" in os.environ else f"--resume {folder}"
+    command = os.environ.get("MUSTER_RESUME_COMMAND", plain)
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 

@@ -1,6 +1,7 @@
 """How a run ended: one verdict of all ranks, and what a script writes in its place is none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -103,9 +104,13 @@ def test_a_fault_is_that_of_its_culprit_and_one_of_the_input_is_refused():
 
 
 def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(monkeypatch):
-    assert stopped(0, "a", 7, "at step 7").hint == "`make up RESUME=latest` continues from here"
+    run = Path("runs/run-1")
+    monkeypatch.delenv("MUSTER_RUN_DIR", raising=False)
+    assert stopped(0, "a", 7, "at step 7", run).hint == "`--resume runs/run-1` continues from here", "plain torchrun"
+    monkeypatch.setenv("MUSTER_RUN_DIR", "/muster/runs/run-1")
+    assert stopped(0, "a", 7, "at step 7", run).hint == "`make up RESUME=latest` continues from here"
     monkeypatch.setenv("MUSTER_RESUME_COMMAND", "muster deploy --resume run-1")
-    said = stopped(0, "a", 7, "at step 7")
+    said = stopped(0, "a", 7, "at step 7", run)
     assert (said.verdict, said.code, said.message) == ("stopped", 75, "at step 7")
     assert "`muster deploy --resume run-1`" in said.hint
 
