@@ -7,12 +7,13 @@ import importlib
 import os
 import pickle
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..errors import DONE, CheckpointError, Refused, TrainError
+from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
 from ..files import amount
 from . import store
 
@@ -38,6 +39,9 @@ def main() -> int:
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
+    except OSError as fault:  # a name that is too long, or a folder of another user
+        print(TrainError(f"{fault.filename}: {fault.strerror}").report(), file=sys.stderr)
+        return FAILED
     return DONE
 
 
@@ -61,7 +65,8 @@ def _write(folder: Path, file: Path) -> None:
     except Exception as error:  # of a full disk safetensors has an error of its own
         raise TrainError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
+        with suppress(OSError):
+            beside.unlink()
     reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
     print(f"{file}: step {manifest.step}, {amount(file.stat().st_size)}; {reader} reads it")
 
