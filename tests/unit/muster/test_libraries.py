@@ -1,0 +1,52 @@
+"""What a script imports of Muster works beside the libraries that an image has, whatever state they are in."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Put a module into the place of a library's; gives one of Muster's that imports it."""
+
+    def put(name, ours, **content):
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name.partition(".")[0], ModuleType(name.partition(".")[0]))
+        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.delitem(sys.modules, ours, raising=False)
+        return importlib.import_module(ours)
+
+    yield put
+    for ours in ("muster.lightning", "muster.transformers"):
+        sys.modules.pop(ours, None)
+
+
+def test_a_tensorboard_library_that_cannot_be_imported_costs_its_events_alone(tmp_path):
+    (tmp_path / "tensorboardX").mkdir()
+    (tmp_path / "tensorboardX/__init__.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
+    code = "from muster.metrics import Metrics; Metrics(__import__('pathlib').Path('x')).add(1, loss=2.0)"
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)])}
+    subprocess.run([sys.executable, "-c", code], env=given, cwd=tmp_path, check=True, timeout=60)
+    assert '"loss": 2.0' in (tmp_path / "x/metrics.jsonl").read_text()
+
+
+@pytest.mark.torch
+def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(library):
+    ours = library("lightning.pytorch", "muster.lightning", Callback=object)
+    before, begun = signal.getsignal(signal.SIGTERM), []
+    stop, trainer = ours.OrderlyStop(), SimpleNamespace(global_step=3)
+    thread = threading.Thread(target=lambda: begun.append(stop.on_train_start(trainer, None)))
+    thread.start()
+    thread.join()
+    assert begun == [None]
+    assert signal.getsignal(signal.SIGTERM) is before
