@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
@@ -54,6 +54,10 @@ class Training:
     def __init__(
         self, folder: str | Path = "training", *, save_every: int = 500, keep: int = 3, seed: int = 0, **parts: Part
     ) -> None:
+        if keep < 0 or save_every < 0:
+            raise Refused(
+                f"muster.Training(save_every={save_every}, keep={keep})", "save_every=0 saves at the end alone"
+            )
         _check(parts)
         self.step = 0
         self._consumed = 0
@@ -200,9 +204,10 @@ class Training:
                 "batches() takes the dataset, and got a DataLoader",
                 "training.batches(loader.dataset, batch=..., collate=..., workers=...)",
             )
-        if not hasattr(dataset, "__len__"):
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise Refused(
-                "the dataset has no length, so there is no position in it to keep", "give it a map-style dataset"
+                "the dataset is iterable or has no length, so there is no position in it to keep",
+                "give it a map-style dataset",
             )
         size = len(dataset)
         if batch < self._world:
