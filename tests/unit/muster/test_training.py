@@ -5,7 +5,9 @@ import json
 import signal
 import threading
 import warnings
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -269,6 +271,9 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
         next(training.batches(data(), batch=8, steps=1, micro_batches=9))
     with pytest.raises(TrainError, match=r"function.*builtin_function_or_method"):
         list(muster.Training(tmp_path / "other", part=Lambda()).batches(data(), batch=8, steps=1))
+    arrays = SimpleNamespace(state_dict=lambda: {"four": (numpy.ones(2), 1, 2, 3)}, load_state_dict=None)
+    with pytest.raises(TrainError, match=r"part.*four.*cannot hold a ndarray"):
+        list(muster.Training(tmp_path / "other", part=arrays).batches(data(), batch=8, steps=1))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Refused, match="before init_process_group"):
         build(tmp_path)

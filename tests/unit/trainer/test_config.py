@@ -66,8 +66,7 @@ def test_a_data_folder_of_another_user_is_named(tmp_path, monkeypatch):
 def test_a_recipe_may_leave_an_option_to_us(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
-        "DEFAULTS = {'data': None, 'compile': False}\n"
-        "def model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n"
+        "DEFAULTS = {'data': None, 'compile': False}\ndef model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n"
     )
     assert (parse(["--recipe", str(file)]).data, parse(["--recipe", str(file)]).compile) == (None, False)
 
