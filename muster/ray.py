@@ -109,16 +109,24 @@ def main(words: Sequence[str]) -> None:
         sys.exit(started.wait())
     if command[0].endswith(".py") or command[0] in ("python", "python3", "-m"):
         command = [sys.executable, *command[command[0] in ("python", "python3") :]]
-    os.execvpe(command[0], command, of_driver(given))
+    try:
+        os.execvpe(command[0], command, of_driver(given))
+    except OSError as fault:
+        started.terminate()
+        _end(f"{command[0]}: {fault.strerror}", "a program that this host has, or a file.py")
 
 
 def _keep_token(secret: str) -> None:
     """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
-    if secret:
+    if not secret:
+        return
+    try:
         path = Path.home() / ".ray" / "auth_token"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             write_own(path, secret)
+    except (OSError, RuntimeError) as fault:
+        _end(f"Ray reads its token in HOME/.ray, and it cannot be kept there: {fault}", "--env HOME=/tmp")
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
