@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from .agreement import Agreement, cpu_group
 from .stop import Stop
@@ -26,9 +26,12 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
 
     @property
     def newest(self) -> str | None:
-        """The newest checkpoint of the Trainer that has this callback, if there is one."""
-        # Only rank 0 makes the folder, and get_last_checkpoint fails where it is missing.
-        return get_last_checkpoint(self._folder) if Path(self._folder).is_dir() else None
+        """The newest whole checkpoint of the Trainer that has this callback, if there is one."""
+        # The Trainer writes this file last: a kill leaves a folder without it, from which nothing can continue.
+        states = Path(self._folder).glob("checkpoint-*/trainer_state.json")
+        names = ((path.parent, re.fullmatch(r"checkpoint-(\d+)", path.parent.name)) for path in states)
+        steps = {int(match[1]): str(folder) for folder, match in names if match}
+        return steps[max(steps)] if steps else None
 
     def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Note where the checkpoints are."""

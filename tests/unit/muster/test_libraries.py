@@ -50,3 +50,16 @@ def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(li
     thread.join()
     assert begun == [None]
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.torch
+def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp_path):
+    stop = library("transformers", "muster.transformers", TrainerCallback=object).OrderlyStop()
+    stop.on_init_end(SimpleNamespace(output_dir=str(tmp_path / "out")), None, None)
+    assert stop.newest is None
+    for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old", "checkpoint-100"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "model.safetensors").touch()
+    for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old"):
+        (tmp_path / "out" / name / "trainer_state.json").touch()
+    assert stop.newest == str(tmp_path / "out/checkpoint-16")
