@@ -353,8 +353,13 @@ def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainEr
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
-    free = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free
+    room = os.statvfs(next(filter(Path.exists, (folder, *folder.parents))))
+    free, what = amount(room.f_bavail * room.f_frsize), "the disk is full"
+    if error.errno == errno.EDQUOT:
+        what = "the quota of this disk is used up"
+    elif room.f_files and room.f_favail < 3:  # what was begun is removed by now; some file systems have no limit
+        what = "the disk has as many files as it can hold (df -i)"
     return TrainError(
-        f"{folder}: the disk is full: the checkpoint of step {step} needs {amount(needed)}, {amount(free)} are free",
+        f"{folder}: {what}: the checkpoint of step {step} needs {amount(needed)}, {free} are free",
         "free some space or keep fewer checkpoints; the earlier checkpoints are intact",
     )
