@@ -27,9 +27,7 @@ def main(name: str, folder: Path) -> None:
     """Run the check `name` in `folder`; the machine's facts are beside it."""
     die_with_parent(signal.SIGKILL)
     machine = json.loads((folder.parent / MACHINE).read_text())
-    shared = folder.parent / "shared"
-    shared.mkdir(exist_ok=True)
-    bench = Bench(machine, folder, shared, lambda text: print(text, flush=True))
+    bench = Bench(machine, folder, lambda text: print(text, flush=True))
     with (folder / FINDINGS).open("a") as file:
 
         def write(finding: Finding) -> None:
