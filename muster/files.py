@@ -54,8 +54,9 @@ def write_own(path: Path, text: str, mode: int = 0o600) -> None:
 
 def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
     """The JSON value in `text`. Raises ValueError also for one that is too deep, or of more lists and objects."""
-    signs = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
-    if sum(map(text.count, signs)) > most:  # type: ignore[arg-type]
+    if isinstance(text, bytes):
+        text = text.decode()
+    if text.count("[") + text.count("{") > most:
         raise ValueError(f"the JSON has more than {most:,} lists and objects")
     try:
         value = json.loads(text)

@@ -62,6 +62,7 @@ class Training:
         self.step = 0
         self._consumed = 0
         self._folder, self._parts, self._save_every, self._seed = Path(folder), parts, save_every, seed
+        self._checkpoints = self._folder / "checkpoints"
         self._group = cpu_group()
         self._rank, self._world = exchange.rank_and_world(self._group)
         self._restored: dict[str, Any] = {}
@@ -70,9 +71,7 @@ class Training:
         self._writer = open_writer(self._checkpoints, keep, False, _report, parts)
         if self._writer:
             self._writer.continue_after(created)
-        self._metrics: Metrics | None = None
-        if self._rank == 0:
-            self._metrics = Metrics(self._folder)
+        self._metrics = Metrics(self._folder) if self._rank == 0 else None
         self._values: tuple[int, dict[str, Any]] | None = None
         self._log_next = 0.0
         self._saved, self._finishes = -1, False
@@ -134,10 +133,7 @@ class Training:
                 self._consumed += batch
                 if self._agreement.all_stop():
                     self._end(size)
-                    if self._rank == 0:
-                        print(
-                            f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr
-                        )
+                    _say(f"stopped at step {self.step}, with a checkpoint in {self._folder}")
                     Stop.leave()
                 if self._save_every and self.step % self._save_every == 0:
                     self._save(size)
@@ -164,17 +160,12 @@ class Training:
             self._write_values()
             self._log_next = time.monotonic() + _LOG_SECONDS
 
-    @property
-    def _checkpoints(self) -> Path:
-        return self._folder / "checkpoints"
-
     def _restore(self) -> float:
         """Continue from the newest checkpoint; returns when it was written, 0 if there is none."""
         looks = os.environ.get("LOCAL_RANK", "0") == "0"
         search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
-        if self._rank == 0:
-            for damaged in search.damaged:
-                print(f"muster: a damaged checkpoint is passed over: {damaged.reason}", file=sys.stderr)
+        for damaged in search.damaged:
+            _say(f"a damaged checkpoint is passed over: {damaged.reason}")
         if not (search.path and search.state):
             return 0.0
         if not {*_OWN} <= search.state.keys() or search.state["seed"] != self._seed:
@@ -185,8 +176,7 @@ class Training:
         checkpoint_parts.apply(search.path, search.state, self._parts, search.shards)
         self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
         self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
-        if self._rank == 0:
-            print(f"muster: continues at step {self.step} from {search.path}", file=sys.stderr)
+        _say(f"continues at step {self.step} from {search.path}")
         return search.created
 
     def _restore_randomness(self) -> None:
@@ -312,8 +302,10 @@ def _device(parts: dict[str, Part]) -> torch.device:
 
 
 def _report(written: WriteResult) -> None:
-    if written.error and exchange.rank_and_world()[0] == 0:
-        print(
-            f"muster: no checkpoint of step {written.step}, the one before is intact: {written.error.message}",
-            file=sys.stderr,
-        )
+    if written.error:
+        _say(f"no checkpoint of step {written.step}, the one before is intact: {written.error.message}")
+
+
+def _say(words: str) -> None:
+    if exchange.rank_and_world()[0] == 0:
+        print(f"muster: {words}", file=sys.stderr)

@@ -40,7 +40,7 @@ def main() -> int:
         print(fault.report(), file=sys.stderr)
         return fault.code
     except OSError as fault:  # a name that is too long, or a folder of another user
-        print(TrainError(f"{fault.filename}: {fault.strerror}").report(), file=sys.stderr)
+        print(f"error: {fault.filename}: {fault.strerror}", file=sys.stderr)
         return FAILED
     return DONE
 

@@ -119,11 +119,10 @@ def locate(path: Path) -> tuple[Path, list[Damaged]]:
 
     If `path` is a step folder, this does not verify it; `load` does. Raises CheckpointError if there is none.
     """
-    if not path.is_dir() or (path / MANIFEST).exists() or _STEP_FOLDER.fullmatch(path.name):
+    if not path.is_dir() or _is_one(path):
         read_manifest(path)
         return path, []
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    newest, damaged = newest_usable(folder)
+    newest, damaged = _first_usable([each for _, each in listed(path)])
     if newest is None:
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         raise CheckpointError(f"{path}: no usable checkpoint in it{':' if reasons else ''}{reasons}", ACCEPTED)
@@ -144,10 +143,15 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
 
     `folder` may also be a run folder, or a checkpoint itself.
     """
-    if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
+    if _is_one(folder):
         return [(_creation(folder), folder)] if folder.is_dir() else []
     folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     return _dated(folder)
+
+
+def _is_one(path: Path) -> bool:
+    """Whether this is a checkpoint itself."""
+    return bool(_STEP_FOLDER.fullmatch(path.name)) or (path / MANIFEST).exists()
 
 
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:

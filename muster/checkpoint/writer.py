@@ -55,11 +55,10 @@ def open_writer(
     None on a rank that writes nothing. All ranks of a joint writer submit the same steps. `writes`: whether this rank
     writes a state that no rank has cut; None: as rank 0 does. `alone`: entered for each write of such a state.
     """
-    rank, _ = exchange.rank_and_world()
-    if cut.is_cut(collect(parts)):
-        return BackgroundWriter(folder, keep_last, keep_best, on_done, Joint(folder))
-    writes = rank == 0 if writes is None else writes
-    return BackgroundWriter(folder, keep_last, keep_best, on_done, alone=alone) if writes else None
+    joint = Joint(folder) if cut.is_cut(collect(parts)) else None
+    if writes is None:
+        writes = exchange.rank_and_world()[0] == 0
+    return BackgroundWriter(folder, keep_last, keep_best, on_done, joint, alone) if joint or writes else None
 
 
 class BackgroundWriter:

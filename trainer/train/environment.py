@@ -24,8 +24,6 @@ class Ranks:
     rank: int
     local_rank: int
     world: int
-    local_world: int
-    attempt: int
     node: str
     disks: int = 2
     file: int | None = None
@@ -54,8 +52,6 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         rank=_whole(environment, "RANK"),
         local_rank=_whole(environment, "LOCAL_RANK"),
         world=_whole(environment, "WORLD_SIZE"),
-        local_world=_whole(environment, "LOCAL_WORLD_SIZE", "1"),
-        attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", "0"),
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
         file=_file(environment),
     )

@@ -69,7 +69,7 @@ def write(tmp_path, monkeypatch):
 @pytest.mark.torch
 def test_a_good_recipe_is_loaded_with_what_it_has(write):
     recipe = recipes.load(write(GOOD))
-    assert (recipe.name, recipe.defaults, recipe.path) == ("my", {"steps": 7, "lr": 0.5}, Path("my.py").resolve())
+    assert (recipe.defaults, recipe.path) == ({"steps": 7, "lr": 0.5}, Path("my.py").resolve())
     assert (recipe.optimizer, recipe.metrics, recipe.collate) == (None, None, None)
     assert recipes.compute_metrics(recipe, recipes.build_model(recipe), None) == {}
     training, held_out = recipes.build_datasets(recipe, None)
