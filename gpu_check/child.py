@@ -39,7 +39,7 @@ def main(name: str, folder: Path) -> None:
             for finding in module(name).run(bench):
                 write(finding)
         except Late as fault:
-            write(Finding(f"{name} to its end", NOT_MET, str(fault), words=fault.words))
+            write(fault.finding(f"{name} to its end"))
         except Exception as fault:
             after = f"after {time.monotonic() - began:.0f} s: {type(fault).__name__}: {fault}"
             write(Finding(f"{name} to its end", NOT_MET, after, words=traceback.format_exc()))

@@ -109,7 +109,7 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
 
 def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, console: Console) -> Verdict:
     stop = Stop()
-    stop.listen(ranks.local_rank)
+    stop.listen()
     attempt = _count_starts(folder)
     folder.event(
         "started",
@@ -193,7 +193,7 @@ def _environment(group: Group) -> dict[str, Any]:
 
 def _count_starts(folder: RankFolder) -> int:
     """How often this rank started before. Raises TrainError if its last five starts died without a single step."""
-    kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")]
+    kinds = [line.get("kind") for line in read_lines(folder.events)]
     # A start with a verdict was no death: somebody has read it since, and started the run again.
     last = max((i for i, kind in enumerate(kinds) if kind in ("step", "outcome")), default=-1)
     fruitless = kinds[last + 1 :].count("started")
@@ -222,8 +222,7 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
 
 
 def _last_step(folder: RankFolder) -> int:
-    lines = read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")
-    return max((int(line["step"]) for line in lines if line.get("kind") == "step"), default=0)
+    return max((int(line["step"]) for line in read_lines(folder.events) if line.get("kind") == "step"), default=0)
 
 
 def _print_end(end: Verdict, console: Console) -> None:
