@@ -70,7 +70,12 @@ def run(config: Config, ranks: Ranks) -> int:
     try:
         with joined(config, ranks) as group:
             verdicts = VerdictStore(group.store, ranks.rank, ranks.world)
-            folder = _open_folder(config, ranks, group, console)
+            try:
+                folder = _open_folder(config, ranks, group, console)
+            except OSError as fault:  # of another user, or read-only
+                raise TrainError(
+                    f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
+                ) from fault
             try:
                 end = _train(config, ranks, group, folder, console)
             except Exception as fault:
