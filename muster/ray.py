@@ -97,7 +97,8 @@ def main(words: Sequence[str]) -> None:
         command = [sys.executable, *command[command[0] in ("python", "python3") :]]
     if command and not shutil.which(command[0]):
         _end(f"{command[0]}: no program of this host", "a program, or a file.py")
-    _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
+    if secret := given.get("MUSTER_ROLE_SECRET"):
+        _keep_token(secret)
     # Ray Client cannot be turned off where it can run.
     client = _free_port() if part == HEAD and find_spec("grpc") else 0
     start = start_words(part, given, shutil.disk_usage("/dev/shm").free, len(os.sched_getaffinity(0)), client)
@@ -119,8 +120,6 @@ def main(words: Sequence[str]) -> None:
 
 def _keep_token(secret: str) -> None:
     """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
-    if not secret:
-        return
     path = Path.home() / ".ray" / "auth_token"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,7 +156,7 @@ def unreachable(address: str) -> str:
 def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
     _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
-    hosts = ",".join(given.get(f"MUSTER_{role}_HOSTS", "") for role in ("HEAD", "WORKER"))
+    hosts = f"{given.get('MUSTER_HEAD_HOSTS', '')},{given.get('MUSTER_WORKER_HOSTS', '')}"
     wanted = Counter(re.findall("[^,]+", hosts))
     os.environ.update(of_ray(given))
     import ray

@@ -68,7 +68,7 @@ class Training:
         self._restored: dict[str, Any] = {}
         self._device = _device(parts)
         created = self._restore()
-        self._writer = open_writer(self._checkpoints, keep, False, _report, parts)
+        self._writer = open_writer(self._checkpoints, keep, False, _report, parts, self._rank == 0)
         if self._writer:
             self._writer.continue_after(created)
         self._metrics = Metrics(self._folder) if self._rank == 0 else None
@@ -148,7 +148,7 @@ class Training:
     @property
     def epoch(self) -> int:
         """How many epochs are done."""
-        return int(self._consumed // self._restored["samples"]) if "samples" in self._restored else 0
+        return int(self._consumed // self._restored.get("samples", 1))
 
     def log(self, **values: Any) -> None:
         """Note numbers of this step, such as `loss=loss`: rank 0 writes its own twice a second.
@@ -175,18 +175,17 @@ class Training:
             )
         checkpoint_parts.apply(search.path, search.state, self._parts, search.shards)
         self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
-        self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
+        self._restored = {name: search.state[name] for name in ("rng", "samples")}
         _say(f"continues at step {self.step} from {search.path}")
         return search.created
 
     def _restore_randomness(self) -> None:
         """Before the first batch: what the script draws until then is not part of the training."""
-        saved = self._restored.get("rng", [])
+        saved = self._restored.pop("rng", [])
         if self._rank < len(saved):
             restore_random_state(saved[self._rank], self._device)
         elif saved:  # the world grew
             seed_all((self._seed * 1_000_003 + self.step * 1009 + self._rank) % 2**31)
-        self._restored["rng"] = []
 
     def _check_data(self, dataset: Dataset[Any], batch: int, micro_batches: int) -> int:
         if isinstance(dataset, DataLoader):
@@ -211,9 +210,9 @@ class Training:
         if not size:
             raise Refused("the dataset is empty")
         if (then := self._restored.get("samples", size)) != size:
-            where = self._restored.get("path", self._folder)
             raise CheckpointError(
-                f"{where}: the dataset had {then:,} samples then and has {size:,} now: a position in it is not valid",
+                f"{self._folder}: the dataset had {then:,} samples then and has {size:,} now: "
+                "a position in it is not valid",
                 "give it the same data, or another folder",
             )
         self._restored["samples"] = size

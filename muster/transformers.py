@@ -33,11 +33,11 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
         steps = {int(match[1]): str(folder) for folder, match in names if match}
         return steps[max(steps)] if steps else None
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
         """Note where the checkpoints are."""
         self._folder = args.output_dir
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Listen from now on."""
         self._stop.listen()
         self._agreement = Agreement(self._stop, cpu_group())
@@ -57,6 +57,6 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
                 print(f"muster: stopped at step {state.global_step}, with the checkpoint {where}", file=sys.stderr)
             self._agreement.leave()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Read the last message."""
         self._agreement.settle()

@@ -17,8 +17,6 @@ from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
 from ..files import amount
 from . import store
 
-_WEIGHTS = ".safetensors"
-
 
 def main() -> int:
     """Verify the newest usable checkpoint of a run, and write its whole state into one file."""
@@ -48,7 +46,8 @@ def main() -> int:
 def _write(folder: Path, file: Path) -> None:
     if file.exists():
         raise Refused(f"{file}: exists", "name another file")
-    save = _safetensors() if file.suffix == _WEIGHTS else store.HashingFile().save
+    alone = file.suffix == ".safetensors"
+    save = _safetensors() if alone else store.HashingFile().save
     path, damaged = store.locate(_checkpoints(folder))
     for checkpoint in damaged:
         print(f"passed over: {checkpoint.reason}", file=sys.stderr)
@@ -57,7 +56,7 @@ def _write(folder: Path, file: Path) -> None:
         state, manifest = store.load(path)
     except (RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path}: cannot be put together: {error}", "give the step before it") from error
-    what = _weights(path, state) if file.suffix == _WEIGHTS else state
+    what = _weights(path, state) if alone else state
     beside = file.with_name(f".{file.name}.new")
     try:
         save(what, beside)
@@ -67,7 +66,7 @@ def _write(folder: Path, file: Path) -> None:
     finally:
         with suppress(OSError):
             beside.unlink()
-    reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
+    reader = "safetensors" if alone else "torch.load"
     print(f"{file}: step {manifest.step}, {amount(file.stat().st_size)}; {reader} reads it")
 
 

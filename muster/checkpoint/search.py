@@ -62,7 +62,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     incomplete = False
     for candidate in _candidates(exchange.all_of(mine, group)):
         if candidate.manifest:
-            search = _sharded(candidate, folder, rank, group)
+            search = _sharded(candidate, rank, group)
             if isinstance(search, Search):
                 return Search(search.path, search.state, damaged, search.shards, candidate.created)
             damaged.append(store.Damaged(Path(candidate.path), search))
@@ -111,7 +111,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {"damaged": error.message}
 
 
-def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.ProcessGroup | None) -> Search | str:
+def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) -> Search | str:
     """What the ranks can read of a sharded checkpoint; or why they cannot."""
     manifest = parse_manifest(candidate.manifest)
     own = Path(candidate.owners.get(rank) or candidate.path)

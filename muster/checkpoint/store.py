@@ -323,10 +323,10 @@ def clean_up(folder: Path) -> None:
     """Remove what a killed writer left. If it was killed between two renames, put the old checkpoint back."""
     for path in folder.glob(".*-step-*"):
         target = path.with_name(path.name.partition("-")[2])
-        if path.name.startswith((".new-", ".del-")) or (path.name.startswith(".old-") and target.exists()):
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name.startswith(".old-"):
+        if path.name.startswith(".old-") and not target.exists():
             path.rename(target)
+        elif path.name.startswith((".new-", ".del-", ".old-")):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _delete(path: Path) -> None:
@@ -355,13 +355,12 @@ def sync_folder(folder: Path) -> None:
 
 def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    words = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota of this disk is used up"}
+    if error.errno not in words:
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
     room = os.statvfs(next(filter(Path.exists, (folder, *folder.parents))))
-    free, what = amount(room.f_bavail * room.f_frsize), "the disk is full"
-    if error.errno == errno.EDQUOT:
-        what = "the quota of this disk is used up"
-    elif room.f_files and room.f_favail < 3:  # what was begun is removed by now; some file systems have no limit
+    free, what = amount(room.f_bavail * room.f_frsize), words[error.errno]
+    if room.f_files and room.f_favail < 3:  # what was begun is removed by now; some file systems have no limit
         what = "the disk has as many files as it can hold (df -i)"
     return TrainError(
         f"{folder}: {what}: the checkpoint of step {step} needs {amount(needed)}, {free} are free",

@@ -89,7 +89,7 @@ def run(config: Config, ranks: Ranks) -> int:
         verdicts.linger()
     except Exception as fault:
         if lost_peer(fault):
-            _end_without_verdict(fault, ranks)
+            _end_without_verdict(fault)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
             console.say_on_any_rank(traceback.format_exc())
@@ -99,7 +99,7 @@ def run(config: Config, ranks: Ranks) -> int:
     return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else end.code
 
 
-def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
+def _end_without_verdict(fault: Exception) -> NoReturn:
     words = str(fault).strip()
     # Without its name: a victim may be heard before anybody names the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
@@ -135,7 +135,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         )
         stop.before_restart = partial(_before_restart, training)
         try:
-            with ended_when_stuck(stop, partial(_end_stuck, training, ranks)):
+            with ended_when_stuck(stop, partial(_end_stuck, training)):
                 return training.run()
         except Exception as fault:
             if lost_peer(fault):
@@ -153,9 +153,9 @@ def _before_restart(training: Training) -> bool:
     return True
 
 
-def _end_stuck(training: Training, ranks: Ranks) -> None:
+def _end_stuck(training: Training) -> None:
     if _before_restart(training):
-        _end_without_verdict(RuntimeError("torch still waits for it in a call"), ranks)
+        _end_without_verdict(RuntimeError("torch still waits for it in a call"))
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
