@@ -143,8 +143,13 @@ def _read_folder(folder: Path) -> bytes:
 
 def _files(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Path]:
     """Regular files below `root`, in the same order on every machine, without hidden ones and `skipped` folders."""
-    for folder, subfolders, names in os.walk(root):
+    for folder, subfolders, names in os.walk(root, onerror=_refuse):
         # os.walk reads this list again to choose the next folders and their order.
         subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in skipped)
         paths = (Path(folder, name) for name in sorted(names) if name[0] != ".")
         yield from (path for path in paths if path.is_file())
+
+
+def _refuse(fault: OSError) -> None:
+    """A folder that cannot be listed is no empty one: another host may train on more."""
+    raise fault
