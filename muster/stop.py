@@ -82,7 +82,7 @@ class Stop:
 
         Where every process is signalled, the agent may hear later.
         """
-        unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED)
+        unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", os.devnull), UNASKED)
         patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
         end = time.monotonic() + patience
         while unasked.is_file():

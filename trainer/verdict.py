@@ -59,7 +59,7 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verdict:
     """The verdict of a run that somebody asked to stop, and that wrote a checkpoint into its `folder`."""
-    plain = "make up RESUME=latest" if "MUSTER_RUN_DIR" in os.environ else f"--resume {folder}"
+    plain = "make up RESUME=latest" if os.environ.get("MUSTER_RUN_DIR") else f"--resume {folder}"
     command = os.environ.get("MUSTER_RESUME_COMMAND", plain)
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 

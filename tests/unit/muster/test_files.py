@@ -16,6 +16,15 @@ def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_aga
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_file_that_the_script_calls_unasked_is_no_word_of_an_agent(tmp_path, monkeypatch):
+    monkeypatch.delenv("MUSTER_OUTCOME_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "unasked").touch()
+    assert not stop.Stop.is_restarted()
+    monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
+    assert stop.Stop.is_restarted()
+
+
 def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_has_a_beginning():
     libc, own = ctypes.CDLL(None), ctypes.create_string_buffer(16)
     began = stop.began(os.getpid())
