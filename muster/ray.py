@@ -148,8 +148,7 @@ def unreachable(address: str) -> str:
     try:
         socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
     except OSError as fault:
-        why = (fault.strerror or "no answer").lower()
-        return f"the head's port {address} cannot be reached from here ({why})"
+        return f"the head's port {address} cannot be reached from here ({(fault.strerror or 'no answer').lower()})"
     return ""
 
 

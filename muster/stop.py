@@ -38,8 +38,8 @@ class Stop:
         # Called before this process ends because torchrun starts it again; False: it will end by itself, and soon.
         self.before_restart: Callable[[], bool] = lambda: True
 
-    def listen(self) -> None:
-        """Let SIGTERM and SIGINT set `asked` from now on.
+    def listen(self, local_rank: int | None = None) -> None:
+        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None.
 
         A handler that the script has set stays. Only the main thread can set one: elsewhere this does nothing.
         Of several, such as those of two trainings in a script, the last has the handler, and all are asked.
@@ -53,7 +53,7 @@ class Stop:
                 signal.signal(number, self._ask)
         self._listening.append(self)
         # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
-        _tell_agent(listens=os.getpid(), began=began(os.getpid()))
+        _tell_agent(local_rank, listens=os.getpid(), began=began(os.getpid()))
 
     @property
     def is_listening(self) -> bool:
@@ -115,7 +115,8 @@ def began(process: int) -> str:
     return ""
 
 
-def _tell_agent(**about: Any) -> None:
+def _tell_agent(local_rank: int | None = None, **about: Any) -> None:
     """Note whom the agent may ask to stop; of each local rank the newest row counts."""
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
-        note(Path(agent), stops=os.environ.get("LOCAL_RANK", "0"), **about)
+        number = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
+        note(Path(agent), stops=str(number), **about)

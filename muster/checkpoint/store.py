@@ -251,14 +251,8 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
 def _complete(checkpoint: Checkpoint) -> bool:
     """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
     manifest = checkpoint.manifest
-    sizes = ((_size(checkpoint.path / name), file.bytes) for name, file in manifest.files.items())
-    return all(here == whole or (here is None and manifest.sharded) for here, whole in sizes)
-
-
-def _size(path: Path) -> int | None:
-    with suppress(OSError):
-        return path.stat().st_size
-    return None
+    files = ((checkpoint.path / name, file.bytes) for name, file in manifest.files.items())
+    return all(path.stat().st_size == whole if path.is_file() else manifest.sharded for path, whole in files)
 
 
 def _dated(folder: Path) -> list[tuple[float, Path]]:

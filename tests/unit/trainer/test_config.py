@@ -37,6 +37,7 @@ def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):
         (["--recipe", "nowhere.py"], "nowhere.py"),
         (["--resume", "no/such/place"], "no/such/place"),
         (["--data", "no/such/place"], "no/such/place"),
+        (["--data", __file__], f"--data: no such folder: {__file__}"),
         (["--data", "long" * 2000], "File name too long"),
         (["--resume", "long" * 2000], "File name too long"),
         (["surprise"], "surprise"),

@@ -24,7 +24,7 @@ SCRIPT = """
     from trainer.train.ending.stuck import ended_when_stuck
 
     stop = Stop()
-    stop.listen()
+    stop.listen(0)
     stop.before_restart = lambda: False
     with ended_when_stuck(stop, lambda: os._exit(7)):
         print("ready", flush=True)

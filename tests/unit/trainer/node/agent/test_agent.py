@@ -135,7 +135,7 @@ def living(tmp_path, *lives):
 
 
 def test_a_stop_reaches_a_rank_that_listens_and_nobody_who_has_its_number_later(tmp_path):
-    words = "import muster.stop; muster.stop.Stop().listen(); print(flush=True); input()"
+    words = "import muster.stop; muster.stop.Stop().listen(0); print(flush=True); input()"
     told = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", words], env=told, cwd=HOME, **pipes) as rank:
