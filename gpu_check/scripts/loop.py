@@ -67,7 +67,8 @@ def main() -> None:
 def end(model: nn.Module, loss: torch.Tensor) -> None:
     """Leave the digest."""
     changed = [*model.parameters(), loss, torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
-    state = b"".join(tensor.detach().cpu().numpy().tobytes() for tensor in changed) + repr(random.getstate()).encode()
+    numbers = [tensor.detach().cpu().reshape(-1).view(torch.uint8).tolist() for tensor in changed]
+    state = repr((numbers, random.getstate())).encode()
     seen = Path(os.environ["MUSTER_RUN_DIR"], f"seen-{dist.get_rank()}.json")
     seen.write_text(json.dumps(hashlib.sha256(state).hexdigest()))
     dist.destroy_process_group()

@@ -40,6 +40,34 @@ def test_a_tensorboard_library_that_cannot_be_imported_costs_its_events_alone(tm
     assert '"loss": 2.0' in (tmp_path / "x/metrics.jsonl").read_text()
 
 
+SCRIPT = """
+import torch, muster
+import torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+training = muster.Training(model=model, optimizer=optimizer)
+for (x,) in training.batches(torch.utils.data.TensorDataset(torch.ones(8, 1)), batch=4, steps=3):
+    model(x).sum().backward()
+    optimizer.step()
+print("ended", training.step, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_ranks_exchange_what_they_know_without_numpy_which_torch_does_not_bring(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    for _ in range(2):  # the second finds the checkpoint of the first
+        done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        assert done.stdout.split() == ["ended", "3"] * 2, done.stderr
+
+
 @pytest.mark.torch
 def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(library):
     ours = library("lightning.pytorch", "muster.lightning", Callback=object)
