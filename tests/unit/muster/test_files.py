@@ -2,17 +2,28 @@
 
 import ctypes
 import os
+from contextlib import suppress
 
 import pytest
 
 from muster import files, stop
+from muster.reserve import JOURNAL
+from trainer.node.beside import scalars
+from trainer.node.notes import Journal
 
 
-def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_again_nothing(tmp_path):
+def of_scalars(folder):
+    with scalars._regular(folder):
+        pass
+
+
+@pytest.mark.parametrize("read", [files.read, of_scalars, lambda folder: Journal(folder).newest("verdict")])
+def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_again_nothing(tmp_path, read):
+    (tmp_path / JOURNAL).mkdir()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
-        with pytest.raises(OSError, match=r"."):
-            files.read(tmp_path)
+        with suppress(OSError):
+            read(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
 
 

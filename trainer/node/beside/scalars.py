@@ -225,8 +225,8 @@ def _metric_files(folder: Path) -> Iterator[str]:
 @contextmanager
 def _regular(path: Path) -> Iterator[BinaryIO]:
     """A file to read. Raises OSError for a link, a pipe or a folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    more = os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is not a file")
         yield file
