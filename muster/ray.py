@@ -155,7 +155,7 @@ def unreachable(address: str) -> str:
 def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) -> None:
     """Wait until every host of the run is in the cluster. `started`: this host's `ray start`."""
     _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
-    hosts = f"{given.get('MUSTER_HEAD_HOSTS', '')},{given.get('MUSTER_WORKER_HOSTS', '')}"
+    hosts = ",".join(given.get(f"MUSTER_{role}_HOSTS", "") for role in ("HEAD", "WORKER"))
     wanted = Counter(re.findall("[^,]+", hosts))
     os.environ.update(of_ray(given))
     import ray
